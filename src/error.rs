@@ -1,0 +1,378 @@
+//! One error for everything that can go wrong between a text and its result.
+//!
+//! An [`Error`] is what happened ([`ErrorKind`]: values, not prose) and where ([`Place`]). Ours travel
+//! through DataFusion as external errors; [`Error::from`] takes them out again.
+
+use std::fmt;
+
+use datafusion::error::DataFusionError;
+
+use crate::matrix::{Element, Shape};
+
+/// The result of everything that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A position in the text of a statement, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: u64,
+    /// Column in characters, from 1.
+    pub column: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// What went wrong, where, and in which statement.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    place: Option<Place>,
+}
+
+impl Error {
+    /// What happened, for a caller to act on.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// Where in the text, if the error has a place.
+    pub fn place(&self) -> Option<Place> {
+        self.0.place
+    }
+
+    /// The same error at this place, unless it has one already: the innermost place is the best.
+    pub fn at(mut self, place: impl Into<Option<Place>>) -> Self {
+        self.0.place = self.0.place.or(place.into());
+        self
+    }
+
+    /// The same error with its place moved, as when a statement begins within a longer text.
+    pub(crate) fn map_place(mut self, change: impl FnOnce(Place) -> Place) -> Self {
+        self.0.place = self.0.place.map(change);
+        self
+    }
+
+    pub(crate) fn syntax(message: impl Into<String>) -> Self {
+        ErrorKind::Syntax(message.into()).into()
+    }
+
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        ErrorKind::Unsupported(message.into()).into()
+    }
+
+    pub(crate) fn argument(function: impl Into<String>, message: impl Into<String>) -> Self {
+        ErrorKind::Argument { function: function.into(), message: message.into() }.into()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.kind.fmt(f)?;
+        self.0.place.map_or(Ok(()), |place| write!(f, " at {place}"))
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0.kind)
+    }
+}
+
+/// What happened. Messages say what to do where that is not plain.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The text is not a statement of the language.
+    #[error("{0}")]
+    Syntax(String),
+
+    /// A name that stands for nothing.
+    #[error("there is no {what} '{name}'{hint}")]
+    Unknown {
+        /// What was looked for: `matrix`, `function`, `setting` …
+        what: &'static str,
+        /// The name as written.
+        name: String,
+        /// Empty, or a sentence that begins with `; `.
+        hint: String,
+    },
+
+    /// A name that is taken.
+    #[error("{what} '{name}' already exists")]
+    Exists {
+        /// What was to be made: `matrix`, `table` …
+        what: &'static str,
+        /// The name as written.
+        name: String,
+    },
+
+    /// Two operands of a matrix product whose inner sizes differ.
+    #[error("cannot multiply {left} by {right} (inner sizes {} and {})", .left.columns, .right.rows)]
+    Product {
+        /// Shape of the left operand.
+        left: Shape,
+        /// Shape of the right operand.
+        right: Shape,
+    },
+
+    /// Two operands of another operation whose shapes do not fit.
+    #[error("{operation} needs {needs}, not {left} and {right}")]
+    Shapes {
+        /// The operator or function.
+        operation: String,
+        /// What would fit, as `equal shapes`.
+        needs: &'static str,
+        /// Shape of the left operand.
+        left: Shape,
+        /// Shape of the right operand.
+        right: Shape,
+    },
+
+    /// One operand whose shape does not fit.
+    #[error("{function} needs {needs}, not {shape}")]
+    ShapeOf {
+        /// The function.
+        function: String,
+        /// What would fit, as `a square matrix`.
+        needs: &'static str,
+        /// The shape given.
+        shape: Shape,
+    },
+
+    /// A position outside a matrix.
+    #[error("{dimension} {index} is outside a {shape} matrix, whose {dimension}s count from 1")]
+    OutOfRange {
+        /// `row` or `column`.
+        dimension: &'static str,
+        /// The position as written.
+        index: i64,
+        /// The matrix subscripted.
+        shape: Shape,
+    },
+
+    /// Labels of two operands that should be equal, and are not.
+    #[error(
+        "{dimension} labels differ first at {index}: {left} on the left, {right} on the right; \
+         align(x, y) orders the rows of x by the labels of y"
+    )]
+    Labels {
+        /// `row` or `column`.
+        dimension: &'static str,
+        /// Where they differ first, counted from 1.
+        index: usize,
+        /// The left label, or `nothing`.
+        left: String,
+        /// The right label, or `nothing`.
+        right: String,
+    },
+
+    /// A label that a matrix does not have.
+    #[error("there is no {dimension} labelled {label}")]
+    NoLabel {
+        /// `row` or `column`.
+        dimension: &'static str,
+        /// The label as written.
+        label: String,
+    },
+
+    /// A NULL where a matrix cell should be.
+    #[error(
+        "column '{column}' is NULL in row {row}; WITH (nulls = 'zero' | 'nan' | 'drop') chooses what to do"
+    )]
+    NullCell {
+        /// The column's name.
+        column: String,
+        /// The first such row, counted from 1.
+        row: usize,
+    },
+
+    /// The same row or cell given twice.
+    #[error("{what} {key} appears twice{hint}")]
+    Duplicate {
+        /// `row` or `entry`.
+        what: &'static str,
+        /// The key.
+        key: String,
+        /// Empty, or a sentence that begins with `; `.
+        hint: &'static str,
+    },
+
+    /// A list that is not as long as the first one.
+    #[error("the list in row {row} has {found} elements, the first has {expected}")]
+    RaggedList {
+        /// The row, counted from 1.
+        row: usize,
+        /// Length of the first list.
+        expected: usize,
+        /// Length of this one.
+        found: usize,
+    },
+
+    /// A value that a cell of this type cannot hold exactly.
+    #[error(
+        "{value} in column '{column}' does not fit {element} exactly; cast it to accept rounding"
+    )]
+    Inexact {
+        /// The value.
+        value: String,
+        /// Its column.
+        column: String,
+        /// The cell type.
+        element: Element,
+    },
+
+    /// A singular matrix where an inverse is needed.
+    #[error("{function} of a singular {shape} matrix (reciprocal condition {condition:.1e})")]
+    Singular {
+        /// The function.
+        function: &'static str,
+        /// Its argument's shape.
+        shape: Shape,
+        /// Estimated reciprocal condition number in the 1-norm.
+        condition: f64,
+    },
+
+    /// A matrix that has no Cholesky factor.
+    #[error(
+        "cholesky of a {shape} matrix that is not positive definite: pivot {pivot} is {value:e}"
+    )]
+    NotPositiveDefinite {
+        /// Its shape.
+        shape: Shape,
+        /// The first pivot that is not above zero, counted from 1.
+        pivot: usize,
+        /// That pivot.
+        value: f64,
+    },
+
+    /// An iterative method that did not converge.
+    #[error("{function} of a {shape} matrix did not converge{hint}")]
+    NotConverged {
+        /// The function.
+        function: &'static str,
+        /// Its argument's shape.
+        shape: Shape,
+        /// Empty, or a sentence that begins with `; `.
+        hint: &'static str,
+    },
+
+    /// An argument a function cannot take.
+    #[error("{function}: {message}")]
+    Argument {
+        /// The function, statement or setting.
+        function: String,
+        /// What it takes instead.
+        message: String,
+    },
+
+    /// Something the language does not have, or does not have yet.
+    #[error("{0}")]
+    Unsupported(String),
+
+    /// The memory limit would be passed.
+    #[error("memory limit reached: {needed_bytes} bytes asked for {what}, {free_bytes} free")]
+    MemorySpent {
+        /// What the bytes were for.
+        what: String,
+        /// Bytes asked for.
+        needed_bytes: usize,
+        /// Bytes left.
+        free_bytes: usize,
+    },
+
+    /// Stopped by its caller.
+    #[error("cancelled")]
+    Cancelled,
+
+    /// Stopped by its time limit.
+    #[error("stopped after its time limit of {seconds} s")]
+    TimedOut {
+        /// The limit.
+        seconds: f64,
+    },
+
+    /// A file that cannot be read or written.
+    #[error("{path}: {message}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// An error of the relational half.
+    #[error("{0}")]
+    Relational(Box<DataFusionError>),
+
+    /// A broken promise inside the engine; please report it.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self(Box::new(Inner { kind, place: None }))
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        match carried(error) {
+            Ok(ours) => ours,
+            Err(error) => ErrorKind::Relational(Box::new(error)).into(),
+        }
+    }
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        DataFusionError::from(error).into()
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match *error.0 {
+            Inner { kind: ErrorKind::Relational(error), place: None } => *error,
+            inner => DataFusionError::External(Box::new(Error(Box::new(inner)))),
+        }
+    }
+}
+
+/// Our error inside one of DataFusion's, however deeply it was wrapped on its way up.
+fn carried(error: DataFusionError) -> Result<Error, DataFusionError> {
+    match error {
+        DataFusionError::External(inner) => match inner.downcast::<Error>() {
+            Ok(ours) => Ok(*ours),
+            Err(inner) => match inner.downcast::<DataFusionError>() {
+                Ok(inner) => carried(*inner),
+                Err(inner) => Err(DataFusionError::External(inner)),
+            },
+        },
+        DataFusionError::Context(context, inner) => {
+            carried(*inner).map_err(|inner| DataFusionError::Context(context, Box::new(inner)))
+        }
+        DataFusionError::Diagnostic(diagnostic, inner) => carried(*inner)
+            .map_err(|inner| DataFusionError::Diagnostic(diagnostic, Box::new(inner))),
+        DataFusionError::Shared(inner) => match std::sync::Arc::try_unwrap(inner) {
+            Ok(inner) => carried(inner),
+            Err(shared) => Err(DataFusionError::Shared(shared)),
+        },
+        DataFusionError::ArrowError(inner, trace) => match *inner {
+            arrow::error::ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
+                Ok(ours) => Ok(*ours),
+                Err(inner) => Err(DataFusionError::External(inner)),
+            },
+            other => Err(DataFusionError::ArrowError(Box::new(other), trace)),
+        },
+        other => Err(other),
+    }
+}

@@ -1,0 +1,390 @@
+//! The cells of a matrix: dense or CSR, of `f64` or `f32`, over shared Arrow buffers.
+
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Range, Sub, SubAssign};
+
+use arrow::buffer::ScalarBuffer;
+use arrow::datatypes::{ArrowNativeType, ArrowPrimitiveType, Float32Type, Float64Type};
+
+use super::{Element, Layout, Shape};
+
+/// `f64` or `f32`: what a kernel is generic over.
+pub trait Scalar:
+    ArrowNativeType
+    + Copy
+    + Debug
+    + Default
+    + PartialOrd
+    + Send
+    + Sync
+    + Sum
+    + Add<Output = Self>
+    + AddAssign
+    + Sub<Output = Self>
+    + SubAssign
+    + Mul<Output = Self>
+    + MulAssign
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + private::Sealed
+    + 'static
+{
+    /// The element this type stores.
+    const ELEMENT: Element;
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// The Arrow type of a column of such cells.
+    type Arrow: ArrowPrimitiveType<Native = Self>;
+
+    /// Rounds to the nearest value of this type.
+    fn from_f64(value: f64) -> Self;
+    /// Widens; exact.
+    fn to_f64(self) -> f64;
+    /// Wraps cells of this type.
+    fn wrap(storage: Storage<Self>) -> Cells;
+    /// The cells, where they are of this type.
+    fn unwrap(cells: &Cells) -> Option<&Storage<Self>>;
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for f64 {}
+    impl Sealed for f32 {}
+}
+
+impl Scalar for f64 {
+    const ELEMENT: Element = Element::Float64;
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    type Arrow = Float64Type;
+
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+
+    fn to_f64(self) -> f64 {
+        self
+    }
+
+    fn wrap(storage: Storage<Self>) -> Cells {
+        Cells::F64(storage)
+    }
+
+    fn unwrap(cells: &Cells) -> Option<&Storage<Self>> {
+        match cells {
+            Cells::F64(storage) => Some(storage),
+            Cells::F32(_) => None,
+        }
+    }
+}
+
+impl Scalar for f32 {
+    const ELEMENT: Element = Element::Float32;
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    type Arrow = Float32Type;
+
+    fn from_f64(value: f64) -> Self {
+        value as f32
+    }
+
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn wrap(storage: Storage<Self>) -> Cells {
+        Cells::F32(storage)
+    }
+
+    fn unwrap(cells: &Cells) -> Option<&Storage<Self>> {
+        match cells {
+            Cells::F32(storage) => Some(storage),
+            Cells::F64(_) => None,
+        }
+    }
+}
+
+/// Every cell, row by row, without gaps.
+#[derive(Debug, Clone)]
+pub struct Dense<T: Scalar> {
+    shape: Shape,
+    cells: ScalarBuffer<T>,
+}
+
+impl<T: Scalar> Dense<T> {
+    /// A dense matrix over its cells in row-major order.
+    ///
+    /// # Panics
+    /// Unless there are exactly `shape.cells()` of them.
+    pub fn new(shape: Shape, cells: ScalarBuffer<T>) -> Self {
+        assert_eq!(cells.len(), shape.cells(), "a dense {shape} matrix has that many cells");
+        Self { shape, cells }
+    }
+
+    /// A matrix of one cell.
+    pub fn scalar(value: T) -> Self {
+        Self::new(Shape::new(1, 1), vec![value].into())
+    }
+
+    /// Rows times columns.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// All cells, row-major.
+    pub fn cells(&self) -> &[T] {
+        &self.cells
+    }
+
+    /// The shared buffer behind the cells.
+    pub fn buffer(&self) -> &ScalarBuffer<T> {
+        &self.cells
+    }
+
+    /// One row.
+    pub fn row(&self, row: usize) -> &[T] {
+        &self.cells[row * self.shape.columns..][..self.shape.columns]
+    }
+
+    /// A block of whole rows, sharing the cells.
+    pub fn rows(&self, range: Range<usize>) -> Self {
+        let columns = self.shape.columns;
+        let cells = self.cells.slice(range.start * columns, range.len() * columns);
+        Self { shape: Shape::new(range.len(), columns), cells }
+    }
+}
+
+/// Compressed sparse rows.
+///
+/// Row `i` stores `columns[offsets[i]..offsets[i + 1]]` with `values` beside them; columns ascend
+/// strictly within a row. `offsets` has one entry more than there are rows and need not begin at 0,
+/// so that a block of rows shares `columns` and `values`.
+#[derive(Debug, Clone)]
+pub struct Csr<T: Scalar> {
+    shape: Shape,
+    offsets: ScalarBuffer<i64>,
+    columns: ScalarBuffer<u32>,
+    values: ScalarBuffer<T>,
+}
+
+impl<T: Scalar> Csr<T> {
+    /// A sparse matrix over its three buffers.
+    ///
+    /// # Panics
+    /// Where the lengths do not fit together. That columns ascend is the caller's promise,
+    /// checked in debug builds.
+    pub fn new(
+        shape: Shape,
+        offsets: ScalarBuffer<i64>,
+        columns: ScalarBuffer<u32>,
+        values: ScalarBuffer<T>,
+    ) -> Self {
+        assert_eq!(offsets.len(), shape.rows + 1, "offsets of a {shape} matrix");
+        assert_eq!(columns.len(), values.len(), "a column for each value");
+        assert!(offsets[shape.rows] as usize <= columns.len(), "offsets end within the values");
+        let csr = Self { shape, offsets, columns, values };
+        debug_assert!((0..shape.rows).all(|row| {
+            let (columns, _) = csr.row(row);
+            columns.windows(2).all(|pair| pair[0] < pair[1])
+                && columns.last().is_none_or(|&last| (last as usize) < shape.columns)
+        }));
+        csr
+    }
+
+    /// Rows times columns.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Number of stored cells.
+    pub fn stored(&self) -> usize {
+        (self.offsets[self.shape.rows] - self.offsets[0]) as usize
+    }
+
+    /// Where each row begins, and where the last one ends.
+    pub fn offsets(&self) -> &ScalarBuffer<i64> {
+        &self.offsets
+    }
+
+    /// The column of each stored cell; addressed by `offsets`.
+    pub fn columns(&self) -> &ScalarBuffer<u32> {
+        &self.columns
+    }
+
+    /// Each stored cell; addressed by `offsets`.
+    pub fn values(&self) -> &ScalarBuffer<T> {
+        &self.values
+    }
+
+    /// The stored cells of one row: columns and values.
+    pub fn row(&self, row: usize) -> (&[u32], &[T]) {
+        let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        (&self.columns[range.clone()], &self.values[range])
+    }
+
+    /// A block of whole rows, sharing the cells.
+    pub fn rows(&self, range: Range<usize>) -> Self {
+        Self {
+            shape: Shape::new(range.len(), self.shape.columns),
+            offsets: self.offsets.slice(range.start, range.len() + 1),
+            columns: self.columns.clone(),
+            values: self.values.clone(),
+        }
+    }
+}
+
+/// Cells of one element type in either layout.
+#[derive(Debug, Clone)]
+pub enum Storage<T: Scalar> {
+    /// Every cell.
+    Dense(Dense<T>),
+    /// The stored cells of each row.
+    Csr(Csr<T>),
+}
+
+impl<T: Scalar> Storage<T> {
+    /// Rows times columns.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Storage::Dense(dense) => dense.shape(),
+            Storage::Csr(csr) => csr.shape(),
+        }
+    }
+
+    /// Dense or CSR.
+    pub fn layout(&self) -> Layout {
+        match self {
+            Storage::Dense(_) => Layout::Dense,
+            Storage::Csr(_) => Layout::Csr,
+        }
+    }
+
+    /// Number of stored cells: all of them where dense.
+    pub fn stored(&self) -> usize {
+        match self {
+            Storage::Dense(dense) => dense.shape().cells(),
+            Storage::Csr(csr) => csr.stored(),
+        }
+    }
+
+    /// A block of whole rows, sharing the cells.
+    pub fn rows(&self, range: Range<usize>) -> Self {
+        match self {
+            Storage::Dense(dense) => Storage::Dense(dense.rows(range)),
+            Storage::Csr(csr) => Storage::Csr(csr.rows(range)),
+        }
+    }
+
+    /// One cell, counted from 0.
+    ///
+    /// # Panics
+    /// Outside the shape.
+    pub fn cell(&self, row: usize, column: usize) -> T {
+        let shape = self.shape();
+        assert!(row < shape.rows && column < shape.columns, "cell within {shape}");
+        match self {
+            Storage::Dense(dense) => dense.row(row)[column],
+            Storage::Csr(csr) => {
+                let (columns, values) = csr.row(row);
+                columns.binary_search(&(column as u32)).map_or(T::ZERO, |at| values[at])
+            }
+        }
+    }
+
+    /// Bytes of the stored cells and, where sparse, their places.
+    pub fn size_bytes(&self) -> usize {
+        let value = size_of::<T>();
+        match self {
+            Storage::Dense(dense) => dense.shape().cells() * value,
+            Storage::Csr(csr) => csr.stored() * (value + 4) + (csr.shape().rows + 1) * 8,
+        }
+    }
+}
+
+/// Cells of either element type and layout: the untyped value that expressions pass around.
+#[derive(Debug, Clone)]
+pub enum Cells {
+    /// `FLOAT64`.
+    F64(Storage<f64>),
+    /// `FLOAT32`.
+    F32(Storage<f32>),
+}
+
+/// Runs `$body` with `$storage` bound to the typed storage inside `$cells`.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! with_storage {
+    ($cells:expr, $storage:ident => $body:expr) => {
+        match $cells {
+            $crate::matrix::Cells::F64($storage) => $body,
+            $crate::matrix::Cells::F32($storage) => $body,
+        }
+    };
+}
+
+impl Cells {
+    /// Rows times columns.
+    pub fn shape(&self) -> Shape {
+        with_storage!(self, storage => storage.shape())
+    }
+
+    /// The type of the cells.
+    pub fn element(&self) -> Element {
+        match self {
+            Cells::F64(_) => Element::Float64,
+            Cells::F32(_) => Element::Float32,
+        }
+    }
+
+    /// Dense or CSR.
+    pub fn layout(&self) -> Layout {
+        with_storage!(self, storage => storage.layout())
+    }
+
+    /// Number of stored cells: all of them where dense.
+    pub fn stored(&self) -> usize {
+        with_storage!(self, storage => storage.stored())
+    }
+
+    /// A block of whole rows, sharing the cells.
+    pub fn rows(&self, range: Range<usize>) -> Self {
+        match self {
+            Cells::F64(storage) => Cells::F64(storage.rows(range)),
+            Cells::F32(storage) => Cells::F32(storage.rows(range)),
+        }
+    }
+
+    /// One cell, counted from 0, widened to `f64`.
+    ///
+    /// # Panics
+    /// Outside the shape.
+    pub fn cell(&self, row: usize, column: usize) -> f64 {
+        with_storage!(self, storage => storage.cell(row, column).to_f64())
+    }
+
+    /// Bytes of the stored cells and, where sparse, their places.
+    pub fn size_bytes(&self) -> usize {
+        with_storage!(self, storage => storage.size_bytes())
+    }
+}
+
+impl<T: Scalar> From<Dense<T>> for Cells {
+    fn from(dense: Dense<T>) -> Self {
+        T::wrap(Storage::Dense(dense))
+    }
+}
+
+impl<T: Scalar> From<Csr<T>> for Cells {
+    fn from(csr: Csr<T>) -> Self {
+        T::wrap(Storage::Csr(csr))
+    }
+}
+
+impl<T: Scalar> From<Storage<T>> for Cells {
+    fn from(storage: Storage<T>) -> Self {
+        T::wrap(storage)
+    }
+}
