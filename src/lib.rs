@@ -4,6 +4,15 @@ pub mod error;
 pub mod matrix;
 
 mod database;
+mod query;
+mod rows;
+mod session;
+mod sql;
+mod value;
 
-pub use database::{Builder, Connection, Database};
+pub use database::{Builder, Connection, Database, Prepared};
 pub use error::{Error, ErrorKind, Place, Result};
+pub use query::{CancelHandle, Outcome, Progress, ResultSet, ResultStream};
+pub use rows::{FromRow, FromValue};
+pub use sql::{Statement, parse};
+pub use value::{Parameters, Value};

@@ -1,0 +1,460 @@
+//! A statement on its way: its rows one batch at a time, how far it is, and how to stop it.
+//!
+//! Every statement runs as tasks of the database's own runtime; a caller only receives. So the same
+//! code serves a plain thread, a thread of someone else's runtime, and `async` code anywhere.
+//!
+//! ```text
+//! database's runtime                         caller
+//!   ExecutionPlan ─► feed ─► [ one batch ] ─► ResultStream ─► ResultSet (blocking)
+//!                      ▲                        │ dropped: the task stops
+//!                   Running ◄── CancelHandle, time limit, Progress
+//! ```
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use futures::{Stream, StreamExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::Matrix;
+use crate::rows::{self, FromRow};
+
+/// What one statement yields.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Rows, as from `SELECT`.
+    Rows(ResultSet),
+    /// How many rows were written, as from `INSERT`.
+    Count(u64),
+    /// Nothing, as from `CREATE TABLE`.
+    Done,
+}
+
+/// The rows of a statement as Arrow batches, produced while they are read.
+///
+/// Dropping it half-way stops the statement.
+///
+/// ```
+/// # fn main() -> relatrix::Result<()> {
+/// let connection = relatrix::Database::memory()?.connect();
+/// let mut rows = connection.query("SELECT value FROM range(1000000)")?;
+/// let first = rows.next().expect("there are rows")?;
+/// assert!(first.num_rows() > 0);
+/// drop(rows); // The rest is never computed.
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct ResultSet {
+    stream: ResultStream,
+}
+
+impl ResultSet {
+    pub(crate) fn new(stream: ResultStream) -> Self {
+        Self { stream }
+    }
+
+    /// Names and types of the columns.
+    pub fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+
+    /// All batches that are left.
+    pub fn collect(self) -> Result<Vec<RecordBatch>> {
+        Iterator::collect(self)
+    }
+
+    /// All rows that are left, as tuples of Rust values; `Option` admits NULL.
+    ///
+    /// ```
+    /// # fn main() -> relatrix::Result<()> {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let rows = connection
+    ///     .query("SELECT * FROM (VALUES (1, 'one', 0.5), (2, 'two', NULL))")?
+    ///     .rows::<(i64, String, Option<f64>)>()?;
+    /// assert_eq!(rows[1], (2, "two".to_owned(), None));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Where the number or a type of the columns does not fit, or a NULL meets a type without it.
+    pub fn rows<R: FromRow>(mut self) -> Result<Vec<R>> {
+        let schema = self.schema();
+        R::check(&schema)?;
+        let mut all = Vec::new();
+        for batch in &mut self {
+            R::read(&batch?, &mut all)?;
+        }
+        Ok(all)
+    }
+
+    /// The rows as a matrix: every column a number, or one column of equally long lists of numbers.
+    ///
+    /// A single list column that arrives in one batch is not copied.
+    ///
+    /// ```
+    /// # fn main() -> relatrix::Result<()> {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let x = connection.query("SELECT * FROM (VALUES (1.0, 2.0), (3.0, 4.0))")?.matrix()?;
+    /// assert_eq!(x.cell(1, 0), 3.0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Where a column is not numeric, a cell is NULL, or lists differ in length.
+    pub fn matrix(self) -> Result<Matrix> {
+        let schema = self.schema();
+        rows::matrix(&schema, &self.collect()?)
+    }
+
+    /// Stops the statement from any thread.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.stream.cancel_handle()
+    }
+
+    /// How far the statement is.
+    pub fn progress(&self) -> Progress {
+        self.stream.progress()
+    }
+}
+
+impl Iterator for ResultSet {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        wait(self.stream.next())
+    }
+}
+
+/// The rows of a statement as an asynchronous stream; [`ResultSet`] is its blocking twin.
+///
+/// It can be polled by any executor. Dropping it half-way stops the statement.
+#[derive(Debug)]
+pub struct ResultStream {
+    schema: SchemaRef,
+    batches: mpsc::Receiver<Result<RecordBatch>>,
+    feed: Option<JoinHandle<()>>,
+    running: Arc<Running>,
+    ended: bool,
+}
+
+impl ResultStream {
+    /// Feeds batches through a channel of one, from a task on the current runtime.
+    pub(crate) fn start(stream: SendableRecordBatchStream, running: Arc<Running>) -> Self {
+        let schema = stream.schema();
+        let (sender, batches) = mpsc::channel(1);
+        let feed = tokio::spawn(feed(stream, sender, Arc::clone(&running)));
+        Self { schema, batches, feed: Some(feed), running, ended: false }
+    }
+
+    /// A stream of batches that are here already.
+    pub(crate) fn of(schema: SchemaRef, ready: Vec<RecordBatch>, running: Arc<Running>) -> Self {
+        let (sender, batches) = mpsc::channel(ready.len().max(1));
+        for batch in ready {
+            sender.try_send(Ok(batch)).expect("the channel was made to hold them all");
+        }
+        Self { schema, batches, feed: None, running, ended: false }
+    }
+
+    /// Names and types of the columns.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// Stops the statement from any thread.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        CancelHandle(Target::Statement(Arc::clone(&self.running)))
+    }
+
+    /// How far the statement is.
+    pub fn progress(&self) -> Progress {
+        self.running.progress()
+    }
+}
+
+impl Stream for ResultStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let item = match self.batches.poll_recv(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => ready!(self.poll_end(context)).map(Err),
+            Poll::Ready(item) => item,
+        };
+        self.ended = !matches!(item, Some(Ok(_)));
+        Poll::Ready(item)
+    }
+}
+
+impl ResultStream {
+    /// Why there are no more batches: a task that was stopped, or that panicked, has no last word
+    /// of its own, and its rows must not pass for all rows.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Error>> {
+        let Some(feed) = &mut self.feed else { return Poll::Ready(None) };
+        Poll::Ready(match ready!(Pin::new(feed).poll(context)) {
+            Ok(()) => self.running.stop_error(),
+            Err(panic) => Some(ErrorKind::Internal(panic.to_string()).into()),
+        })
+    }
+}
+
+impl Drop for ResultStream {
+    fn drop(&mut self) {
+        if let Some(feed) = &self.feed {
+            feed.abort();
+        }
+    }
+}
+
+/// Moves batches from the plan to the caller until either ends or the statement is stopped.
+async fn feed(
+    mut stream: SendableRecordBatchStream,
+    sender: mpsc::Sender<Result<RecordBatch>>,
+    running: Arc<Running>,
+) {
+    let all = async {
+        while let Some(batch) = stream.next().await {
+            let last = batch.is_err();
+            if sender.send(batch.map_err(Error::from)).await.is_err() || last {
+                break;
+            }
+        }
+        Ok(())
+    };
+    // On a stop the reader finds the reason in `running`, so nothing has to fit into the channel.
+    let _stopped = running.unless_stopped(all).await;
+}
+
+/// Why a statement was stopped.
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    Cancelled,
+    TimedOut(Duration),
+}
+
+/// A statement that is running: what handles, the time limit and the progress share.
+#[derive(Debug)]
+pub(crate) struct Running {
+    stop: watch::Sender<Option<Stop>>,
+    time_limit: Option<Duration>,
+    started: Instant,
+    plan: OnceLock<Arc<dyn ExecutionPlan>>,
+}
+
+impl Running {
+    pub(crate) fn new(time_limit: Option<Duration>) -> Arc<Self> {
+        let stop = watch::Sender::new(None);
+        Arc::new(Self { stop, time_limit, started: Instant::now(), plan: OnceLock::new() })
+    }
+
+    /// Lets progress be read from this plan while it runs; the first plan of a statement counts.
+    pub(crate) fn watch(&self, plan: &Arc<dyn ExecutionPlan>) {
+        let _first = self.plan.set(Arc::clone(plan));
+    }
+
+    /// The value of `future`, or the reason why the statement was stopped before it was there.
+    pub(crate) async fn unless_stopped<T>(
+        &self,
+        future: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut stop = self.stop.subscribe();
+        let stopped = async {
+            // The sender is `self.stop`, so the channel cannot close while this waits.
+            let _changed = stop.wait_for(Option::is_some).await;
+        };
+        let overdue = async {
+            match self.time_limit {
+                Some(limit) => {
+                    tokio::time::sleep_until((self.started + limit).into()).await;
+                    self.stop.send_if_modified(|stop| {
+                        stop.is_none().then(|| *stop = Some(Stop::TimedOut(limit))).is_some()
+                    });
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stopped => (),
+            () = overdue => (),
+            value = future => return value,
+        }
+        Err(self.stop_error().expect("one of the two above has set it"))
+    }
+
+    fn cancel(&self) {
+        self.stop.send_if_modified(|stop| {
+            stop.is_none().then(|| *stop = Some(Stop::Cancelled)).is_some()
+        });
+    }
+
+    fn stop_error(&self) -> Option<Error> {
+        let stop = *self.stop.borrow();
+        stop.map(|stop| match stop {
+            Stop::Cancelled => ErrorKind::Cancelled.into(),
+            Stop::TimedOut(limit) => ErrorKind::TimedOut { seconds: limit.as_secs_f64() }.into(),
+        })
+    }
+
+    fn progress(&self) -> Progress {
+        let elapsed = self.started.elapsed();
+        let Some(plan) = self.plan.get() else {
+            return Progress { fraction: None, rows: 0, elapsed };
+        };
+        let mut leaves = Leaves::default();
+        leaves.visit(plan);
+        Progress { fraction: leaves.fraction(), rows: leaves.rows_read as u64, elapsed }
+    }
+}
+
+/// The leaves of a plan: how many rows they have given, and how many they are expected to give.
+#[derive(Default)]
+struct Leaves {
+    rows_read: usize,
+    rows_expected: usize,
+    unknown: bool,
+}
+
+impl Leaves {
+    fn visit(&mut self, plan: &Arc<dyn ExecutionPlan>) {
+        for child in plan.children() {
+            self.visit(child);
+        }
+        if !plan.children().is_empty() {
+            return;
+        }
+        let read = plan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0);
+        let expected = plan
+            .statistics_from_inputs(&[], &StatisticsArgs::default())
+            .ok()
+            .and_then(|statistics| statistics.num_rows.get_value().copied());
+        self.rows_read += read;
+        self.rows_expected += expected.unwrap_or(0).max(read);
+        self.unknown |= expected.is_none();
+    }
+
+    fn fraction(&self) -> Option<f64> {
+        let known = !self.unknown && self.rows_expected > 0;
+        known.then(|| self.rows_read as f64 / self.rows_expected as f64)
+    }
+}
+
+/// How far a statement is, judged by the rows its scans have given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Between 0 and 1; `None` where a scan cannot say how many rows it has.
+    pub fraction: Option<f64>,
+    /// Rows read so far.
+    pub rows: u64,
+    /// Time since the statement began.
+    pub elapsed: Duration,
+}
+
+impl Progress {
+    /// Seconds left if the rest goes as fast as what is done.
+    pub fn seconds_left(&self) -> Option<f64> {
+        let fraction = self.fraction.filter(|&fraction| fraction > 0.0)?;
+        Some(self.elapsed.as_secs_f64() * (1.0 - fraction) / fraction)
+    }
+}
+
+/// Stops a statement, or whatever a connection is running, and tells how far it is.
+///
+/// ```
+/// use relatrix::ErrorKind;
+/// # fn main() -> relatrix::Result<()> {
+/// let connection = relatrix::Database::memory()?.connect();
+/// let mut rows = connection.query("SELECT max(value % 7) FROM range(1000000000000)")?;
+/// let handle = rows.cancel_handle();
+/// std::thread::spawn(move || handle.cancel());
+/// let error = rows.next().expect("the error")
+///     .expect_err("counting takes longer than a thread takes to start");
+/// assert!(matches!(error.kind(), ErrorKind::Cancelled));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct CancelHandle(Target);
+
+#[derive(Debug, Clone)]
+enum Target {
+    Statement(Arc<Running>),
+    Connection(Arc<Statements>),
+}
+
+impl CancelHandle {
+    /// A handle of everything that these statements become.
+    pub(crate) fn all(statements: Arc<Statements>) -> Self {
+        Self(Target::Connection(statements))
+    }
+
+    /// Stops the statement; a connection's handle stops all that run now and none that come later.
+    pub fn cancel(&self) {
+        match &self.0 {
+            Target::Statement(running) => running.cancel(),
+            Target::Connection(statements) => {
+                statements.running().iter().for_each(|running| running.cancel());
+            }
+        }
+    }
+
+    /// How far the statement is, or the latest one of the connection; `None` where none runs.
+    pub fn progress(&self) -> Option<Progress> {
+        match &self.0 {
+            Target::Statement(running) => Some(running.progress()),
+            Target::Connection(statements) => {
+                statements.running().last().map(|running| running.progress())
+            }
+        }
+    }
+}
+
+/// The statements that a connection is running, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Statements(Mutex<Vec<Weak<Running>>>);
+
+impl Statements {
+    /// A new statement, listed here for as long as it lives.
+    pub(crate) fn begin(&self, time_limit: Option<Duration>) -> Arc<Running> {
+        let running = Running::new(time_limit);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&running));
+        running
+    }
+
+    fn running(&self) -> Vec<Arc<Running>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Waits on this thread, which may belong to a runtime: only another thread has to make progress.
+pub(crate) fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

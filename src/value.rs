@@ -1,0 +1,163 @@
+//! Parameters: the values that stand in for `$1`, `$name` and `?` in a text.
+//!
+//! Enters: Rust values. Leaves: [`Parameters`], which the planner puts in place before it optimizes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{ParamValues, ScalarValue};
+
+use crate::matrix::Matrix;
+
+/// One SQL value.
+///
+/// ```
+/// use relatrix::Value;
+/// assert_eq!(Value::from(2_i32).to_string(), "2");
+/// assert!(Value::from(None::<f64>).is_null());
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value(ScalarValue);
+
+impl Value {
+    /// NULL of no type in particular.
+    pub const NULL: Self = Self(ScalarValue::Null);
+
+    /// Whether this is NULL.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The value as DataFusion knows it.
+    pub fn scalar(&self) -> &ScalarValue {
+        &self.0
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<ScalarValue> for Value {
+    fn from(value: ScalarValue) -> Self {
+        Self(value)
+    }
+}
+
+/// Conversions from Rust types that have an SQL type of the same values.
+macro_rules! values {
+    ($($rust:ty => $variant:ident),* $(,)?) => {$(
+        impl From<$rust> for Value {
+            fn from(value: $rust) -> Self {
+                Self(ScalarValue::$variant(Some(value.into())))
+            }
+        }
+        impl From<Option<$rust>> for Value {
+            fn from(value: Option<$rust>) -> Self {
+                Self(ScalarValue::$variant(value.map(Into::into)))
+            }
+        }
+    )*};
+}
+
+values! {
+    bool => Boolean,
+    i8 => Int8, i16 => Int16, i32 => Int32, i64 => Int64,
+    u8 => UInt8, u16 => UInt16, u32 => UInt32, u64 => UInt64,
+    f32 => Float32, f64 => Float64,
+    &str => Utf8, String => Utf8,
+    &[u8] => Binary, Vec<u8> => Binary,
+}
+
+/// The values of a statement's parameters.
+///
+/// Positional ones count from 1 and fill `$1`, `$2` … or each `?` in turn; named ones fill `$name`.
+/// A matrix goes by name.
+///
+/// ```
+/// use relatrix::{Database, Parameters, params};
+/// # fn main() -> relatrix::Result<()> {
+/// let connection = Database::memory()?.connect();
+/// let rows = connection.query_with("SELECT $1 + $2", params![2, 3])?.rows::<(i64,)>()?;
+/// assert_eq!(rows, [(5,)]);
+/// let named = Parameters::new().named("low", 2).named("high", 3);
+/// let rows = connection.query_with("SELECT $high - $low", named)?.rows::<(i64,)>()?;
+/// assert_eq!(rows, [(1,)]);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Parameters {
+    positional: Vec<Value>,
+    named: BTreeMap<String, Value>,
+    matrices: BTreeMap<String, Arc<Matrix>>,
+}
+
+impl Parameters {
+    /// No parameters.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next positional value.
+    pub fn push(mut self, value: impl Into<Value>) -> Self {
+        self.positional.push(value.into());
+        self
+    }
+
+    /// Sets the value of `$name`.
+    pub fn named(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.named.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets the matrix of `$name`.
+    pub fn matrix(mut self, name: impl Into<String>, matrix: impl Into<Arc<Matrix>>) -> Self {
+        self.matrices.insert(name.into(), matrix.into());
+        self
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.positional.is_empty() && self.named.is_empty() && self.matrices.is_empty()
+    }
+
+    /// The matrix of `$name`.
+    pub(crate) fn matrix_named(&self, name: &str) -> Option<&Arc<Matrix>> {
+        self.matrices.get(name)
+    }
+
+    /// The scalar that the text's `$1`, `$name` stands for; `placeholder` includes the `$`.
+    pub(crate) fn scalar(&self, placeholder: &str) -> Option<&Value> {
+        let name = placeholder.strip_prefix('$')?;
+        match name.parse::<usize>() {
+            Ok(position) => self.positional.get(position.checked_sub(1)?),
+            Err(_) => self.named.get(name),
+        }
+    }
+
+    /// All scalars by name, positional ones under their number, as DataFusion's planner wants them.
+    pub(crate) fn scalars(&self) -> ParamValues {
+        let positional = self.positional.iter().enumerate();
+        let positional = positional.map(|(index, value)| ((index + 1).to_string(), value));
+        let named = self.named.iter().map(|(name, value)| (name.clone(), value));
+        let all = positional.chain(named);
+        ParamValues::Map(all.map(|(name, value)| (name, value.0.clone().into())).collect())
+    }
+}
+
+impl<V: Into<Value>> FromIterator<V> for Parameters {
+    fn from_iter<I: IntoIterator<Item = V>>(values: I) -> Self {
+        values.into_iter().fold(Self::new(), Self::push)
+    }
+}
+
+/// Positional parameters of any mixture of types: `params![1, "two", 3.0]`.
+#[macro_export]
+macro_rules! params {
+    ($($value:expr),* $(,)?) => {
+        $crate::Parameters::new()$(.push($value))*
+    };
+}
