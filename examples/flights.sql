@@ -43,7 +43,7 @@ CREATE VIEW effects AS
     SELECT term, minutes, error, minutes / error AS t_value, minutes * spread AS typical
     FROM MATRIX(coefficients) AS b(term, minutes)
     JOIN MATRIX(standard_errors) AS e(term, error) USING (term)
-    JOIN MATRIX(t(col_stddev(x))) AS s(term, spread) USING (term);
+    JOIN MATRIX(t(sqrt(col_sums((x - col_means(x)) ^ 2) / (nrow(x) - 1)))) AS s(term, spread) USING (term);
 
 SELECT term, round(minutes, 4) AS minutes, round(error, 4) AS error, round(t_value, 1) AS t_value, round(typical, 2) AS typical
 FROM effects

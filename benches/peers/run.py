@@ -3,8 +3,9 @@
 
     run.py sql HARNESS [options of HARNESS/sql/run.py, such as tpch1]
     run.py matrix HARNESS [options of HARNESS/matrix/run.py, such as --cases gemm --export]
+    run.py start                    processes from their start to the answer of SELECT 1, and their peak memory
 
-Both harnesses take any command line as an engine; the binary is `$RELATRIX`, else the release build of this
+The harnesses take any command line as an engine; the binary is `$RELATRIX`, else the release build of this
 repository. For SQL the command is `relatrix bench` as it is. For matrices, each file of the folder `matrix` serves
 the cases of its first line, in which `{case}` stands for the case and `{data}` for the folder of inputs:
 
@@ -26,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RELATRIX = os.path.abspath(os.environ.get("RELATRIX") or os.path.join(HERE, "../../target/release/relatrix"))
@@ -63,8 +65,8 @@ def bench(setup, queries, folder):
 
 
 def last_column(folder, query):
-    import pyarrow.parquet
-    return pyarrow.parquet.read_table(os.path.join(folder, query + ".parquet")).columns[-1].to_pylist()
+    import pyarrow.feather
+    return pyarrow.feather.read_table(os.path.join(folder, query + ".arrow")).columns[-1].to_pylist()
 
 
 def run_case(script):
@@ -105,12 +107,37 @@ def run_sql(harness, options):
     subprocess.run([sys.executable, os.path.join(harness, "sql/run.py"), *options, "--external", external], check=True)
 
 
+def run_start():
+    """Prints the median and least seconds of 21 processes each, and the largest resident size."""
+    engines = {
+        "relatrix": [RELATRIX, "-c", "SELECT 1"],
+        "duckdb": [sys.executable, "-c", "import duckdb; print(duckdb.sql('SELECT 1').fetchall())"],
+        "datafusion": [sys.executable, "-c", "import datafusion; print(datafusion.SessionContext().sql('SELECT 1').to_pylist())"],
+        "numpy": [sys.executable, "-c", "import numpy; print(numpy.ones(1))"],
+        "python alone": [sys.executable, "-c", "print(1)"],
+    }
+    for name, command in engines.items():
+        seconds, resident = [], 0
+        for _ in range(21):
+            started = time.perf_counter()
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds.append(time.perf_counter() - started)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode:
+                sys.exit(f"{name} failed")
+            resident = max(resident, usage.ru_maxrss)
+        print(f"{name:14} {statistics.median(seconds):.4f} s, least {min(seconds):.4f} s, {resident / 1024:.0f} MiB")
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["case", script]:
             run_case(script)
         case ["matrix", harness, *options]:
             run_matrix(harness, options)
+        case ["start"]:
+            run_start()
         case ["sql", harness, *options]:
             run_sql(harness, options)
         case _:
