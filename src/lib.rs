@@ -1,6 +1,8 @@
 //! Relatrix: an embedded engine in which SQL and matrix expressions are one language and one plan.
 
 pub mod error;
+#[doc(hidden)] // Public for the benchmarks alone.
+pub mod exec;
 pub mod matrix;
 
 mod database;

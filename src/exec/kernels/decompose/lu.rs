@@ -1,0 +1,179 @@
+//! Gaussian elimination with partial pivoting: `p·a = l·u`.
+//!
+//! The columns are halved (Toledo): eliminate the left half, apply its swaps to the right, solve for
+//! the upper right, update the lower right by one product, go on there. Panels of [`PANEL`] columns are
+//! eliminated column by column. A column of zeros has no pivot and leaves a zero on the diagonal of `u`.
+//!
+//! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §3.4; Toledo, *SIAM J. Matrix Anal.*
+//! 18 (1997), 1065–1081.
+
+use faer::linalg::triangular_solve::solve_unit_lower_triangular_in_place;
+use faer::reborrow::{Reborrow, ReborrowMut};
+use faer::{Accum, Mat, MatMut, MatRef, Par};
+
+use super::super::gemm::multiply;
+use super::super::{Real, dense};
+use super::{TASK_WORK, by_rows, copied, side};
+use crate::error::Result;
+use crate::matrix::{Csr, Dense, Shape};
+
+/// Columns that are eliminated one by one.
+const PANEL: usize = 16;
+
+/// The factors of `p·a = l·u` for an m×n matrix, k = min(m, n).
+#[derive(Debug, Clone)]
+pub struct Lu<T: Real> {
+    /// Unit lower triangular, or trapezoidal: m×k.
+    pub l: Dense<T>,
+    /// Upper triangular, or trapezoidal: k×n.
+    pub u: Dense<T>,
+    /// The permutation: m×m.
+    pub p: Csr<T>,
+}
+
+/// Factors any matrix, singular or not.
+///
+/// - Work: mn² - n³/3 multiplications for m ≥ n.
+/// - Errors: a cell that is not finite.
+pub fn lu<T: Real>(a: &Dense<T>) -> Result<Lu<T>> {
+    let (m, n) = (a.shape().rows, a.shape().columns);
+    let k = m.min(n);
+    let factors = Factors::of(copied("lu", a)?);
+    let l = Mat::from_fn(m, k, |i, j| match i.cmp(&j) {
+        std::cmp::Ordering::Less => T::ZERO,
+        std::cmp::Ordering::Equal => T::ONE,
+        std::cmp::Ordering::Greater => factors.cells[(i, j)],
+    });
+    let u = Mat::from_fn(k, n, |i, j| if i <= j { factors.cells[(i, j)] } else { T::ZERO });
+    let places: Vec<u32> = factors.permutation().into_iter().map(|i| i as u32).collect();
+    let offsets: Vec<i64> = (0..=m as i64).collect();
+    let p = Csr::new(Shape::new(m, m), offsets.into(), places.into(), vec![T::ONE; m].into());
+    Ok(Lu { l: by_rows(l.as_ref()), u: by_rows(u.as_ref()), p })
+}
+
+/// The determinant; 1 of an empty matrix.
+///
+/// - Errors: a cell that is not finite.
+pub fn determinant<T: Real>(a: &Dense<T>) -> Result<Dense<T>> {
+    let n = side(a);
+    let factors = Factors::of(copied("det", a)?);
+    let odd = factors.swaps.iter().enumerate().filter(|(i, swap)| i != *swap).count() % 2 == 1;
+    let sign = if odd { -T::ONE } else { T::ONE };
+    let value = (0..n).fold(sign, |product, i| product * factors.cells[(i, i)]);
+    Ok(dense(Shape::new(1, 1), vec![value]))
+}
+
+/// Both factors in one matrix, the ones on the diagonal of `l` left out.
+pub(super) struct Factors<T> {
+    pub(super) cells: Mat<T>,
+    /// Row `i` was swapped with this one, in order.
+    pub(super) swaps: Vec<usize>,
+}
+
+impl<T: Real> Factors<T> {
+    pub(super) fn of(mut cells: Mat<T>) -> Self {
+        let k = cells.nrows().min(cells.ncols());
+        let mut swaps = vec![0; k];
+        let (mut left, mut right) = cells.as_mut().split_at_col_mut(k);
+        eliminate(left.rb_mut(), &mut swaps);
+        apply_swaps(right.rb_mut(), &swaps);
+        solve_unit_lower(left.rb().get(..k, ..), right);
+        Self { cells, swaps }
+    }
+
+    /// Where each row of the factored matrix came from.
+    fn permutation(&self) -> Vec<usize> {
+        let mut rows: Vec<usize> = (0..self.cells.nrows()).collect();
+        for (i, &swap) in self.swaps.iter().enumerate() {
+            rows.swap(i, swap);
+        }
+        rows
+    }
+}
+
+/// Eliminates a matrix at least as tall as wide, in place.
+fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize]) {
+    let n = a.ncols();
+    if n <= PANEL {
+        return eliminate_panel(a, swaps);
+    }
+    let half = (n / 2).next_multiple_of(PANEL).min(n - 1);
+    let (left_swaps, right_swaps) = swaps.split_at_mut(half);
+    let (mut left, mut right) = a.rb_mut().split_at_col_mut(half);
+    eliminate(left.rb_mut(), left_swaps);
+    apply_swaps(right.rb_mut(), left_swaps);
+    let (upper_left, lower_left) = left.rb_mut().split_at_row_mut(half);
+    let (mut upper_right, mut lower_right) = right.split_at_row_mut(half);
+    solve_unit_lower(upper_left.rb(), upper_right.rb_mut());
+    let (l, u) = (lower_left.rb(), upper_right.rb());
+    multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, TASK_WORK);
+    eliminate(lower_right, right_swaps);
+    apply_swaps(lower_left, right_swaps);
+    right_swaps.iter_mut().for_each(|swap| *swap += half);
+}
+
+/// Eliminates a few columns one by one.
+fn eliminate_panel<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize]) {
+    let n = a.ncols();
+    let mut columns: Vec<&mut [T]> = a
+        .col_iter_mut()
+        .map(|column| column.try_as_col_major_mut().expect("columns lie together").as_slice_mut())
+        .collect();
+    for k in 0..n {
+        let column = &columns[k][k..];
+        let largest =
+            column.iter().fold(T::ZERO, |most, x| if x.abs() > most { x.abs() } else { most });
+        let pivot = column.iter().position(|x| x.abs() == largest).map_or(k, |at| k + at);
+        swaps[k] = pivot;
+        if largest == T::ZERO {
+            continue;
+        }
+        columns.iter_mut().for_each(|column| column.swap(k, pivot));
+        let (left, right) = columns.split_at_mut(k + 1);
+        let column = &mut *left[k];
+        let value = column[k];
+        column[k + 1..].iter_mut().for_each(|x| *x = *x / value);
+        for other in right {
+            let factor = other[k];
+            for (x, &l) in other[k + 1..].iter_mut().zip(&column[k + 1..]) {
+                *x = *x - l * factor;
+            }
+        }
+    }
+}
+
+/// Swaps rows of each column in order; columns in parallel.
+pub(super) fn apply_swaps<T: Real>(a: MatMut<'_, T>, swaps: &[usize]) {
+    if a.ncols() > 1 && a.ncols() * swaps.len() > 1 << 13 {
+        let half = a.ncols() / 2;
+        let (left, right) = a.split_at_col_mut(half);
+        rayon::join(|| apply_swaps(left, swaps), || apply_swaps(right, swaps));
+        return;
+    }
+    for mut column in a.col_iter_mut() {
+        for (i, &swap) in swaps.iter().enumerate() {
+            let (x, y) = (column[i], column[swap]);
+            (column[i], column[swap]) = (y, x);
+        }
+    }
+}
+
+/// `b = l⁻¹·b` for unit lower triangular `l`; columns of `b` in parallel.
+pub(super) fn solve_unit_lower<T: Real>(l: MatRef<'_, T>, b: MatMut<'_, T>) {
+    by_right_sides(l.nrows(), b, &|b| solve_unit_lower_triangular_in_place(l, b, Par::Seq));
+}
+
+/// Halves the right-hand sides of a triangular system of side `n` until one is worth a task.
+pub(super) fn by_right_sides<T: Real>(
+    n: usize,
+    b: MatMut<'_, T>,
+    solve: &(impl Fn(MatMut<'_, T>) + Sync),
+) {
+    if b.ncols() >= 32 && n * n / 2 * b.ncols() > TASK_WORK {
+        let half = (b.ncols() / 2).next_multiple_of(16);
+        let (left, right) = b.split_at_col_mut(half);
+        rayon::join(|| by_right_sides(n, left, solve), || by_right_sides(n, right, solve));
+    } else if n > 0 && b.ncols() > 0 {
+        solve(b);
+    }
+}

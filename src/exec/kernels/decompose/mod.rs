@@ -1,0 +1,104 @@
+//! Factorizations of dense matrices, and what is computed through them.
+//!
+//! Enters: a matrix whose cells must be finite, else [`ErrorKind::Argument`]. LU and Cholesky are
+//! recursive and cut as products are; orthogonal factorizations are faer's. Work is cut by shape alone
+//! here too: faer adds in an order that follows the degree of parallelism it is given, so it is given
+//! one that does not depend on the threads there are.
+//!
+//! Every sign that is free is fixed: the diagonal of an R is not negative, and the entry of largest
+//! magnitude in each singular vector of U and each eigenvector is positive.
+
+mod cholesky;
+mod lu;
+mod orthogonal;
+mod solve;
+mod spectral;
+
+pub use cholesky::cholesky;
+pub use lu::{Lu, determinant, lu};
+pub use orthogonal::{Qr, least_squares, qr};
+pub use solve::{inverse, solve};
+pub use spectral::{Eigh, Svd, eigh, svd};
+
+use faer::{Mat, MatRef, Par};
+use rayon::prelude::*;
+
+use super::{Real, dense, view};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Dense, Shape};
+
+/// Multiplications that are worth a task within a factorization; about 0.2 ms.
+const TASK_WORK: usize = 1 << 24;
+
+/// In how many parts faer cuts what it does in parallel: more than there are threads costs little,
+/// and the bits follow from it.
+const DEGREE: usize = 8;
+
+/// The parallelism to give faer for a matrix of this shape.
+fn par(shape: Shape) -> Par {
+    if shape.cells() < 1 << 14 { Par::Seq } else { Par::rayon(DEGREE) }
+}
+
+/// A copy by columns, as factorizations work in place; an error where a cell is not finite.
+fn copied<T: Real>(function: &'static str, x: &Dense<T>) -> Result<Mat<T>> {
+    if !x.cells().par_chunks(1 << 15).all(|cells| cells.iter().all(|x| x.is_finite())) {
+        let message = format!("every cell of its {} argument must be finite", x.shape());
+        return Err(Error::from(ErrorKind::Argument { function: function.into(), message }));
+    }
+    Ok(by_columns(view(x)))
+}
+
+/// A copy by columns of cells that lie by rows, in tiles and in parallel.
+fn by_columns<T: Real>(x: MatRef<'_, T>) -> Mat<T> {
+    let mut copy = Mat::zeros(x.nrows(), x.ncols());
+    fill(copy.as_mut(), x);
+    copy
+}
+
+fn fill<T: Real>(mut to: faer::MatMut<'_, T>, from: MatRef<'_, T>) {
+    const TILE: usize = 64;
+    let (m, n) = (to.nrows(), to.ncols());
+    if m * n > 1 << 16 && m.max(n) > TILE {
+        if m >= n {
+            let (top, bottom) = to.split_at_row_mut(m / 2);
+            let (from_top, from_bottom) = from.split_at_row(m / 2);
+            rayon::join(|| fill(top, from_top), || fill(bottom, from_bottom));
+        } else {
+            let (left, right) = to.split_at_col_mut(n / 2);
+            let (from_left, from_right) = from.split_at_col(n / 2);
+            rayon::join(|| fill(left, from_left), || fill(right, from_right));
+        }
+        return;
+    }
+    for left in (0..n).step_by(TILE) {
+        for i in 0..m {
+            for j in left..n.min(left + TILE) {
+                to[(i, j)] = from[(i, j)];
+            }
+        }
+    }
+}
+
+/// The cells by rows again.
+fn by_rows<T: Real>(x: MatRef<'_, T>) -> Dense<T> {
+    let shape = Shape::new(x.nrows(), x.ncols());
+    let mut cells = vec![T::ZERO; shape.cells()];
+    fill(super::view_mut(&mut cells, shape).transpose_mut(), x.transpose());
+    dense(shape, cells)
+}
+
+/// The largest sum of absolute values down a column.
+fn norm_1<T: Real>(x: MatRef<'_, T>) -> T {
+    let sum = |j: usize| x.col(j).iter().fold(T::ZERO, |sum, &x| sum + x.abs());
+    (0..x.ncols()).map(sum).fold(T::ZERO, |norm, sum| if sum > norm { sum } else { norm })
+}
+
+/// Asserts a square matrix and gives its side.
+fn side<T: Real>(a: &Dense<T>) -> usize {
+    let shape = a.shape();
+    assert_eq!(shape.rows, shape.columns, "the planner lets square matrices through only");
+    shape.rows
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Householder QR, thin, and least squares through it.
+//!
+//! Least squares first takes the R of a tall matrix, then R again with column pivoting, which shows the
+//! rank; where that is not full, a second QR, of the transpose of what is left of R, gives the solution
+//! of least norm (a complete orthogonal decomposition).
+//!
+//! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.2 and §5.5.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::householder::{
+    apply_block_householder_sequence_on_the_left_in_place_scratch as apply_scratch,
+    apply_block_householder_sequence_on_the_left_in_place_with_conj as apply,
+    apply_block_householder_sequence_transpose_on_the_left_in_place_scratch as apply_transposed_scratch,
+    apply_block_householder_sequence_transpose_on_the_left_in_place_with_conj as apply_transposed,
+};
+use faer::linalg::qr::{col_pivoting, no_pivoting};
+use faer::linalg::triangular_solve::{
+    solve_lower_triangular_in_place, solve_upper_triangular_in_place,
+};
+use faer::reborrow::ReborrowMut;
+use faer::{Conj, Mat, MatMut, Par};
+
+use super::super::{Real, dense};
+use super::{by_rows, copied, par};
+use crate::error::Result;
+use crate::matrix::{Dense, Shape};
+
+/// The thin factors of an m×n matrix, k = min(m, n).
+#[derive(Debug, Clone)]
+pub struct Qr<T: Real> {
+    /// Orthonormal columns: m×k.
+    pub q: Dense<T>,
+    /// Upper triangular, or trapezoidal, no cell of its diagonal negative: k×n.
+    pub r: Dense<T>,
+}
+
+/// Factors `a = q·r`.
+///
+/// - Work: 2mn² - 2n³/3 multiplications for m ≥ n, half of them for `q`.
+/// - Errors: a cell that is not finite.
+pub fn qr<T: Real>(a: &Dense<T>) -> Result<Qr<T>> {
+    let (m, n) = (a.shape().rows, a.shape().columns);
+    let reflected = Reflected::of(copied("qr", a)?);
+    let mut q = Mat::identity(m, m.min(n));
+    reflected.apply(q.as_mut());
+    let mut r = reflected.r();
+    for i in 0..m.min(n) {
+        if r[(i, i)] < T::ZERO {
+            r.row_mut(i).iter_mut().for_each(|x| *x = -*x);
+            q.col_mut(i).iter_mut().for_each(|x| *x = -*x);
+        }
+    }
+    Ok(Qr { q: by_rows(q.as_ref()), r: by_rows(r.as_ref()) })
+}
+
+/// The `x` of least `‖a·x - b‖` in the 2-norm, column by column; where several are, that of least norm.
+///
+/// - Work: 2mn² multiplications or so.
+/// - Rank: the pivots of R above `max(m, n)·ε` times the first.
+/// - Errors: a cell that is not finite.
+///
+/// # Panics
+/// Unless `a` and `b` are equally tall.
+pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Result<Dense<T>> {
+    let (m, n) = (a.shape().rows, a.shape().columns);
+    assert_eq!(b.shape().rows, m, "a right-hand side is as tall as the matrix");
+    let (mut a, mut b) = (copied("lstsq", a)?, copied("lstsq", b)?);
+    let sides = b.ncols();
+    if m == 0 || n == 0 || sides == 0 {
+        return Ok(dense(Shape::new(n, sides), vec![T::ZERO; n * sides]));
+    }
+    if m > n {
+        let reflected = Reflected::of(a);
+        reflected.apply_transposed(b.as_mut());
+        a = reflected.r();
+        b.truncate(n, sides);
+    }
+    let (reflected, places) = Reflected::pivoted(a);
+    reflected.apply_transposed(b.as_mut());
+    let r = reflected.r();
+    let tolerance = T::EPSILON * T::from_f64(m.max(n) as f64) * r[(0, 0)].abs();
+    let rank = (0..r.nrows()).take_while(|&i| r[(i, i)].abs() > tolerance).count();
+    let mut y = Mat::zeros(n, sides);
+    y.as_mut().subrows_mut(0, rank).copy_from(b.subrows(0, rank));
+    if rank == n {
+        solve_upper_triangular_in_place(r.as_ref(), y.as_mut(), Par::Seq);
+    } else if rank > 0 {
+        let rest = Reflected::of(r.subrows(0, rank).transpose().to_owned());
+        let triangle = rest.r();
+        let head = y.as_mut().subrows_mut(0, rank);
+        solve_lower_triangular_in_place(triangle.transpose(), head, Par::Seq);
+        rest.apply(y.as_mut());
+    }
+    let mut x = Mat::zeros(n, sides);
+    for (i, &place) in places.iter().enumerate() {
+        x.row_mut(place).copy_from(y.row(i));
+    }
+    Ok(by_rows(x.as_ref()))
+}
+
+/// A matrix turned into R by reflections, which lie below its diagonal and, in blocks, beside it.
+struct Reflected<T> {
+    cells: Mat<T>,
+    factors: Mat<T>,
+    par: Par,
+}
+
+impl<T: Real> Reflected<T> {
+    fn of(mut cells: Mat<T>) -> Self {
+        let (m, n) = (cells.nrows(), cells.ncols());
+        let block = no_pivoting::factor::recommended_block_size::<T>(m, n).max(1);
+        let mut factors = Mat::zeros(block, m.min(n));
+        let par = par(Shape::new(m, n));
+        if m.min(n) > 0 {
+            let scratch =
+                no_pivoting::factor::qr_in_place_scratch::<T>(m, n, block, par, Default::default());
+            no_pivoting::factor::qr_in_place(
+                cells.as_mut(),
+                factors.as_mut(),
+                par,
+                MemStack::new(&mut MemBuffer::new(scratch)),
+                Default::default(),
+            );
+        }
+        Self { cells, factors, par }
+    }
+
+    /// With column pivoting; where each column of R came from is beside it.
+    fn pivoted(mut cells: Mat<T>) -> (Self, Vec<usize>) {
+        let (m, n) = (cells.nrows(), cells.ncols());
+        let block = col_pivoting::factor::recommended_block_size::<T>(m, n);
+        let mut factors = Mat::zeros(block, m.min(n));
+        let par = par(Shape::new(m, n));
+        let (mut places, mut inverse) = (vec![0; n], vec![0; n]);
+        let scratch = col_pivoting::factor::qr_in_place_scratch::<usize, T>(
+            m,
+            n,
+            block,
+            par,
+            Default::default(),
+        );
+        col_pivoting::factor::qr_in_place(
+            cells.as_mut(),
+            factors.as_mut(),
+            &mut places,
+            &mut inverse,
+            par,
+            MemStack::new(&mut MemBuffer::new(scratch)),
+            Default::default(),
+        );
+        (Self { cells, factors, par }, places)
+    }
+
+    fn r(&self) -> Mat<T> {
+        let (m, n) = (self.cells.nrows(), self.cells.ncols());
+        Mat::from_fn(m.min(n), n, |i, j| if i <= j { self.cells[(i, j)] } else { T::ZERO })
+    }
+
+    /// `b = q·b`.
+    fn apply(&self, mut b: MatMut<'_, T>) {
+        let (basis, factors) = (self.basis(), self.factors.as_ref());
+        let scratch = apply_scratch::<T>(basis.nrows(), factors.nrows(), b.ncols());
+        let mut buffer = MemBuffer::new(scratch);
+        if basis.ncols() > 0 {
+            apply(basis, factors, Conj::No, b.rb_mut(), self.par, MemStack::new(&mut buffer));
+        }
+    }
+
+    /// `b = t(q)·b`.
+    fn apply_transposed(&self, mut b: MatMut<'_, T>) {
+        let (basis, factors) = (self.basis(), self.factors.as_ref());
+        let scratch = apply_transposed_scratch::<T>(basis.nrows(), factors.nrows(), b.ncols());
+        let stack = &mut MemBuffer::new(scratch);
+        if basis.ncols() > 0 {
+            let stack = MemStack::new(stack);
+            apply_transposed(basis, factors, Conj::No, b.rb_mut(), self.par, stack);
+        }
+    }
+
+    fn basis(&self) -> faer::MatRef<'_, T> {
+        self.cells.subcols(0, self.cells.nrows().min(self.cells.ncols()))
+    }
+}

@@ -1,0 +1,352 @@
+//! What must hold of every factorization: it multiplies back, its residual is small beside norm, size
+//! and the unit of rounding, its orthogonal factors are orthogonal; and the edges, each with its rule.
+
+use super::super::testing::*;
+use super::super::{Real, dense, sparse};
+use super::*;
+use crate::error::{Error, ErrorKind};
+use crate::exec::kernels::dense::{gram, product, transpose};
+
+const SHAPES: [(usize, usize); 11] = [
+    (0, 0),
+    (0, 3),
+    (3, 0),
+    (1, 1),
+    (1, 9),
+    (9, 1),
+    (5, 5),
+    (40, 17),
+    (17, 40),
+    (200, 200),
+    (300, 90),
+];
+
+fn identity<T: Real>(n: usize) -> Dense<T> {
+    build(n, n, |i, j| if i == j { T::ONE } else { T::ZERO })
+}
+
+/// `‖x - y‖` in the 1-norm.
+fn distance<T: Real>(x: &Dense<T>, y: &Dense<T>) -> f64 {
+    assert_eq!(x.shape(), y.shape());
+    let (m, n) = (x.shape().rows, x.shape().columns);
+    norm_1(view(&build(m, n, |i, j| x.row(i)[j] - y.row(i)[j]))).to_f64()
+}
+
+/// Asserts `‖x - y‖ ≤ 20·size·ε·scale`.
+fn assert_near<T: Real>(x: &Dense<T>, y: &Dense<T>, scale: f64) {
+    let size = x.shape().rows.max(x.shape().columns).max(1) as f64;
+    let bound = 20.0 * size * T::EPSILON.to_f64() * scale.max(f64::MIN_POSITIVE);
+    let found = distance(x, y);
+    assert!(found <= bound, "residual {found:e} above {bound:e} for {}", x.shape());
+}
+
+fn norm<T: Real>(x: &Dense<T>) -> f64 {
+    norm_1(view(x)).to_f64()
+}
+
+fn assert_orthonormal_columns<T: Real>(q: &Dense<T>) {
+    assert_near(&gram(q), &identity(q.shape().columns), 1.0);
+}
+
+fn assert_triangular<T: Real>(x: &Dense<T>, lower: bool) {
+    for i in 0..x.shape().rows {
+        for j in 0..x.shape().columns {
+            let outside = if lower { j > i } else { j < i };
+            assert!(!outside || x.row(i)[j] == T::ZERO);
+        }
+    }
+}
+
+/// Random, well conditioned, symmetric positive definite.
+fn positive_definite<T: Real>(rng: &mut rand::rngs::SmallRng, n: usize) -> Dense<T> {
+    let squares = gram(&random::<T>(rng, n + 3, n));
+    build(n, n, |i, j| squares.row(i)[j] + if i == j { T::ONE } else { T::ZERO })
+}
+
+fn factorizations_multiply_back<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for (m, n) in SHAPES {
+        let (a, k) = (random::<T>(&mut rng, m, n), m.min(n));
+        let scale = norm(&a);
+
+        let Lu { l, u, p } = lu(&a).unwrap();
+        assert_eq!((l.shape(), u.shape()), (Shape::new(m, k), Shape::new(k, n)));
+        assert_near(&product(&l, &u), &sparse::times_dense(&p, &a), scale);
+        assert_triangular(&l, true);
+        assert_triangular(&u, false);
+        assert!(l.cells().iter().all(|x| x.abs() <= T::ONE), "pivots are the largest");
+
+        let Qr { q, r } = qr(&a).unwrap();
+        assert_eq!((q.shape(), r.shape()), (Shape::new(m, k), Shape::new(k, n)));
+        assert_near(&product(&q, &r), &a, scale);
+        assert_orthonormal_columns(&q);
+        assert_triangular(&r, false);
+        assert!((0..k).all(|i| r.row(i)[i] >= T::ZERO), "no diagonal cell is negative");
+
+        let Svd { u, s, vt } = svd(&a, None).unwrap();
+        assert_eq!(s.shape(), Shape::new(k, 1));
+        let scaled = build(m, k, |i, j| u.row(i)[j] * s.cells()[j]);
+        assert_near(&product(&scaled, &vt), &a, scale);
+        assert_orthonormal_columns(&u);
+        assert_orthonormal_columns(&transpose(&vt));
+        assert!(s.cells().windows(2).all(|pair| pair[0] >= pair[1]), "descending");
+        assert!(s.cells().iter().all(|&s| s >= T::ZERO));
+    }
+}
+
+#[test]
+fn factors_of_any_shape_multiply_back() {
+    for seed in 0..3 {
+        factorizations_multiply_back::<f64>(seed);
+        factorizations_multiply_back::<f32>(seed);
+    }
+}
+
+fn symmetric_factorizations<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for n in [0, 1, 2, 5, 33, 150, 300] {
+        let a = positive_definite::<T>(&mut rng, n);
+        let scale = norm(&a);
+        // What lies above the diagonal is not read.
+        let half = build(n, n, |i, j| if i >= j { a.row(i)[j] } else { T::from_f64(7e7) });
+        let l = cholesky(&half).unwrap();
+        assert_near(&product(&l, &transpose(&l)), &a, scale);
+        assert_triangular(&l, true);
+        assert!((0..n).all(|i| l.row(i)[i] > T::ZERO));
+
+        let Eigh { values, vectors } = eigh(&half, None).unwrap();
+        assert_eq!(values.shape(), Shape::new(n, 1));
+        let scaled = build(n, n, |i, j| vectors.row(i)[j] * values.cells()[j]);
+        assert_near(&product(&scaled, &transpose(&vectors)), &a, scale);
+        assert_orthonormal_columns(&vectors);
+        assert!(values.cells().windows(2).all(|pair| pair[0] <= pair[1]), "ascending");
+        let two = eigh(&half, Some(2)).unwrap();
+        let from = n - n.min(2);
+        assert_eq!(two.values.cells(), &values.cells()[from..]);
+        assert_eq!(two.vectors.shape(), Shape::new(n, n.min(2)));
+    }
+}
+
+#[test]
+fn symmetric_factors_multiply_back() {
+    for seed in 0..3 {
+        symmetric_factorizations::<f64>(seed);
+        symmetric_factorizations::<f32>(seed);
+    }
+}
+
+#[test]
+fn the_free_signs_are_fixed() {
+    let mut rng = rng(1);
+    let a = random::<f64>(&mut rng, 30, 12);
+    let negated = build(30, 12, |i, j| -a.row(i)[j]);
+    let (x, y) = (svd(&a, Some(4)).unwrap(), svd(&negated, Some(4)).unwrap());
+    assert_eq!((x.u.shape(), x.vt.shape()), (Shape::new(30, 4), Shape::new(4, 12)));
+    assert_near(&x.u, &y.u, 10.0);
+    for j in 0..4 {
+        let column = (0..30).map(|i| x.u.row(i)[j]);
+        let largest = column.reduce(|a, b| if b.abs() > a.abs() { b } else { a }).unwrap();
+        assert!(largest > 0.0);
+    }
+}
+
+fn solutions_have_small_residuals<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for n in [0, 1, 2, 17, 64, 65, 300] {
+        for (a, kind) in [
+            (random::<T>(&mut rng, n, n), "general"),
+            (positive_definite(&mut rng, n), "positive definite"),
+            (
+                build(n, n, |i, j| T::from_f64(if i + j + 1 == n { -2.0 } else { 0.0 })),
+                "indefinite",
+            ),
+        ] {
+            for k in [0, 1, 5] {
+                let b = random::<T>(&mut rng, n, k);
+                let x = solve(&a, &b)
+                    .unwrap_or_else(|error| panic!("{kind} {n}, seed {seed}: {error}"));
+                assert_near(&product(&a, &x), &b, norm(&a) * norm(&x));
+            }
+            let inverse = inverse(&a).unwrap();
+            assert_near(&product(&a, &inverse), &identity(n), norm(&a) * norm(&inverse));
+        }
+    }
+}
+
+#[test]
+fn a_solution_solves() {
+    for seed in 0..3 {
+        solutions_have_small_residuals::<f64>(seed);
+        solutions_have_small_residuals::<f32>(seed);
+    }
+}
+
+#[test]
+fn a_singular_matrix_is_an_error_with_its_condition() {
+    let mut rng = rng(1);
+    let ones = build(4, 4, |_, _| 1.0);
+    let hilbert = build(14, 14, |i, j| 1.0 / (i + j + 1) as f64);
+    let thin = random::<f64>(&mut rng, 50, 49);
+    let dependent = product(&thin, &random(&mut rng, 49, 50));
+    for a in [ones, hilbert, dependent, build(3, 3, |_, _| 0.0), build(1, 1, |_, _| 0.0)] {
+        let b = build(a.shape().rows, 1, |_, _| 1.0);
+        for error in [solve(&a, &b).unwrap_err(), inverse(&a).unwrap_err()] {
+            let ErrorKind::Singular { shape, condition, .. } = error.kind() else {
+                panic!("{error}")
+            };
+            assert_eq!(*shape, a.shape());
+            assert!(*condition < f64::EPSILON);
+        }
+    }
+    // Badly conditioned is not singular: cond(hilbert 8) is 3e10.
+    let hilbert = build(8, 8, |i, j| 1.0 / (i + j + 1) as f64);
+    assert!(solve(&hilbert, &build(8, 1, |_, _| 1.0)).is_ok());
+    assert!(
+        solve(&build(2, 2, |i, j| if i == j { 1e-300 } else { 0.0 }), &build(2, 1, |_, _| 1.0))
+            .is_ok()
+    );
+}
+
+#[test]
+fn the_estimated_condition_is_near_the_exact_one() {
+    for seed in 0..30 {
+        let mut rng = rng(seed);
+        let n = 5 + seed as usize;
+        let a = random::<f64>(&mut rng, n, n);
+        // Scaled rows spread the condition over many powers of ten.
+        let a = build(n, n, |i, j| a.row(i)[j] * 10f64.powi(-(i as i32) % 7));
+        let exact = norm(&a) * norm(&inverse(&a).unwrap());
+        let estimated = 1.0 / super::solve::reciprocal_condition(&a).unwrap();
+        assert!(
+            estimated <= exact * 1.001 && estimated >= exact / 10.0,
+            "seed {seed}: {estimated:e} {exact:e}"
+        );
+    }
+}
+
+#[test]
+fn a_matrix_that_is_not_positive_definite_names_its_pivot() {
+    for (n, bad) in [(1, 0), (5, 3), (100, 70)] {
+        let a = build(n, n, |i, j| {
+            if i != j {
+                0.0
+            } else if i == bad {
+                -4.0
+            } else {
+                1.0
+            }
+        });
+        let error = cholesky(&a).unwrap_err();
+        let ErrorKind::NotPositiveDefinite { pivot, value, .. } = error.kind() else {
+            panic!("{error}")
+        };
+        assert_eq!((*pivot, *value), (bad + 1, -4.0));
+    }
+}
+
+#[test]
+fn a_determinant_follows_the_swaps() {
+    let det = |a: &Dense<f64>| determinant(a).unwrap().cells()[0];
+    assert_eq!(det(&dense(Shape::new(0, 0), vec![])), 1.0);
+    assert_eq!(det(&dense(Shape::new(2, 2), vec![0.0, 1.0, 1.0, 0.0])), -1.0);
+    assert_eq!(det(&dense(Shape::new(2, 2), vec![1.0, 2.0, 2.0, 4.0])), 0.0);
+    let mut rng = rng(1);
+    let (a, b) = (random::<f64>(&mut rng, 40, 40), random::<f64>(&mut rng, 40, 40));
+    let (left, right) = (det(&a) * det(&b), det(&product(&a, &b)));
+    assert!((left - right).abs() <= 1e-11 * left.abs(), "{left} {right}");
+}
+
+#[test]
+fn lu_of_a_singular_matrix_still_multiplies_back() {
+    let mut rng = rng(1);
+    let a = product(&random::<f64>(&mut rng, 60, 5), &random(&mut rng, 5, 70));
+    let a = build(60, 70, |i, j| if j < 20 { 0.0 } else { a.row(i)[j] });
+    let Lu { l, u, p } = lu(&a).unwrap();
+    assert_near(&product(&l, &u), &sparse::times_dense(&p, &a), norm(&a));
+}
+
+fn least_squares_is_orthogonal<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for (m, n) in SHAPES {
+        for rank in [m.min(n), m.min(n) / 2] {
+            let left = random::<T>(&mut rng, m, rank);
+            let a = product(&left, &random(&mut rng, rank, n));
+            let b = random::<T>(&mut rng, m, 3);
+            let x = least_squares(&a, &b).unwrap();
+            assert_eq!(x.shape(), Shape::new(n, 3));
+            let fitted = product(&a, &x);
+            let residual = build(m, 3, |i, j| b.row(i)[j] - fitted.row(i)[j]);
+            // The residual is orthogonal to the columns of a, and x to its null space.
+            let (size, eps) = (m.max(n).max(1) as f64, T::EPSILON.to_f64());
+            let at = transpose(&a);
+            let zero = build(n, 3, |_, _| T::ZERO);
+            let scale = norm(&a) * (norm(&b) + norm(&a) * norm(&x));
+            let found = distance(&product(&at, &residual), &zero);
+            assert!(
+                found <= 100.0 * size * eps * scale,
+                "seed {seed}, {m}x{n}, rank {rank}: {found}"
+            );
+            if rank > 0 {
+                let Svd { vt, .. } = svd(&a, Some(rank)).unwrap();
+                let v = transpose(&vt);
+                let projected = product(&v, &product(&vt, &x));
+                let off = distance(&projected, &x);
+                assert!(
+                    off <= 1e5 * size * eps * norm(&x),
+                    "seed {seed}, {m}x{n}, rank {rank}: {off}"
+                );
+            } else {
+                assert!(x.cells().iter().all(|&x| x == T::ZERO));
+            }
+        }
+    }
+}
+
+#[test]
+fn least_squares_has_an_orthogonal_residual_and_the_least_norm() {
+    for seed in 0..3 {
+        least_squares_is_orthogonal::<f64>(seed);
+        least_squares_is_orthogonal::<f32>(seed);
+    }
+}
+
+#[test]
+fn a_cell_that_is_not_finite_is_an_error() {
+    for poison in [f64::NAN, f64::INFINITY] {
+        let a = build(3, 3, |i, j| if (i, j) == (1, 2) { poison } else { (i * 3 + j) as f64 });
+        let b = build(3, 1, |_, _| 1.0);
+        let errors: [Error; 9] = [
+            solve(&a, &b).unwrap_err(),
+            inverse(&a).unwrap_err(),
+            determinant(&a).unwrap_err(),
+            cholesky(&a).unwrap_err(),
+            lu(&a).unwrap_err(),
+            qr(&a).unwrap_err(),
+            svd(&a, None).unwrap_err(),
+            eigh(&a, None).unwrap_err(),
+            least_squares(&a, &b).unwrap_err(),
+        ];
+        for error in errors {
+            let ErrorKind::Argument { message, .. } = error.kind() else { panic!("{error}") };
+            assert_eq!(message, "every cell of its 3x3 argument must be finite");
+        }
+    }
+}
+
+#[test]
+fn the_bits_of_a_factorization_do_not_depend_on_threads() {
+    let mut rng = rng(1);
+    let (a, b) = (random::<f64>(&mut rng, 400, 400), random::<f64>(&mut rng, 400, 40));
+    let (tall, spd) = (random::<f64>(&mut rng, 900, 150), positive_definite::<f64>(&mut rng, 400));
+    same_bits(|| solve(&a, &b).unwrap().cells().to_vec());
+    same_bits(|| solve(&spd, &b).unwrap().cells().to_vec());
+    same_bits(|| lu(&a).unwrap().u.cells().to_vec());
+    same_bits(|| cholesky(&spd).unwrap().cells().to_vec());
+    same_bits(|| qr(&tall).unwrap().q.cells().to_vec());
+    same_bits(|| {
+        least_squares(&tall, &random(&mut self::rng(2), 900, 2)).unwrap().cells().to_vec()
+    });
+    same_bits(|| svd(&a, None).unwrap().u.cells().to_vec());
+    same_bits(|| svd(&tall, None).unwrap().vt.cells().to_vec());
+    same_bits(|| eigh(&spd, None).unwrap().vectors.cells().to_vec());
+}

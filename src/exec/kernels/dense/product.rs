@@ -1,0 +1,221 @@
+//! Dense products: `a·b`, `t(x)·y` and `t(x)·x`.
+//!
+//! Whole ones run in parallel; those into memory of the caller take a block of rows on one thread.
+
+use faer::Accum;
+
+use super::super::gemm::{TASK_WORK, gemm, gemm_lower, multiply, multiply_lower};
+use super::super::{Real, dense, view, view_mut};
+use crate::matrix::{Dense, Shape};
+
+/// `a·b`.
+///
+/// - Work: 2·m·k·n flop for m×k by k×n. Memory: the result, and partial results no larger than it
+///   for each task under way where k is the longest side by far.
+///
+/// # Panics
+/// Where the inner sizes differ.
+pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
+    let shape = Shape::new(a.shape().rows, b.shape().columns);
+    let mut cells = vec![T::ZERO; shape.cells()];
+    multiply(view_mut(&mut cells, shape), Accum::Replace, view(a), view(b), T::ONE, TASK_WORK);
+    dense(shape, cells)
+}
+
+/// `out = a·b`, or `out += a·b`, for a block of rows `a`, on the calling thread.
+///
+/// # Panics
+/// Where the inner sizes differ or `out` is not as long as the result.
+pub fn product_into<T: Real>(a: &Dense<T>, b: &Dense<T>, accumulate: bool, out: &mut [T]) {
+    let shape = Shape::new(a.shape().rows, b.shape().columns);
+    let accum = if accumulate { Accum::Add } else { Accum::Replace };
+    gemm(view_mut(out, shape), accum, view(a), view(b), T::ONE);
+}
+
+/// `t(x)·y`, without forming the transpose.
+///
+/// # Panics
+/// Where the numbers of rows differ.
+pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
+    let shape = Shape::new(x.shape().columns, y.shape().columns);
+    let mut cells = vec![T::ZERO; shape.cells()];
+    let left = view(x).transpose();
+    multiply(view_mut(&mut cells, shape), Accum::Replace, left, view(y), T::ONE, TASK_WORK);
+    dense(shape, cells)
+}
+
+/// `sum += t(x)·y` for a block of the rows of both, on the calling thread.
+///
+/// # Panics
+/// Where the numbers of rows differ or `sum` is not as long as the result.
+pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T]) {
+    let shape = Shape::new(x.shape().columns, y.shape().columns);
+    gemm(view_mut(sum, shape), Accum::Add, view(x).transpose(), view(y), T::ONE);
+}
+
+/// `t(x)·x`, exactly symmetric, at half the work of [`cross`].
+pub fn gram<T: Real>(x: &Dense<T>) -> Dense<T> {
+    let n = x.shape().columns;
+    let shape = Shape::new(n, n);
+    let mut cells = vec![T::ZERO; shape.cells()];
+    multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, TASK_WORK);
+    mirror(&mut cells, n);
+    dense(shape, cells)
+}
+
+/// Adds `t(x)·x` of a block of rows to the lower triangle of `sum`, on the calling thread.
+///
+/// The cells above the diagonal are left as they are; [`mirror`] fills them once all blocks are in.
+///
+/// # Panics
+/// Unless `sum` has n·n cells for n columns.
+pub fn gram_into<T: Real>(x: &Dense<T>, sum: &mut [T]) {
+    let n = x.shape().columns;
+    gemm_lower(view_mut(sum, Shape::new(n, n)), view(x), T::ONE);
+}
+
+/// Copies the lower triangle of an n×n matrix over its upper one.
+///
+/// # Panics
+/// Unless there are n·n cells.
+pub fn mirror<T: Real>(cells: &mut [T], n: usize) {
+    assert_eq!(cells.len(), n * n, "a square matrix");
+    const TILE: usize = 32;
+    for top in (0..n).step_by(TILE) {
+        for left in (0..=top).step_by(TILE) {
+            for i in top..n.min(top + TILE) {
+                for j in left..i.min(left + TILE) {
+                    cells[j * n + i] = cells[i * n + j];
+                }
+            }
+        }
+    }
+}
+
+/// `u·t(v)` of two vectors, whichever way they lie.
+///
+/// # Panics
+/// Where an argument is not a vector.
+pub fn outer<T: Real>(u: &Dense<T>, v: &Dense<T>) -> Dense<T> {
+    let is_vector = |x: &Dense<T>| x.shape().rows == 1 || x.shape().columns == 1;
+    assert!(is_vector(u) && is_vector(v), "outer of two vectors");
+    let row = |x: &Dense<T>| Dense::new(Shape::new(1, x.cells().len()), x.buffer().clone());
+    cross(&row(u), &row(v))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+    use super::*;
+
+    const SIDES: [usize; 8] = [0, 1, 2, 3, 7, 16, 33, 100];
+
+    fn products_match<T: Real>() {
+        let mut rng = rng(1);
+        for m in SIDES {
+            for k in SIDES {
+                for n in SIDES {
+                    let (a, b) = (random::<T>(&mut rng, m, k), random::<T>(&mut rng, k, n));
+                    let expected = naive_product(&a, &b);
+                    assert_close(&product(&a, &b), &expected, 100.0);
+                    let mut out = vec![T::NAN; m * n];
+                    product_into(&a, &b, false, &mut out);
+                    product_into(&a, &b, true, &mut out);
+                    let twice = build(m, n, |i, j| expected.row(i)[j] + expected.row(i)[j]);
+                    assert_close(&dense(Shape::new(m, n), out), &twice, 200.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_product_is_that_of_the_definition() {
+        products_match::<f64>();
+        products_match::<f32>();
+    }
+
+    fn crosses_match<T: Real>() {
+        let mut rng = rng(2);
+        for k in SIDES {
+            for m in SIDES {
+                let x = random::<T>(&mut rng, k, m);
+                let expected = naive_product(&build(m, k, |i, j| x.row(j)[i]), &x);
+                assert_close(&gram(&x), &expected, 100.0);
+                let y = random::<T>(&mut rng, k, 5);
+                let expected = naive_product(&build(m, k, |i, j| x.row(j)[i]), &y);
+                assert_close(&cross(&x, &y), &expected, 100.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cross_product_needs_no_transpose() {
+        crosses_match::<f64>();
+        crosses_match::<f32>();
+    }
+
+    #[test]
+    fn blocks_of_rows_add_up_to_the_whole() {
+        let mut rng = rng(3);
+        let (x, y) = (random::<f64>(&mut rng, 1000, 20), random::<f64>(&mut rng, 1000, 3));
+        let (mut squares, mut crosses) = (vec![0.0; 400], vec![0.0; 60]);
+        for start in (0..1000).step_by(300) {
+            let rows = start..1000.min(start + 300);
+            gram_into(&x.rows(rows.clone()), &mut squares);
+            cross_into(&x.rows(rows.clone()), &y.rows(rows), &mut crosses);
+        }
+        mirror(&mut squares, 20);
+        assert_close(&dense(Shape::new(20, 20), squares), &gram(&x), 1000.0);
+        assert_close(&dense(Shape::new(20, 3), crosses), &cross(&x, &y), 1000.0);
+    }
+
+    #[test]
+    fn parts_of_a_large_product_fit_together() {
+        let mut rng = rng(4);
+        // Split by rows, by columns, by depth, and as vectors.
+        for (m, k, n) in [(900, 300, 600), (300, 300, 1900), (30, 200_000, 30), (1, 9000, 900)] {
+            let (a, b) = (random::<f32>(&mut rng, m, k), random::<f32>(&mut rng, k, n));
+            let (found, mut whole) = (product(&a, &b), vec![0.0; m * n]);
+            product_into(&a, &b, false, &mut whole);
+            assert_close(&found, &dense(Shape::new(m, n), whole), 20.0 * (k as f64).sqrt());
+        }
+    }
+
+    #[test]
+    fn a_gram_matrix_is_exactly_symmetric() {
+        let mut rng = rng(5);
+        for (k, n) in [(200_000, 30), (700, 700), (3, 129)] {
+            let x = random::<f64>(&mut rng, k, n);
+            let (g, c) = (gram(&x), cross(&x, &x));
+            assert_close(&g, &c, 20.0 * (k as f64).sqrt());
+            assert!((0..n).all(|i| (0..n).all(|j| g.row(i)[j] == g.row(j)[i])));
+        }
+    }
+
+    #[test]
+    fn the_bits_of_a_product_do_not_depend_on_threads() {
+        let mut rng = rng(6);
+        for (m, k, n) in [(700, 500, 600), (40, 100_000, 40), (1, 100_000, 60), (9000, 900, 1)] {
+            let (a, b) = (random::<f64>(&mut rng, m, k), random::<f64>(&mut rng, k, n));
+            same_bits(|| product(&a, &b).cells().to_vec());
+        }
+        for (k, n) in [(100_000, 60), (800, 800)] {
+            let x = random::<f64>(&mut rng, k, n);
+            same_bits(|| gram(&x).cells().to_vec());
+        }
+    }
+
+    #[test]
+    fn nan_and_infinity_pass_through_a_product() {
+        let a = dense(Shape::new(1, 2), vec![0.0, 1.0]);
+        let b = dense(Shape::new(2, 2), vec![f64::NAN, f64::INFINITY, 1.0, 1.0]);
+        assert!(product(&a, &b).cells().iter().all(|x| x.is_nan()));
+    }
+
+    #[test]
+    fn an_outer_product_takes_vectors_either_way() {
+        let u = dense(Shape::new(3, 1), vec![1.0, 2.0, 3.0]);
+        let v = dense(Shape::new(1, 2), vec![10.0, 20.0]);
+        assert_eq!(outer(&u, &v).cells(), [10.0, 20.0, 20.0, 40.0, 30.0, 60.0]);
+    }
+}

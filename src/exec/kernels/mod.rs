@@ -1,0 +1,227 @@
+//! Whole-matrix arithmetic: plain functions over [`Dense`] and [`Csr`], `f64` and `f32` alike.
+//!
+//! Enters: cells whose shapes fit; the planner has checked them, a kernel asserts them. Leaves: new
+//! cells, or an error only where numbers can fail (a singular matrix, a cell given twice).
+//! Not here: labels, expressions, memory limits, and elementwise programs (`fused`).
+//!
+//! ```text
+//! dense      product, gram and cross by faer's gemm; slices, stacks, transposes
+//! sparse     the same over compressed rows; entries to rows
+//! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
+//! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
+//! ```
+//!
+//! What every kernel promises:
+//! - **Order.** Where numbers are added, the order follows from the shape (of a sparse matrix: from
+//!   its pattern) alone, so the bits are the same for any number of threads. Work is cut by halving
+//!   at places that depend on the shape; whoever runs the halves, they combine in the same order.
+//! - **Threads.** A whole-matrix kernel runs on the rayon pool it is called in. Those that end in
+//!   `_into` work on one block of rows, on the calling thread, into memory of the caller.
+//! - **Layout.** A cell that is not stored is a zero like any other: a sparse kernel gives `NaN`
+//!   where `0 * NaN` or `0 * inf` stands in the formula. A sparse result stores no zeros.
+//! - **Numbers.** `NaN` and infinities as IEEE 754 and NumPy have them.
+
+pub mod decompose;
+pub mod dense;
+mod gemm;
+pub mod normalize;
+pub mod reduce;
+pub mod sparse;
+
+use faer::{MatMut, MatRef};
+
+use crate::matrix::{Dense, Scalar, Shape};
+
+/// A [`Scalar`] with the functions that kernels need beside arithmetic.
+pub trait Real: Scalar + faer::traits::RealField {
+    /// Distance from one to the next number.
+    const EPSILON: Self;
+    /// Positive infinity.
+    const INFINITY: Self;
+    /// Not a number.
+    const NAN: Self;
+
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// Real power.
+    fn powf(self, exponent: Self) -> Self;
+    /// Whether this is neither infinite nor `NaN`.
+    fn is_finite(self) -> bool;
+    /// Whether this is `NaN`.
+    fn is_nan(self) -> bool;
+}
+
+macro_rules! real {
+    ($type:ident) => {
+        impl Real for $type {
+            const EPSILON: Self = $type::EPSILON;
+            const INFINITY: Self = $type::INFINITY;
+            const NAN: Self = $type::NAN;
+
+            fn abs(self) -> Self {
+                self.abs()
+            }
+
+            fn sqrt(self) -> Self {
+                self.sqrt()
+            }
+
+            fn powf(self, exponent: Self) -> Self {
+                self.powf(exponent)
+            }
+
+            fn is_finite(self) -> bool {
+                self.is_finite()
+            }
+
+            fn is_nan(self) -> bool {
+                self.is_nan()
+            }
+        }
+    };
+}
+
+real!(f64);
+real!(f32);
+
+/// The cells as faer sees them, without a copy.
+fn view<T: Real>(x: &Dense<T>) -> MatRef<'_, T> {
+    MatRef::from_row_major_slice(x.cells(), x.shape().rows, x.shape().columns)
+}
+
+/// Row-major cells as faer writes them.
+fn view_mut<T: Real>(cells: &mut [T], shape: Shape) -> MatMut<'_, T> {
+    MatMut::from_row_major_slice_mut(cells, shape.rows, shape.columns)
+}
+
+/// A dense matrix over fresh cells.
+fn dense<T: Scalar>(shape: Shape, cells: Vec<T>) -> Dense<T> {
+    Dense::new(shape, cells.into())
+}
+
+/// Adds one block of numbers to another of the same length, as partial results combine.
+fn add_into<T: Scalar>(sum: &mut [T], part: &[T]) {
+    assert_eq!(sum.len(), part.len(), "parts of one result are equally long");
+    for (sum, &part) in sum.iter_mut().zip(part) {
+        *sum += part;
+    }
+}
+
+/// Folds `0..count` in blocks of `grain`, in parallel, combining by halves: the tree depends on
+/// `count` and `grain` alone. `None` where there is nothing to fold.
+fn fold_blocks<A: Send>(
+    count: usize,
+    grain: usize,
+    leaf: &(impl Fn(std::ops::Range<usize>) -> A + Sync),
+    merge: &(impl Fn(A, A) -> A + Sync),
+) -> Option<A> {
+    fn fold<A: Send>(
+        blocks: std::ops::Range<usize>,
+        run: &(impl Fn(usize) -> A + Sync),
+        merge: &(impl Fn(A, A) -> A + Sync),
+    ) -> A {
+        if blocks.len() == 1 {
+            return run(blocks.start);
+        }
+        let middle = blocks.start + blocks.len() / 2;
+        let (left, right) = rayon::join(
+            || fold(blocks.start..middle, run, merge),
+            || fold(middle..blocks.end, run, merge),
+        );
+        merge(left, right)
+    }
+    let run = |block: usize| leaf(block * grain..count.min((block + 1) * grain));
+    (count > 0).then(|| fold(0..count.div_ceil(grain), &run, merge))
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Random matrices and naive twins for the tests of the kernels.
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::{Real, dense};
+    use crate::matrix::{Csr, Dense, Scalar, Shape};
+
+    /// A generator for this seed.
+    pub(crate) fn rng(seed: u64) -> SmallRng {
+        SmallRng::seed_from_u64(seed)
+    }
+
+    /// Uniform cells in -1 … 1.
+    pub(crate) fn random<T: Scalar>(rng: &mut SmallRng, rows: usize, columns: usize) -> Dense<T> {
+        let cells = (0..rows * columns).map(|_| T::from_f64(rng.random_range(-1.0..1.0)));
+        dense(Shape::new(rows, columns), cells.collect())
+    }
+
+    /// About `density` of the cells stored; the offsets begin beyond 0, as a block's do.
+    pub(crate) fn random_sparse<T: Scalar>(
+        rng: &mut SmallRng,
+        rows: usize,
+        columns: usize,
+        density: f64,
+    ) -> Csr<T> {
+        let shape = Shape::new(rows + 1, columns);
+        let mut offsets = vec![0i64];
+        let (mut places, mut values) = (Vec::new(), Vec::new());
+        for _ in 0..rows + 1 {
+            for column in 0..columns as u32 {
+                if rng.random_bool(density) {
+                    places.push(column);
+                    values.push(T::from_f64(rng.random_range(0.1..1.0)));
+                }
+            }
+            offsets.push(places.len() as i64);
+        }
+        Csr::new(shape, offsets.into(), places.into(), values.into()).rows(1..rows + 1)
+    }
+
+    /// Cell by cell, through the definition.
+    pub(crate) fn build<T: Scalar>(
+        rows: usize,
+        columns: usize,
+        cell: impl Fn(usize, usize) -> T,
+    ) -> Dense<T> {
+        let cells = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
+        dense(Shape::new(rows, columns), cells.map(|(i, j)| cell(i, j)).collect())
+    }
+
+    /// The textbook product, in `f64`.
+    pub(crate) fn naive_product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
+        build(a.shape().rows, b.shape().columns, |i, j| {
+            T::from_f64(
+                (0..a.shape().columns)
+                    .map(|k| a.row(i)[k].to_f64() * b.row(k)[j].to_f64())
+                    .sum::<f64>(),
+            )
+        })
+    }
+
+    /// Asserts equal shapes and cells within `tolerance` units of rounding, `NaN` equal to `NaN`.
+    pub(crate) fn assert_close<T: Real>(found: &Dense<T>, expected: &Dense<T>, tolerance: f64) {
+        assert_eq!(found.shape(), expected.shape());
+        let bound = tolerance * T::EPSILON.to_f64();
+        for (at, (x, y)) in found.cells().iter().zip(expected.cells()).enumerate() {
+            let (x, y) = (x.to_f64(), y.to_f64());
+            let same = x == y || (x.is_nan() && y.is_nan());
+            let place = (at / found.shape().columns, at % found.shape().columns);
+            assert!(
+                same || (x - y).abs() <= bound * y.abs().max(1.0),
+                "{x} is not {y} at {place:?}"
+            );
+        }
+    }
+
+    /// Runs under pools of 1, 2 and 5 threads and asserts that the bits agree.
+    pub(crate) fn same_bits<T: Scalar>(run: impl Fn() -> Vec<T> + Sync) {
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(&run).iter().map(|x| x.to_f64().to_bits()).collect::<Vec<_>>()
+        };
+        let one = on(1);
+        assert!(one == on(2) && one == on(5), "the bits depend on the number of threads");
+    }
+}

@@ -1,0 +1,171 @@
+//! Cell by cell: functions of the stored cells, of two sparse matrices, of a sparse and a dense one.
+//!
+//! Only what maps zero to zero leaves a matrix sparse; that is the caller's promise, except beside a
+//! dense operand, where each of its cells decides.
+
+use rayon::prelude::*;
+
+use super::super::Real;
+use super::rows::{by_rows, stored_values};
+use crate::matrix::{Csr, Dense, Scalar, Shape};
+
+/// `f` of each stored cell, where `f(0)` is 0.
+pub fn map<T: Scalar>(x: &Csr<T>, f: impl Fn(T) -> T + Sync) -> Csr<T> {
+    by_rows(
+        x.shape(),
+        x.stored(),
+        || (),
+        |(), i, rows| {
+            let (columns, values) = x.row(i);
+            for (&j, &x) in columns.iter().zip(values) {
+                rows.push(j, f(x));
+            }
+        },
+    )
+}
+
+/// `f` of the cells of two matrices of one shape, where `f(0, 0)` is 0.
+///
+/// # Panics
+/// Where the shapes differ.
+pub fn zip<T: Scalar>(x: &Csr<T>, y: &Csr<T>, f: impl Fn(T, T) -> T + Sync) -> Csr<T> {
+    assert_eq!(x.shape(), y.shape(), "equal shapes");
+    by_rows(
+        x.shape(),
+        x.stored() + y.stored(),
+        || (),
+        |(), i, rows| {
+            let ((x_columns, x_values), (y_columns, y_values)) = (x.row(i), y.row(i));
+            let (mut at, mut bt) = (0, 0);
+            while at < x_columns.len() || bt < y_columns.len() {
+                let a = x_columns.get(at).map_or(u64::MAX, |&j| j.into());
+                let b = y_columns.get(bt).map_or(u64::MAX, |&j| j.into());
+                let left = if a <= b { x_values[at] } else { T::ZERO };
+                let right = if b <= a { y_values[bt] } else { T::ZERO };
+                rows.push(a.min(b) as u32, f(left, right));
+                at += usize::from(a <= b);
+                bt += usize::from(b <= a);
+            }
+        },
+    )
+}
+
+/// `f` of the cells of a sparse and a dense matrix, of one shape or with a dense row, column or cell
+/// that is repeated as NumPy does.
+///
+/// A row is as sparse as that of `x` where `f(0, y)` is 0 for each of its cells `y`; elsewhere, as for
+/// a product with `NaN` or a division by zero, its cells are computed one by one.
+///
+/// # Panics
+/// Where the shapes do not fit.
+pub fn zip_dense<T: Scalar>(x: &Csr<T>, y: &Dense<T>, f: impl Fn(T, T) -> T + Sync) -> Csr<T> {
+    let (shape, width) = (x.shape(), y.shape().columns);
+    let fits = |side: usize, of: usize| side == of || side == 1;
+    assert!(fits(y.shape().rows, shape.rows) && fits(width, shape.columns), "shapes that fit");
+    let keeps_zeros = |row: &[T]| row.iter().all(|&y| f(T::ZERO, y) == T::ZERO);
+    // Asked once where there is one row, else of each.
+    let always = y.shape().rows == 1 && keeps_zeros(y.row(0));
+    let cells = if y.shape().rows == 1 { x.stored() } else { x.stored() + y.cells().len() };
+    by_rows(
+        shape,
+        cells,
+        || (),
+        |(), i, rows| {
+            let right = y.row(if y.shape().rows == 1 { 0 } else { i });
+            let y = |j: usize| right[if width == 1 { 0 } else { j }];
+            let (columns, values) = x.row(i);
+            let mut stored = columns.iter().zip(values).peekable();
+            if always || keeps_zeros(right) {
+                stored.for_each(|(&j, &x)| rows.push(j, f(x, y(j as usize))));
+            } else {
+                for j in 0..shape.columns {
+                    let x = stored.next_if(|(column, _)| **column as usize == j);
+                    rows.push(j as u32, f(x.map_or(T::ZERO, |(_, &x)| x), y(j)));
+                }
+            }
+        },
+    )
+}
+
+/// Number of cells that are not zero; a matrix made elsewhere may store some that are.
+pub fn non_zeros<T: Scalar>(x: &Csr<T>) -> usize {
+    stored_values(x).par_chunks(1 << 16).map(|x| x.iter().filter(|&&x| x != T::ZERO).count()).sum()
+}
+
+/// The cells on the diagonal, as a column.
+pub fn diagonal<T: Real>(x: &Csr<T>) -> Dense<T> {
+    let n = x.shape().rows.min(x.shape().columns);
+    let cell = |i: usize| {
+        let (columns, values) = x.row(i);
+        columns.binary_search(&(i as u32)).map_or(T::ZERO, |at| values[at])
+    };
+    Dense::new(Shape::new(n, 1), (0..n).map(cell).collect::<Vec<_>>().into())
+}
+
+/// The square matrix with these cells on its diagonal.
+pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Csr<T> {
+    let n = values.len();
+    by_rows(Shape::new(n, n), n, || (), |(), i, rows| rows.push(i as u32, values[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+    use super::super::{from_dense, to_dense};
+    use super::*;
+
+    const SHAPES: [(usize, usize); 6] = [(0, 0), (3, 0), (0, 3), (1, 1), (20, 31), (500, 90)];
+
+    #[test]
+    fn sparse_matrices_combine_cell_by_cell() {
+        let mut rng = rng(1);
+        for (m, n) in SHAPES {
+            let x = random_sparse::<f64>(&mut rng, m, n, 0.3);
+            let y = random_sparse::<f64>(&mut rng, m, n, 0.3);
+            let (dx, dy) = (to_dense(&x), to_dense(&y));
+            for f in [|x: f64, y: f64| x + y, |x, y| x - y, |x, y| x * y] {
+                let expected = build(m, n, |i, j| f(dx.row(i)[j], dy.row(i)[j]));
+                assert_close(&to_dense(&zip(&x, &y, f)), &expected, 0.0);
+            }
+            assert_eq!(zip(&x, &x, |x, y| x - y).stored(), 0);
+            let halved = map(&x, |x| x * 0.5);
+            assert_close(&to_dense(&halved), &build(m, n, |i, j| dx.row(i)[j] * 0.5), 0.0);
+            assert_eq!(non_zeros(&x), x.stored());
+        }
+    }
+
+    #[test]
+    fn nan_times_a_zero_is_nan_stored_or_not() {
+        let mut rng = rng(2);
+        for (m, n) in SHAPES {
+            let x = random_sparse::<f64>(&mut rng, m, n, 0.3);
+            let dx = to_dense(&x);
+            for (rows, columns) in [(m, n), (1, n), (m, 1), (1, 1)] {
+                for (poison, every) in [(1.0, 3), (f64::NAN, 7), (f64::INFINITY, 11), (0.0, 2)] {
+                    let y = build(
+                        rows,
+                        columns,
+                        |i, j| if (i + j) % every == 0 { poison } else { 2.0 },
+                    );
+                    for f in [|x: f64, y: f64| x * y, |x, y| x / y] {
+                        let at = |i: usize, j: usize| y.row(i.min(rows - 1))[j.min(columns - 1)];
+                        let expected = build(m, n, |i, j| f(dx.row(i)[j], at(i, j)));
+                        assert_close(&to_dense(&zip_dense(&x, &y, f)), &expected, 0.0);
+                    }
+                }
+            }
+        }
+        let x = from_dense(&build(2, 2, |i, j| if i == j { f64::NAN } else { 0.0 }));
+        let y = from_dense(&build(2, 2, |i, _| i as f64));
+        let found = to_dense(&zip(&x, &y, |x, y| x * y));
+        assert!(found.row(0)[0].is_nan() && found.row(1)[1].is_nan() && found.row(0)[1] == 0.0);
+    }
+
+    #[test]
+    fn a_sparse_diagonal_goes_in_and_comes_out() {
+        let x = diagonal_matrix(&[1.0, 0.0, 3.0]);
+        assert_eq!(x.stored(), 2);
+        assert_eq!(diagonal(&x).cells(), [1.0, 0.0, 3.0]);
+        assert_eq!(diagonal(&x.rows(1..3)).cells(), [0.0, 0.0]);
+    }
+}

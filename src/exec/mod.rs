@@ -1,0 +1,3 @@
+//! Runs what the planner decided; knows nothing of plans or SQL.
+
+pub mod kernels;
