@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use crate::error::{Error, ErrorKind, Result};
 use crate::query::{CancelHandle, Outcome, ResultSet, ResultStream, Running, Statements, wait};
 use crate::session;
-use crate::sql::{self, Statement};
+use crate::sql::{self, Statement, StatementKind};
 use crate::value::Parameters;
 
 /// A database: its tables, matrices, threads and memory.
@@ -376,7 +376,13 @@ impl Session {
     ) -> Result<Started> {
         let context = &self.database.0.context;
         let state = context.state();
-        let plan = state.statement_to_plan(statement.syntax().clone()).await?;
+        let mut kind = statement.kind.clone();
+        sql::resolve(&mut kind, &|_| false)?;
+        let StatementKind::Sql(syntax) = kind else {
+            let unsupported = format!("{} is not supported yet", statement.text());
+            return Err(Error::unsupported(unsupported).at(statement.place()));
+        };
+        let plan = state.statement_to_plan(*syntax).await?;
         let plan = if parameters.is_empty() {
             plan
         } else {

@@ -16,5 +16,5 @@ pub use database::{Builder, Connection, Database, Prepared};
 pub use error::{Error, ErrorKind, Place, Result};
 pub use query::{CancelHandle, Outcome, Progress, ResultSet, ResultStream};
 pub use rows::{FromRow, FromValue};
-pub use sql::{Statement, parse};
+pub use sql::{Statement, is_complete, parse};
 pub use value::{Parameters, Value};

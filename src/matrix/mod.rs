@@ -10,11 +10,13 @@
 
 mod cells;
 mod labels;
+mod rules;
 
 use std::fmt;
 
 pub use cells::{Cells, Csr, Dense, Scalar, Storage};
 pub use labels::Labels;
+pub use rules::{Duplicates, Nulls};
 
 /// Rows times columns; written `3x4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

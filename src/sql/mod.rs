@@ -1,0 +1,31 @@
+//! The front end: text becomes statements, by syntax alone.
+//!
+//! Enters: text. Leaves: [`Statement`]s, whose SQL is sqlparser's tree and whose matrix statements are
+//! ours, each node with its position in the text. Not here: what a name stands for (`planner::bind`
+//! lends [`resolve`] the names of the matrices and does the rest).
+//!
+//! ```text
+//! text ─ tokens ─ parse (dialect, relation) ─ Statement ─ resolve ─ Statement
+//!        `x[i, j]`  `@` `^` `ROWS BY` MATRIX …              every relation a sub-query
+//! ```
+
+mod dialect;
+mod parse;
+mod place;
+mod relation;
+mod resolve;
+mod statement;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+pub use parse::parse;
+pub(crate) use parse::parse_expression;
+pub(crate) use place::place_of;
+pub(crate) use relation::{Axes, Axis, MatrixQuery, as_named_relation, as_relation};
+pub(crate) use resolve::{SCALAR, normalized, resolve, resolve_expression};
+pub use statement::Statement;
+pub(crate) use statement::{
+    CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind, Transaction,
+};
+pub use tokens::is_complete;

@@ -1,0 +1,122 @@
+//! What a statement says: SQL as DataFusion's tree, everything about matrices and transactions as ours.
+//!
+//! A closed set. Names are identifiers as written; what they stand for is the planner's concern.
+
+use datafusion::sql::parser::Statement as SqlStatement;
+use sqlparser::ast::{Expr, Ident, ObjectName};
+
+use super::relation::MatrixQuery;
+use crate::error::Place;
+use crate::matrix::{Duplicates, Element, Layout, Nulls};
+
+/// One statement of a text, with its own text and its place in the whole.
+///
+/// ```
+/// let statements = relatrix::parse("SELECT 1; SHOW MATRICES")?;
+/// assert_eq!(statements[1].text(), "SHOW MATRICES");
+/// assert_eq!(statements[1].place().column, 11);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    pub(super) text: String,
+    pub(super) place: Place,
+    pub(crate) kind: StatementKind,
+}
+
+impl Statement {
+    /// The statement as written, without its semicolon.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Where it begins in the text given to [`parse`](super::parse), in which its errors are placed too.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum StatementKind {
+    /// Anything that is SQL alone, `EXPLAIN` of it, and `SET`, `SHOW` and `RESET` of a setting.
+    Sql(Box<SqlStatement>),
+    Explain(Explain),
+    CreateMatrix(Box<CreateMatrix>),
+    DropMatrix {
+        name: Ident,
+        if_exists: bool,
+    },
+    ShowMatrices,
+    DescribeMatrix {
+        name: Ident,
+    },
+    CopyMatrix(CopyMatrix),
+    Transaction(Transaction),
+    /// `ANALYZE`, of one table or of all.
+    Analyze {
+        table: Option<ObjectName>,
+    },
+}
+
+/// `EXPLAIN [ANALYZE] [VERBOSE] [FORMAT format]` of a statement that is not SQL.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Explain {
+    pub(crate) analyze: bool,
+    pub(crate) verbose: bool,
+    /// As written: `tree`, `indent` …
+    pub(crate) format: Option<String>,
+    pub(crate) inner: Box<StatementKind>,
+}
+
+/// `CREATE [OR REPLACE] [TEMPORARY] MATRIX [VIEW] [IF NOT EXISTS] name [WITH (…)] source`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CreateMatrix {
+    pub(crate) name: Ident,
+    pub(crate) or_replace: bool,
+    pub(crate) if_not_exists: bool,
+    pub(crate) temporary: bool,
+    pub(crate) options: MatrixOptions,
+    pub(crate) source: MatrixSource,
+}
+
+/// `WITH (layout = …, dtype = …, nulls = …, duplicates = …)`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct MatrixOptions {
+    /// The optimizer's choice where none is given.
+    pub(crate) layout: Option<Layout>,
+    /// That of the source where none is given.
+    pub(crate) dtype: Option<Element>,
+    pub(crate) nulls: Nulls,
+    pub(crate) duplicates: Duplicates,
+}
+
+/// Where a matrix comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum MatrixSource {
+    /// `AS SELECT … [ROWS BY …]`.
+    Relation(MatrixQuery),
+    /// `= expression`; a view is kept as its text. The view of a query is one, in parentheses.
+    Expression { expr: Expr, view: bool, text: String },
+    /// `FROM 'file' [OPTIONS (…)]`.
+    File { path: String, options: Vec<(String, String)> },
+}
+
+/// `COPY MATRIX expression TO 'file' [OPTIONS (…)]`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CopyMatrix {
+    /// A name, usually.
+    pub(crate) source: Expr,
+    pub(crate) path: String,
+    pub(crate) options: Vec<(String, String)>,
+}
+
+/// Statements that group others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transaction {
+    Begin,
+    Commit,
+    Rollback,
+    Savepoint,
+    Release,
+}

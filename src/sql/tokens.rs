@@ -1,0 +1,196 @@
+//! Text to tokens, with `x[i, j]` written out as `x[i][j]`, and `@` and `^` as operators of our own.
+//!
+//! sqlparser reads one subscript per bracket. A comma at the top level of a subscript becomes `][` here,
+//! both at the comma's place, so that errors still point into the text as written. A bracket is a
+//! subscript where something with a value stands before it, else an array: `x[1, 2]` and `[1, 2]`.
+
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
+
+use super::dialect::{Dialect, MULTIPLY, POWER};
+use super::place::{in_our_words, place};
+use crate::error::{Error, Result};
+
+/// The tokens of a text, white space among them.
+pub(super) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
+    raw(text)
+        .map(named_operators)
+        .map(split_subscripts)
+        .map_err(|error| Error::syntax(in_our_words(&error.message).0).at(place(error.location)))
+}
+
+/// Whether a text needs no further line: its last statement is ended by `;`, or there is none.
+///
+/// A semicolon within quotes or a comment ends nothing. Text that cannot be read at all is complete
+/// too, so that its error is shown instead of another line being asked for.
+///
+/// ```
+/// assert!(relatrix::is_complete("SELECT 1; -- one"));
+/// assert!(!relatrix::is_complete("SELECT ';'"));
+/// ```
+pub fn is_complete(text: &str) -> bool {
+    let is_white = |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+    match raw(text) {
+        Ok(tokens) => tokens
+            .iter()
+            .rfind(|token| !is_white(token))
+            .is_none_or(|last| last.token == Token::SemiColon),
+        Err(error) => !["Unterminated", "EOF"].iter().any(|open| error.message.contains(open)),
+    }
+}
+
+fn raw(text: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
+    Tokenizer::new(&Dialect, text).tokenize_with_location()
+}
+
+fn named_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    for token in &mut tokens {
+        let operator = match token.token {
+            Token::AtSign => MULTIPLY,
+            Token::Caret => POWER,
+            _ => continue,
+        };
+        token.token = Token::CustomBinaryOperator(operator.to_owned());
+    }
+    tokens
+}
+
+/// What a comma belongs to.
+#[derive(Clone, Copy, PartialEq)]
+enum Enclosure {
+    Subscript,
+    Other,
+}
+
+fn split_subscripts(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut split = Vec::with_capacity(tokens.len());
+    let mut open = Vec::new();
+    let mut value_before = false;
+    for token in tokens {
+        match &token.token {
+            Token::Whitespace(_) => {
+                split.push(token);
+                continue;
+            }
+            Token::LBracket if value_before => open.push(Enclosure::Subscript),
+            Token::LBracket | Token::LParen | Token::LBrace => open.push(Enclosure::Other),
+            Token::RBracket | Token::RParen | Token::RBrace => {
+                open.pop();
+            }
+            Token::Comma if open.last() == Some(&Enclosure::Subscript) => {
+                split.push(TokenWithSpan::new(Token::RBracket, token.span));
+                split.push(TokenWithSpan::new(Token::LBracket, token.span));
+                value_before = false;
+                continue;
+            }
+            _ => {}
+        }
+        value_before = ends_value(&token.token);
+        split.push(token);
+    }
+    split
+}
+
+/// Whether a value may end with this token, so that a bracket after it is a subscript.
+fn ends_value(token: &Token) -> bool {
+    match token {
+        Token::RParen | Token::RBracket | Token::RBrace | Token::Placeholder(_) => true,
+        Token::Word(word) => !matches!(
+            word.keyword,
+            Keyword::ALL
+                | Keyword::AND
+                | Keyword::ANY
+                | Keyword::ARRAY
+                | Keyword::AS
+                | Keyword::BETWEEN
+                | Keyword::BY
+                | Keyword::CASE
+                | Keyword::DEFAULT
+                | Keyword::DISTINCT
+                | Keyword::DIV
+                | Keyword::ELSE
+                | Keyword::FROM
+                | Keyword::HAVING
+                | Keyword::ILIKE
+                | Keyword::IN
+                | Keyword::LIKE
+                | Keyword::LIMIT
+                | Keyword::NOT
+                | Keyword::OFFSET
+                | Keyword::ON
+                | Keyword::OR
+                | Keyword::QUALIFY
+                | Keyword::RETURN
+                | Keyword::RETURNING
+                | Keyword::SELECT
+                | Keyword::SOME
+                | Keyword::THEN
+                | Keyword::TO
+                | Keyword::USING
+                | Keyword::WHEN
+                | Keyword::WHERE
+                | Keyword::XOR
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written_out(text: &str) -> String {
+        tokenize(text).unwrap().iter().map(|token| token.token.to_string()).collect()
+    }
+
+    #[test]
+    fn a_comma_splits_a_subscript_only_at_its_top_level() {
+        for (text, expected) in [
+            ("x[i, j]", "x[i][ j]"),
+            ("x[:, 'name']", "x[:][ 'name']"),
+            ("x[a:b, c:d]", "x[a:b][ c:d]"),
+            ("f(x)[1, 2]", "f(x)[1][ 2]"),
+            ("x[1][2, 3]", "x[1][2][ 3]"),
+            ("$1[1, 2]", "$1[1][ 2]"),
+            ("x[f([1, 2], 3), y[4, 5]]", "x[f([1, 2], 3)][ y[4][ 5]]"),
+            ("[1, 2]", "[1, 2]"),
+            ("[[1, 2], [3, 4]][1, 2]", "[[1, 2], [3, 4]][1][ 2]"),
+            ("ARRAY[1, 2]", "ARRAY[1, 2]"),
+            ("SELECT [1, 2], x [1, 2]", "SELECT [1, 2], x [1][ 2]"),
+            ("a IN [1, 2] AND [1, 2] = b", "a IN [1, 2] AND [1, 2] = b"),
+            ("CASE WHEN a THEN b END[1, 2]", "CASE WHEN a THEN b END[1][ 2]"),
+            ("f(a => [1, 2])", "f(a => [1, 2])"),
+            ("\"select\"[1, 2]", "\"select\"[1][ 2]"),
+        ] {
+            assert_eq!(written_out(text), expected);
+        }
+    }
+
+    #[test]
+    fn both_halves_of_a_split_comma_keep_its_place() {
+        let tokens = tokenize("x[i,\n j]").unwrap();
+        let halves: Vec<_> = tokens.iter().filter(|token| token.span == tokens[3].span).collect();
+        assert_eq!(halves.len(), 2);
+        assert_eq!((halves[0].span.start.line, halves[0].span.start.column), (1, 4));
+        assert_eq!(tokens.last().map(|token| token.span.start.line), Some(2));
+    }
+
+    #[test]
+    fn a_text_is_complete_where_a_semicolon_ends_it() {
+        for complete in ["", "  -- nothing", "SELECT 1;", "SELECT 1; ", "SELECT 1; -- ;", "a; b;"] {
+            assert!(is_complete(complete), "{complete}");
+        }
+        for open in [
+            "SELECT 1",
+            "SELECT ';",
+            "SELECT 1 -- ;",
+            "/* ; ",
+            "SELECT \"a;",
+            "$$ a;",
+            "a; b",
+            "E'a;",
+        ] {
+            assert!(!is_complete(open), "{open}");
+        }
+    }
+}
