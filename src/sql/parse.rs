@@ -324,7 +324,7 @@ fn option_list(parser: &mut Parser) -> Result<Vec<(Ident, String)>, ParserError>
     parser.expect_token(&Token::LParen)?;
     let options = parser.parse_comma_separated(|parser| {
         let name = parser.parse_identifier()?;
-        parser.consume_token(&Token::Eq);
+        let _ = parser.consume_token(&Token::Eq);
         let value = parser.next_token();
         match value.token {
             Token::Word(word) => Ok((name, word.value)),
