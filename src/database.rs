@@ -84,7 +84,7 @@ impl Builder {
     /// Where the operating system refuses threads or the temporary directory.
     pub fn build(self) -> Result<Database> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime.thread_name("relatrix").enable_all();
+        runtime.thread_name("relatrix").enable_all().thread_stack_size(STACK_BYTES);
         let mut config = SessionConfig::new().with_information_schema(true);
         if let Some(threads) = self.threads {
             runtime.worker_threads(threads.max(1));
@@ -376,9 +376,7 @@ impl Session {
     ) -> Result<Started> {
         let context = &self.database.0.context;
         let state = context.state();
-        let mut kind = statement.kind.clone();
-        sql::resolve(&mut kind, &|_| false)?;
-        let StatementKind::Sql(syntax) = kind else {
+        let StatementKind::Sql(syntax) = statement.resolved(&|_| false)? else {
             let unsupported = format!("{} is not supported yet", statement.text());
             return Err(Error::unsupported(unsupported).at(statement.place()));
         };
@@ -406,6 +404,10 @@ impl Session {
         Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running))))
     }
 }
+
+/// Stack of each thread. Syntax trees are cloned and dropped by recursion, about 1.2 KB a level
+/// (measured), and a chain of operators is as deep as it is long: room for some ten thousand.
+const STACK_BYTES: usize = 16 << 20;
 
 /// A statement that is parsed and waits for its parameters.
 ///

@@ -1,8 +1,8 @@
 //! The front end: text becomes statements, by syntax alone.
 //!
 //! Enters: text. Leaves: [`Statement`]s, whose SQL is sqlparser's tree and whose matrix statements are
-//! ours, each node with its position in the text. Not here: what a name stands for (`planner::bind`
-//! lends [`resolve`] the names of the matrices and does the rest).
+//! ours, each node with its position in the text. Not here: what a name stands for; the planner lends
+//! [`Statement::resolved`] the names of the matrices and does the rest.
 //!
 //! ```text
 //! text ─ tokens ─ parse (dialect, relation) ─ Statement ─ resolve ─ Statement
@@ -23,7 +23,7 @@ pub use parse::parse;
 pub(crate) use parse::parse_expression;
 pub(crate) use place::place_of;
 pub(crate) use relation::{Axes, Axis, MatrixQuery, as_named_relation, as_relation};
-pub(crate) use resolve::{SCALAR, normalized, resolve, resolve_expression};
+pub(crate) use resolve::{SCALAR, normalized, resolve_expression};
 pub use statement::Statement;
 pub(crate) use statement::{
     CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind, Transaction,

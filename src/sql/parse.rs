@@ -1,5 +1,7 @@
 //! Tokens to statements: ours are recognized by their first words, the rest is DataFusion's to parse.
 
+use std::sync::Arc;
+
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as SqlStatement};
 use sqlparser::ast::{Expr, Ident, Statement as SqlAst};
@@ -48,7 +50,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
             .map_err(|error| source.error(error, Some(begins)))?;
         let end = parser.parser.peek_token_ref().span.start;
         let text = source.slice(start, end).to_owned();
-        statements.push(Statement { text, place: begins, kind });
+        statements.push(Statement { text, place: begins, kind: Arc::new(kind) });
     }
 }
 

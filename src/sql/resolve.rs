@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 pub(crate) const SCALAR: &str = "relatrix_scalar";
 
 /// Resolves the names of a statement. `is_matrix` is asked about [`normalized`] names.
-pub(crate) fn resolve(
+pub(super) fn resolve(
     statement: &mut StatementKind,
     is_matrix: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
@@ -338,12 +338,12 @@ mod tests {
 
     /// The statement printed after resolution, where `a`, `b` and `r` are matrices.
     fn resolved(text: &str) -> String {
-        let mut statement = parse(text).unwrap().remove(0);
-        resolve(&mut statement.kind, &|name| ["a", "b", "r"].contains(&name)).unwrap();
-        let once = statement.kind.clone();
-        resolve(&mut statement.kind, &|name| ["a", "b", "r"].contains(&name)).unwrap();
-        assert_eq!(statement.kind, once, "{text} is resolved once");
-        match statement.kind {
+        let is_matrix = |name: &str| ["a", "b", "r"].contains(&name);
+        let once = parse(text).unwrap()[0].resolved(&is_matrix).unwrap();
+        let mut twice = once.clone();
+        resolve(&mut twice, &is_matrix).unwrap();
+        assert_eq!(twice, once, "{text} is resolved once");
+        match once {
             StatementKind::Sql(sql) => sql.to_string(),
             other => panic!("{text} is {other:?}"),
         }
@@ -476,10 +476,7 @@ mod tests {
         resolve_expression(&mut expr, &|_| true).unwrap();
         let Expr::BinaryOp { left, op: BinaryOperator::PGExp, .. } = expr else { panic!("{expr}") };
         assert!(matches!(*left, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }), "{left}");
-        let StatementKind::Sql(sql) = &mut parse("SELECT 2 ^ x").unwrap()[0].kind else { panic!() };
-        assert!(format!("{sql:?}").contains("Custom(\"^\")"));
-        let mut kind = StatementKind::Sql(sql.clone());
-        resolve(&mut kind, &|_| false).unwrap();
+        let kind = parse("SELECT 2 ^ x").unwrap()[0].resolved(&|_| false).unwrap();
         assert!(format!("{kind:?}").contains("PGExp"));
     }
 
@@ -497,9 +494,8 @@ mod tests {
     #[test]
     fn matrix_statements_are_resolved_too() {
         let sources = |text: &str| {
-            let mut statement = parse(text).unwrap().remove(0);
-            resolve(&mut statement.kind, &|_| false).unwrap();
-            format!("{:?}", statement.kind).matches("relatrix_table").count()
+            let kind = parse(text).unwrap()[0].resolved(&|_| false).unwrap();
+            format!("{kind:?}").matches("relatrix_table").count()
         };
         assert_eq!(sources("CREATE MATRIX w = x @ y"), 2);
         assert_eq!(sources("EXPLAIN CREATE MATRIX w = x @ y"), 2);
@@ -524,8 +520,8 @@ mod tests {
 
     #[test]
     fn keys_outside_a_matrix_expression_are_an_error() {
-        let mut statement = parse("SELECT (SELECT x FROM t ROWS BY x)").unwrap().remove(0);
-        let error = resolve(&mut statement.kind, &|_| false).unwrap_err();
+        let statements = parse("SELECT (SELECT x FROM t ROWS BY x)").unwrap();
+        let error = statements[0].resolved(&|_| false).unwrap_err();
         assert!(error.to_string().ends_with("VECTORS(…) at line 1, column 9"), "{error}");
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! A closed set. Names are identifiers as written; what they stand for is the planner's concern.
 
+use std::sync::Arc;
+
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
 use super::relation::MatrixQuery;
-use crate::error::Place;
+use super::resolve::resolve;
+use crate::error::{Place, Result};
 use crate::matrix::{Duplicates, Element, Layout, Nulls};
 
 /// One statement of a text, with its own text and its place in the whole.
@@ -21,7 +24,8 @@ use crate::matrix::{Duplicates, Element, Layout, Nulls};
 pub struct Statement {
     pub(super) text: String,
     pub(super) place: Place,
-    pub(crate) kind: StatementKind,
+    /// Shared, so that a clone of a statement copies no tree.
+    pub(super) kind: Arc<StatementKind>,
 }
 
 impl Statement {
@@ -33,6 +37,19 @@ impl Statement {
     /// Where it begins in the text given to [`parse`](super::parse), in which its errors are placed too.
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// What to do, as written.
+    pub(crate) fn kind(&self) -> &StatementKind {
+        &self.kind
+    }
+
+    /// What to do, every relation in a matrix expression a sub-query. `is_matrix` is asked about
+    /// [`normalized`](super::normalized) names.
+    pub(crate) fn resolved(&self, is_matrix: &dyn Fn(&str) -> bool) -> Result<StatementKind> {
+        let mut kind = StatementKind::clone(&self.kind);
+        resolve(&mut kind, is_matrix)?;
+        Ok(kind)
     }
 }
 

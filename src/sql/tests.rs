@@ -19,7 +19,7 @@ fn corpus() -> impl Iterator<Item = &'static str> {
 fn kind(text: &str) -> StatementKind {
     let mut statements = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     assert_eq!(statements.len(), 1, "{text}");
-    statements.remove(0).kind
+    statements.remove(0).kind().clone()
 }
 
 fn expr(text: &str) -> Expr {
@@ -244,7 +244,8 @@ fn a_matrix_is_created_from_an_expression_or_a_file() {
     assert_eq!(found, expr(&text));
 
     let view = "CREATE MATRIX VIEW ß =\n  x @ w -- by hand\n; SELECT 1";
-    let StatementKind::CreateMatrix(view) = &parse(view).unwrap()[0].kind else { panic!("create") };
+    let statements = parse(view).unwrap();
+    let StatementKind::CreateMatrix(view) = statements[0].kind() else { panic!("create") };
     let MatrixSource::Expression { view: true, text, .. } = &view.source else { panic!("a view") };
     assert_eq!(text, "x @ w -- by hand");
 
@@ -401,7 +402,8 @@ fn syntax_errors_say_what_was_expected_and_where() {
 #[test]
 fn deep_nesting_parses_and_deeper_is_an_error() {
     let nested = |depth: usize| format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
-    let StatementKind::Sql(sql) = kind(&nested(900)) else { panic!("SQL") };
+    let statements = parse(&nested(900)).unwrap();
+    let StatementKind::Sql(sql) = statements[0].kind() else { panic!("SQL") };
     assert_eq!(sql.to_string(), nested(900));
     let error = parse(&nested(100_000)).unwrap_err();
     assert_eq!(error.to_string(), "the statement is nested too deeply at line 1, column 1");
