@@ -9,6 +9,7 @@
 //!        `x[i, j]`  `@` `^` `ROWS BY` MATRIX …              every relation a sub-query
 //! ```
 
+mod copy;
 mod dialect;
 mod parse;
 mod place;

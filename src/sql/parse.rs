@@ -9,6 +9,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
+use super::copy;
 use super::dialect::Dialect;
 use super::place::{Source, place};
 use super::relation::{self, word_is};
@@ -88,6 +89,9 @@ fn statement(parser: &mut DFParser, source: &mut Source) -> Result<StatementKind
     {
         let inner = Box::new(inner);
         return Ok(StatementKind::Explain(Explain { analyze, verbose, format, inner }));
+    }
+    if let Some(copy) = copy::parse(&mut parser.parser)? {
+        return Ok(StatementKind::Sql(Box::new(SqlStatement::CopyTo(copy))));
     }
     let parsed = parser.parse_statement()?;
     let SqlStatement::Statement(sql) = &parsed else {

@@ -1,4 +1,5 @@
 //! Text to tokens, with `x[i, j]` written out as `x[i][j]`, and `@` and `^` as operators of our own.
+//! `AS [NOT] MATERIALIZED (` is `AS (`: a hint about common table expressions, which changes no result.
 //!
 //! sqlparser reads one subscript per bracket. A comma at the top level of a subscript becomes `][` here,
 //! both at the comma's place, so that errors still point into the text as written. A bracket is a
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 pub(super) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     raw(text)
         .map(named_operators)
+        .map(without_hints)
         .map(split_subscripts)
         .map_err(|error| Error::syntax(in_our_words(&error.message).0).at(place(error.location)))
 }
@@ -53,6 +55,31 @@ fn named_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         token.token = Token::CustomBinaryOperator(operator.to_owned());
     }
     tokens
+}
+
+fn without_hints(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |token: &Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
+    let mut kept: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        if token.token == Token::LParen {
+            let last_words = |n: usize| {
+                let words = kept.iter().enumerate().rev();
+                words.filter(|(_, kept)| !matches!(kept.token, Token::Whitespace(_))).nth(n)
+            };
+            let last_is =
+                |n, keyword| last_words(n).is_some_and(|(_, word)| is(&word.token, keyword));
+            if last_is(0, Keyword::MATERIALIZED) {
+                let negated = usize::from(last_is(1, Keyword::NOT));
+                if last_is(1 + negated, Keyword::AS)
+                    && let Some((first, _)) = last_words(negated)
+                {
+                    kept.truncate(first);
+                }
+            }
+        }
+        kept.push(token);
+    }
+    kept
 }
 
 /// What a comma belongs to.
@@ -161,6 +188,18 @@ mod tests {
             ("CASE WHEN a THEN b END[1, 2]", "CASE WHEN a THEN b END[1][ 2]"),
             ("f(a => [1, 2])", "f(a => [1, 2])"),
             ("\"select\"[1, 2]", "\"select\"[1][ 2]"),
+        ] {
+            assert_eq!(written_out(text), expected);
+        }
+    }
+
+    #[test]
+    fn the_hint_of_a_common_table_expression_is_skipped() {
+        for (text, expected) in [
+            ("WITH a AS MATERIALIZED (SELECT 1)", "WITH a AS (SELECT 1)"),
+            ("WITH a AS NOT  MATERIALIZED(SELECT 1)", "WITH a AS (SELECT 1)"),
+            ("SELECT a AS materialized", "SELECT a AS materialized"),
+            ("SELECT materialized(1)", "SELECT materialized(1)"),
         ] {
             assert_eq!(written_out(text), expected);
         }
