@@ -6,6 +6,7 @@ pub mod exec;
 pub mod matrix;
 
 mod database;
+mod files;
 mod query;
 mod rows;
 mod session;
