@@ -61,10 +61,12 @@ impl Scalar for f64 {
     const ONE: Self = 1.0;
     type Arrow = Float64Type;
 
+    #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value
     }
 
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         self
     }
@@ -87,10 +89,12 @@ impl Scalar for f32 {
     const ONE: Self = 1.0;
     type Arrow = Float32Type;
 
+    #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value as f32
     }
 
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         f64::from(self)
     }

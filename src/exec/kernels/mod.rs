@@ -2,13 +2,14 @@
 //!
 //! Enters: cells whose shapes fit; the planner has checked them, a kernel asserts them. Leaves: new
 //! cells, or an error only where numbers can fail (a singular matrix, a cell given twice).
-//! Not here: labels, expressions, memory limits, and elementwise programs (`fused`).
+//! Not here: labels, expressions, memory limits.
 //!
 //! ```text
 //! dense      product, gram and cross by faer's gemm; slices, stacks, transposes
 //! sparse     the same over compressed rows; entries to rows
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
 //! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
+//! elementwise, fused   functions of single cells; an expression of them as one loop over a block
 //! ```
 //!
 //! What every kernel promises:
@@ -23,7 +24,10 @@
 
 pub mod decompose;
 pub mod dense;
+pub mod elementwise;
+pub mod fused;
 mod gemm;
+mod math;
 pub mod normalize;
 pub mod reduce;
 pub mod sparse;

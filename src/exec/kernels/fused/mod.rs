@@ -1,0 +1,353 @@
+//! One elementwise expression as a small program, run over strips of cells in cache.
+//!
+//! Enters: an expression, through [`Builder`], and blocks of rows, as [`Input`]s. Leaves: the cells of
+//! the result, or a reduction of them ([`Program::reduce`] and its siblings) for which the result is never stored.
+//! Not here: threads (a caller runs blocks of rows side by side), shapes that do not fit (asserted), sparse cells.
+//!
+//! ```text
+//! relu(x * w + 1)      x: Cells, w: Row             one strip of x, then the next
+//!   r0 = x * w                                      ┌──────────────┐
+//!   r1 = r0 + 1                                     │ 1,024 cells  │ each step loops over the strip,
+//!   out = relu(r1)                                  └──────────────┘ which stays in the first cache
+//! ```
+//!
+//! What holds:
+//! - **Bits.** The result of a cell is that of [`UnaryFunction::apply`] and its siblings, rounded after
+//!   each step; nothing is contracted to fused multiply-adds. So it depends neither on the processor
+//!   nor on how rows are cut into blocks. Which `NaN` a `NaN` is, is left open.
+//! - **Order.** A reduction adds in an order that follows from the shape of the block alone, whatever
+//!   the expression; see [`reduce`](self::reduce).
+//! - **Memory.** Nothing is allocated once a [`Scratch`] has served a program of the same size.
+
+mod reduce;
+mod strips;
+#[cfg(test)]
+mod tests;
+mod vector;
+
+use std::collections::HashMap;
+
+use crate::matrix::Scalar;
+
+use super::elementwise::{BinaryFunction, UnaryFunction};
+pub use reduce::{Accumulator, Reduction};
+pub use strips::Scratch;
+
+/// What a program reads, beside a block of m rows and n columns.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a, T> {
+    /// A cell for each, m×n, row-major.
+    Cells(&'a [T]),
+    /// A cell for each row, m×1.
+    Column(&'a [T]),
+    /// A cell for each column, 1×n.
+    Row(&'a [T]),
+    /// One cell for all.
+    Scalar(T),
+}
+
+impl<T> Input<'_, T> {
+    fn assert_fits(&self, rows: usize, columns: usize) {
+        let (kind, found, expected) = match self {
+            Input::Cells(cells) => ("cells", cells.len(), rows * columns),
+            Input::Column(cells) => ("a column", cells.len(), rows),
+            Input::Row(cells) => ("a row", cells.len(), columns),
+            Input::Scalar(_) => return,
+        };
+        assert_eq!(found, expected, "{kind} beside a block of {rows}x{columns}");
+    }
+}
+
+/// Where a step reads: a value of a [`Builder`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(Operand);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Operand {
+    /// The input of this number.
+    Input(usize),
+    /// The constant of this number.
+    Constant(usize),
+    /// In a builder the step of this number, in a program the register.
+    Register(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Instruction {
+    Unary(UnaryFunction, Operand),
+    Binary(BinaryFunction, Operand, Operand),
+    /// `second(first(a, b), c)` without a strip between them.
+    Chain(Chain, Operand, Operand, Operand),
+    /// The second operand where the first is true, else the third.
+    Select(Operand, Operand, Operand),
+}
+
+/// Two steps of arithmetic in one: a step costs about as much for its loads and stores as for its sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Chain {
+    first: Arithmetic,
+    second: Arithmetic,
+    /// Applied to the outcome, for the many expressions that end so.
+    relu: bool,
+}
+
+/// The functions that chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Arithmetic {
+    Add,
+    Subtract,
+    /// b - a
+    SubtractFrom,
+    Multiply,
+}
+
+impl Instruction {
+    fn operands(self) -> impl Iterator<Item = Operand> {
+        let operands = match self {
+            Instruction::Unary(_, a) => [Some(a), None, None],
+            Instruction::Binary(_, a, b) => [Some(a), Some(b), None],
+            Instruction::Chain(_, a, b, c) | Instruction::Select(a, b, c) => {
+                [Some(a), Some(b), Some(c)]
+            }
+        };
+        operands.into_iter().flatten()
+    }
+
+    fn map(self, mut f: impl FnMut(Operand) -> Operand) -> Self {
+        match self {
+            Instruction::Unary(function, a) => Instruction::Unary(function, f(a)),
+            Instruction::Binary(function, a, b) => Instruction::Binary(function, f(a), f(b)),
+            Instruction::Chain(chain, a, b, c) => Instruction::Chain(chain, f(a), f(b), f(c)),
+            Instruction::Select(a, b, c) => Instruction::Select(f(a), f(b), f(c)),
+        }
+    }
+}
+
+/// Makes a [`Program`], sharing common parts.
+#[derive(Debug, Default)]
+pub struct Builder {
+    constants: Vec<f64>,
+    instructions: Vec<Instruction>,
+    known: HashMap<Instruction, usize>,
+}
+
+impl Builder {
+    /// A builder without steps.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The cells of the input of this number, counted from 0.
+    pub fn input(&mut self, number: usize) -> Value {
+        Value(Operand::Input(number))
+    }
+
+    /// The same number for every cell.
+    pub fn constant(&mut self, value: f64) -> Value {
+        let same = |known: &f64| known.to_bits() == value.to_bits();
+        let number = self.constants.iter().position(same).unwrap_or_else(|| {
+            self.constants.push(value);
+            self.constants.len() - 1
+        });
+        Value(Operand::Constant(number))
+    }
+
+    /// A function of one value.
+    pub fn unary(&mut self, function: UnaryFunction, x: Value) -> Value {
+        self.push(Instruction::Unary(function, x.0))
+    }
+
+    /// A function of two values.
+    pub fn binary(&mut self, function: BinaryFunction, a: Value, b: Value) -> Value {
+        let (a, b) = if function.commutative() && b < a { (b, a) } else { (a, b) };
+        match function {
+            BinaryFunction::Power => self.power(a, b),
+            _ => self.push(Instruction::Binary(function, a.0, b.0)),
+        }
+    }
+
+    /// `a` where `condition` is true, else `b`.
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        self.push(Instruction::Select(condition.0, a.0, b.0))
+    }
+
+    /// The small constant exponents by the steps that define them, which run on vectors.
+    fn power(&mut self, a: Value, b: Value) -> Value {
+        let exponent = match b.0 {
+            Operand::Constant(number) => self.constants[number],
+            Operand::Input(_) | Operand::Register(_) => f64::NAN,
+        };
+        if exponent == 2.0 {
+            self.binary(BinaryFunction::Multiply, a, a)
+        } else if exponent == 3.0 {
+            let square = self.binary(BinaryFunction::Multiply, a, a);
+            self.binary(BinaryFunction::Multiply, a, square)
+        } else if exponent == -1.0 {
+            let one = self.constant(1.0);
+            self.binary(BinaryFunction::Divide, one, a)
+        } else {
+            self.push(Instruction::Binary(BinaryFunction::Power, a.0, b.0))
+        }
+    }
+
+    fn push(&mut self, instruction: Instruction) -> Value {
+        let next = self.instructions.len();
+        let number = *self.known.entry(instruction).or_insert(next);
+        if number == next {
+            self.instructions.push(instruction);
+        }
+        Value(Operand::Register(number))
+    }
+
+    /// The program that computes this value.
+    pub fn finish(mut self, result: Value) -> Program {
+        let mut readers = self.readers(result.0);
+        self.chain(&mut readers);
+        self.allocate(result.0, &readers)
+    }
+
+    /// How many operands of steps that count read each step; those without readers do not count.
+    fn readers(&self, result: Operand) -> Vec<usize> {
+        let mut readers = vec![0; self.instructions.len()];
+        if let Operand::Register(number) = result {
+            readers[number] = 1;
+        }
+        for (number, instruction) in self.instructions.iter().enumerate().rev() {
+            if readers[number] > 0 {
+                for operand in instruction.operands() {
+                    if let Operand::Register(read) = operand {
+                        readers[read] += 1;
+                    }
+                }
+            }
+        }
+        readers
+    }
+
+    /// Merges a step of arithmetic into its only reader, where that is another one or `relu`.
+    fn chain(&mut self, readers: &mut [usize]) {
+        for number in 0..self.instructions.len() {
+            let only_reader = |operand: Operand| match operand {
+                Operand::Register(read) if readers[read] == 1 => {
+                    Some((read, self.instructions[read]))
+                }
+                _ => None,
+            };
+            let merged = match self.instructions[number] {
+                Instruction::Unary(UnaryFunction::Relu, a) => match only_reader(a) {
+                    Some((read, Instruction::Chain(chain, a, b, c))) => {
+                        Some((read, Instruction::Chain(Chain { relu: true, ..chain }, a, b, c)))
+                    }
+                    _ => None,
+                },
+                Instruction::Binary(function, a, b) => {
+                    let left =
+                        arithmetic(function, false).zip(only_reader(a).map(|part| (part, b)));
+                    let right =
+                        arithmetic(function, true).zip(only_reader(b).map(|part| (part, a)));
+                    left.into_iter().chain(right).find_map(|(second, ((read, part), c))| {
+                        let Instruction::Binary(function, a, b) = part else { return None };
+                        let chain =
+                            Chain { first: arithmetic(function, false)?, second, relu: false };
+                        Some((read, Instruction::Chain(chain, a, b, c)))
+                    })
+                }
+                Instruction::Unary(..) | Instruction::Chain(..) | Instruction::Select(..) => None,
+            };
+            if let Some((read, instruction)) = merged.filter(|_| readers[number] > 0) {
+                self.instructions[number] = instruction;
+                readers[read] = 0;
+            }
+        }
+    }
+
+    /// Steps to registers: each is free again after its last reader, and never one of its own operands.
+    fn allocate(self, result: Operand, readers: &[usize]) -> Program {
+        let mut last_read = vec![0; self.instructions.len()];
+        let counting =
+            || self.instructions.iter().enumerate().filter(|&(number, _)| readers[number] > 0);
+        for (number, instruction) in counting() {
+            for operand in instruction.operands() {
+                if let Operand::Register(read) = operand {
+                    last_read[read] = number;
+                }
+            }
+        }
+        let mut register_of = vec![0; self.instructions.len()];
+        let (mut free, mut registers) = (Vec::new(), 0);
+        let mut steps = Vec::new();
+        for (number, &instruction) in counting() {
+            register_of[number] = free.pop().unwrap_or_else(|| {
+                registers += 1;
+                registers - 1
+            });
+            let placed = instruction.map(|operand| match operand {
+                Operand::Register(read) => Operand::Register(register_of[read]),
+                other => other,
+            });
+            steps.push(Step { instruction: placed, register: register_of[number] });
+            for operand in instruction.operands() {
+                if let Operand::Register(read) = operand
+                    && last_read[read] == number
+                    && !free.contains(&register_of[read])
+                {
+                    free.push(register_of[read]);
+                }
+            }
+        }
+        let result = match result {
+            Operand::Register(number) => Operand::Register(register_of[number]),
+            other => other,
+        };
+        Program { constants: self.constants, steps, registers, result }
+    }
+}
+
+fn arithmetic(function: BinaryFunction, swapped: bool) -> Option<Arithmetic> {
+    match function {
+        BinaryFunction::Add => Some(Arithmetic::Add),
+        BinaryFunction::Subtract if swapped => Some(Arithmetic::SubtractFrom),
+        BinaryFunction::Subtract => Some(Arithmetic::Subtract),
+        BinaryFunction::Multiply => Some(Arithmetic::Multiply),
+        _ => None,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    instruction: Instruction,
+    /// Where the outcome goes.
+    register: usize,
+}
+
+/// An elementwise expression, ready to run over any number of blocks.
+#[derive(Debug, Clone)]
+pub struct Program {
+    constants: Vec<f64>,
+    steps: Vec<Step>,
+    registers: usize,
+    result: Operand,
+}
+
+impl Program {
+    /// Computes the cells of one block, on the calling thread.
+    ///
+    /// # Panics
+    /// Where an input is missing or does not fit `rows` times `columns`, or `out` has another length.
+    pub fn run<T: Scalar>(
+        &self,
+        inputs: &[Input<'_, T>],
+        rows: usize,
+        columns: usize,
+        scratch: &mut Scratch<T>,
+        out: &mut [T],
+    ) {
+        assert_eq!(out.len(), rows * columns, "a cell of the result for each of {rows}x{columns}");
+        let flat = inputs.iter().all(|input| matches!(input, Input::Cells(_) | Input::Scalar(_)));
+        let (rows, columns) = if flat { (1, rows * columns) } else { (rows, columns) };
+        strips::each(self, inputs, rows, columns, scratch, |machine, strip| {
+            let cells = strip.cells();
+            machine.write(strip, &mut out[cells]);
+        });
+    }
+}

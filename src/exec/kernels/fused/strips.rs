@@ -1,0 +1,219 @@
+//! Cuts a block into strips and runs the steps of a program over each.
+
+use std::mem::take;
+use std::ops::Range;
+
+use super::{Input, Instruction, Operand, Program, Step, vector};
+use crate::matrix::Scalar;
+
+/// Cells of a strip: 8 KiB of `f64`, so that a few of them fit the first cache (measured: 512 to 2,048
+/// are level, 256 pays for its steps, 4,096 for its misses).
+pub(super) const STRIP: usize = 1024;
+
+/// The strips that a program works in; kept from block to block, one for each thread.
+#[derive(Debug, Default)]
+pub struct Scratch<T> {
+    registers: Vec<Vec<T>>,
+    constants: Vec<Vec<T>>,
+    /// What each input that is not a cell for each looks like over a strip.
+    broadcasts: Vec<Vec<T>>,
+}
+
+impl<T: Scalar> Scratch<T> {
+    /// Without strips; the first block makes them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn prepare(&mut self, program: &Program, inputs: usize) {
+        let grow = |strips: &mut Vec<Vec<T>>, count: usize| {
+            if strips.len() < count {
+                strips.resize_with(count, || vec![T::ZERO; STRIP]);
+            }
+        };
+        grow(&mut self.registers, program.registers);
+        grow(&mut self.constants, program.constants.len());
+        grow(&mut self.broadcasts, inputs);
+        for (strip, &constant) in self.constants.iter_mut().zip(&program.constants) {
+            strip.fill(T::from_f64(constant));
+        }
+    }
+}
+
+/// How a block of some shape is cut: narrow ones into whole rows, wide ones into parts of one row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub(super) rows_per_strip: usize,
+    pub(super) columns_per_strip: usize,
+}
+
+impl Cut {
+    /// Depends on the number of columns alone.
+    pub(super) fn new(columns: usize) -> Self {
+        if columns > STRIP {
+            // Even parts, in whole cache lines.
+            let parts = columns.div_ceil(STRIP);
+            let even = columns.div_ceil(parts).next_multiple_of(16);
+            Self { rows_per_strip: 1, columns_per_strip: even }
+        } else {
+            Self { rows_per_strip: STRIP / columns.max(1), columns_per_strip: columns }
+        }
+    }
+}
+
+/// A rectangle of cells that lie side by side: whole rows, or a part of one.
+#[derive(Debug, Clone)]
+pub(super) struct Strip {
+    pub(super) rows: Range<usize>,
+    pub(super) columns: Range<usize>,
+    /// Columns of the block.
+    width: usize,
+}
+
+impl Strip {
+    pub(super) fn new(rows: Range<usize>, columns: Range<usize>, width: usize) -> Self {
+        Self { rows, columns, width }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len() * self.columns.len()
+    }
+
+    /// Where the cells lie within the block.
+    pub(super) fn cells(&self) -> Range<usize> {
+        let start = self.rows.start * self.width + self.columns.start;
+        start..start + self.len()
+    }
+}
+
+/// A program over one block.
+pub(super) struct Machine<'a, T> {
+    program: &'a Program,
+    inputs: &'a [Input<'a, T>],
+    scratch: &'a mut Scratch<T>,
+    arch: pulp::Arch,
+}
+
+/// Runs `consume` with each strip of a block in row-major order.
+pub(super) fn each<T: Scalar>(
+    program: &Program,
+    inputs: &[Input<'_, T>],
+    rows: usize,
+    columns: usize,
+    scratch: &mut Scratch<T>,
+    mut consume: impl FnMut(&mut Machine<'_, T>, &Strip),
+) {
+    let mut machine = Machine::new(program, inputs, rows, columns, scratch);
+    let cut = Cut::new(columns);
+    for top in (0..rows).step_by(cut.rows_per_strip) {
+        let strip_rows = top..rows.min(top + cut.rows_per_strip);
+        for left in (0..columns).step_by(cut.columns_per_strip.max(1)) {
+            let strip_columns = left..columns.min(left + cut.columns_per_strip);
+            let strip = Strip::new(strip_rows.clone(), strip_columns, columns);
+            consume(&mut machine, &strip);
+        }
+    }
+}
+
+impl<'a, T: Scalar> Machine<'a, T> {
+    pub(super) fn new(
+        program: &'a Program,
+        inputs: &'a [Input<'a, T>],
+        rows: usize,
+        columns: usize,
+        scratch: &'a mut Scratch<T>,
+    ) -> Self {
+        inputs.iter().for_each(|input| input.assert_fits(rows, columns));
+        scratch.prepare(program, inputs.len());
+        for (input, strip) in inputs.iter().zip(&mut scratch.broadcasts) {
+            match input {
+                Input::Scalar(value) => strip.fill(*value),
+                Input::Row(cells) if columns > 0 && columns <= STRIP => {
+                    strip.chunks_exact_mut(columns).for_each(|row| row.copy_from_slice(cells));
+                }
+                Input::Row(_) | Input::Column(_) | Input::Cells(_) => {}
+            }
+        }
+        Self { program, inputs, scratch, arch: vector::arch() }
+    }
+
+    pub(super) fn arch(&self) -> pulp::Arch {
+        self.arch
+    }
+
+    /// Computes the result over a strip into `out`.
+    pub(super) fn write(&mut self, strip: &Strip, out: &mut [T]) {
+        match self.program.steps.split_last() {
+            Some((last, steps)) => {
+                self.enter(strip);
+                steps.iter().for_each(|step| self.step(step, strip));
+                self.evaluate(last.instruction, strip, out);
+            }
+            None => {
+                self.enter(strip);
+                out.copy_from_slice(self.operand(self.program.result, strip));
+            }
+        }
+    }
+
+    /// Computes the result over a strip, to be read here.
+    pub(super) fn read(&mut self, strip: &Strip) -> &[T] {
+        self.enter(strip);
+        self.program.steps.iter().for_each(|step| self.step(step, strip));
+        self.operand(self.program.result, strip)
+    }
+
+    /// Spreads the columns over the strip.
+    fn enter(&mut self, strip: &Strip) {
+        for (input, spread) in self.inputs.iter().zip(&mut self.scratch.broadcasts) {
+            if let Input::Column(cells) = input {
+                let cells = &cells[strip.rows.clone()];
+                let width = strip.columns.len();
+                if width == 1 {
+                    spread[..cells.len()].copy_from_slice(cells);
+                } else {
+                    for (row, &cell) in spread.chunks_mut(width).zip(cells) {
+                        row.fill(cell);
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step, strip: &Strip) {
+        // The strip leaves its place, so that the others can be read meanwhile.
+        let mut out = take(&mut self.scratch.registers[step.register]);
+        self.evaluate(step.instruction, strip, &mut out[..strip.len()]);
+        self.scratch.registers[step.register] = out;
+    }
+
+    fn operand(&self, operand: Operand, strip: &Strip) -> &[T] {
+        match operand {
+            Operand::Register(number) => &self.scratch.registers[number][..strip.len()],
+            Operand::Constant(number) => &self.scratch.constants[number][..strip.len()],
+            Operand::Input(number) => match self.inputs[number] {
+                Input::Cells(cells) => &cells[strip.cells()],
+                Input::Row(cells) if strip.width > STRIP => &cells[strip.columns.clone()],
+                Input::Row(_) | Input::Column(_) | Input::Scalar(_) => {
+                    &self.scratch.broadcasts[number][..strip.len()]
+                }
+            },
+        }
+    }
+
+    fn evaluate(&self, instruction: Instruction, strip: &Strip, out: &mut [T]) {
+        let cells = |operand| self.operand(operand, strip);
+        match instruction {
+            Instruction::Unary(function, x) => vector::unary(self.arch, function, cells(x), out),
+            Instruction::Binary(function, a, b) => {
+                vector::binary(self.arch, function, cells(a), cells(b), out);
+            }
+            Instruction::Chain(chain, a, b, c) => {
+                vector::chain(self.arch, chain, [cells(a), cells(b), cells(c)], out);
+            }
+            Instruction::Select(condition, a, b) => {
+                vector::select(self.arch, [cells(condition), cells(a), cells(b)], out);
+            }
+        }
+    }
+}
