@@ -1,0 +1,293 @@
+//! The command line as a script sees it: what goes in, what comes out where, and the exit status.
+
+#![cfg(feature = "repl")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn relatrix() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relatrix"));
+    command.stdin(Stdio::null()).env("NO_COLOR", "1").args(["--threads", "2"]);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    relatrix().args(arguments).output().expect("the binary starts")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("answers are UTF-8")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("errors are UTF-8")
+}
+
+/// What the binary prints on standard output for these arguments, all of which must succeed.
+fn answer(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    stdout(&output).to_owned()
+}
+
+const ROWS: &str = "SELECT * FROM (VALUES (1, 'a,b'), (2, NULL)) AS t(id, name) ORDER BY id";
+
+#[test]
+fn every_format_writes_the_same_rows() {
+    let written = |format: &str| answer(&["--format", format, "-c", ROWS]);
+    let table = "\
+╭────┬──────╮
+│ id │ name │
+├────┼──────┤
+│  1 │ a,b  │
+│  2 │ NULL │
+╰────┴──────╯
+";
+    assert_eq!(written("table"), table);
+    assert_eq!(written("csv"), "id,name\n1,\"a,b\"\n2,\n");
+    assert_eq!(written("ndjson"), "{\"id\":1,\"name\":\"a,b\"}\n{\"id\":2,\"name\":null}\n");
+    assert_eq!(written("markdown"), "| id | name |\n|--:|:--|\n| 1 | a,b |\n| 2 | NULL |\n");
+    assert_eq!(written("line"), "  id = 1\nname = a,b\n\n  id = 2\nname = NULL\n");
+    let json: Value = serde_json::from_str(&written("json")).unwrap();
+    assert_eq!(json[1]["name"], Value::Null);
+    assert_eq!(json.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_answer_of_many_rows_streams_whole() {
+    let csv = answer(&["--format", "csv", "-c", "SELECT value FROM range(100000)"]);
+    assert_eq!(csv.lines().count(), 100_001);
+    let json = answer(&["--format", "json", "-c", "SELECT value FROM range(10000)"]);
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&json).unwrap().len(), 10_000);
+}
+
+#[test]
+fn a_table_without_a_terminal_shows_all_columns() {
+    let columns: Vec<String> = (0..60).map(|at| format!("{at} AS column_number_{at}")).collect();
+    let table = answer(&["-c", &format!("SELECT {}", columns.join(", "))]);
+    assert!(table.contains("column_number_30"), "{table}");
+    assert!(!table.contains('…'), "{table}");
+}
+
+#[test]
+fn texts_and_files_run_in_the_order_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("two.sql");
+    fs::write(&file, "SELECT 2 AS n;").unwrap();
+    let file = file.to_str().unwrap();
+    let shown = answer(&["-c", "SELECT 1 AS n", "--format=csv", file, "-c", "SELECT 3 AS n"]);
+    assert_eq!(shown, "n\n1\nn\n2\nn\n3\n");
+}
+
+#[test]
+fn several_statements_share_a_session() {
+    let text = "CREATE TABLE t (x INT); INSERT INTO t VALUES (1), (2);";
+    assert_eq!(answer(&["--format=csv", "-c", text, "-c", "SELECT sum(x) AS s FROM t"]), "s\n3\n");
+}
+
+#[test]
+fn standard_input_is_run_statement_by_statement() {
+    let mut child = relatrix()
+        .args(["--format", "csv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    // The answer comes before the input ends.
+    input.write_all(b"SELECT\n  ';' AS a;\n").unwrap();
+    output.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "a\n;\n");
+    input.write_all(b".mode ndjson\nSELECT 2 AS b").unwrap();
+    drop(input);
+    line.clear();
+    output.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "{\"b\":2}\n");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn an_error_names_file_line_and_column_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tour.sql");
+    fs::write(&file, "SELECT 1 AS n;\n\nSELECT '日本' ||\n  * 2;\nSELECT 2 AS n;\n").unwrap();
+    let output = run(&["--format=csv", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output), "n\n1\n");
+    let errors = stderr(&output);
+    assert!(errors.starts_with(&format!("{}:4:3: error: ", file.display())), "{errors}");
+    let lines: Vec<&str> = errors.lines().collect();
+    let caret = lines.iter().position(|line| line.trim() == "^").expect("a caret");
+    assert_eq!(lines[caret - 1], "    * 2;");
+    let under = &lines[caret - 1][lines[caret].len() - 1..];
+    assert!(under.starts_with('*'), "{errors}");
+}
+
+#[test]
+fn an_unknown_column_has_a_caret_under_it() {
+    let output = run(&["-c", "SELECT 1;", "-c", "SELECT '日本', nonsense FROM (SELECT 1 AS x)"]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = stderr(&output);
+    assert!(errors.starts_with("-c:1:14: error: "), "{errors}");
+    let lines: Vec<&str> = errors.lines().collect();
+    // Wide characters take two columns each.
+    assert_eq!(lines[lines.len() - 1].find('^'), Some(17), "{errors}");
+}
+
+#[test]
+fn keep_going_runs_the_rest_and_still_fails() {
+    let text = "SELECT 1 AS n; SELECT nonsense; SELEC 2; SELECT 3 AS n";
+    let output = run(&["--keep-going", "--format=csv", "-c", text]);
+    assert_eq!(stdout(&output), "n\n1\nn\n3\n");
+    assert_eq!(stderr(&output).matches("error: ").count(), 2, "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn timing_as_json_is_a_line_for_each_statement() {
+    let text = "CREATE TABLE t (x INT); INSERT INTO t VALUES (1), (2); SELECT * FROM t";
+    let output = run(&["--timing=json", "--format=csv", "-c", text, "-c", "SELECT 1"]);
+    let lines: Vec<Value> =
+        stderr(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let statements: Vec<&Value> = lines.iter().map(|line| &line["statement"]).collect();
+    assert_eq!(statements, [1, 2, 3, 4]);
+    assert_eq!(lines[1]["rows"], 2);
+    assert_eq!(lines[2]["rows"], 2);
+    let seconds = lines[2]["seconds"].as_f64().unwrap();
+    let planning_seconds = lines[2]["planning_seconds"].as_f64().unwrap();
+    assert!(0.0 < planning_seconds && planning_seconds <= seconds, "{}", lines[2]);
+}
+
+#[test]
+fn timing_as_text_follows_each_statement() {
+    let output = run(&["--timing", "--format=csv", "-c", "SELECT 1"]);
+    assert!(stderr(&output).starts_with("1 row in "), "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().count(), 2);
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let mut child = relatrix()
+        .args(["--format=csv", "-c", "SELECT value FROM range(100000000)"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "value\n");
+    drop(output);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(stderr(&ended), "");
+    assert!(ended.status.success());
+}
+
+/// Ctrl-C stops a join that would run for hours, and soon.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_a_long_join() {
+    let join =
+        "SELECT count(*) FROM range(1000000) a JOIN range(1000000) b ON a.value + b.value > 3";
+    let mut child = relatrix().args(["-c", join]).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none(), "the join is still running");
+    let pressed = Instant::now();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(pressed.elapsed() < Duration::from_secs(2), "{:?}", pressed.elapsed());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(errors.contains("error: cancelled"), "{errors}");
+}
+
+#[test]
+fn dot_commands_work_in_files() {
+    let text = "CREATE TABLE t (x INT, y DOUBLE);\n.mode csv\n.tables\n.schema t\n";
+    assert_eq!(
+        answer(&["-c", text]),
+        "name,kind\nt,table\ncolumn_name,data_type,is_nullable\nx,Int32,YES\ny,Float64,YES\n"
+    );
+    let output = run(&["-c", ".nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "error: there is no command '.nonsense'; .help lists them\n");
+}
+
+#[test]
+fn a_file_that_reads_itself_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("self.sql");
+    fs::write(&file, format!(".read {}\n", file.display())).unwrap();
+    let output = run(&[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("too deep"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_is_wrong_with_a_command_line_is_told() {
+    assert_eq!(run(&["--format", "xml"]).status.code(), Some(2));
+    assert_eq!(run(&["--memory-limit", "much", "-c", "SELECT 1"]).status.code(), Some(2));
+    let output = run(&["absent.sql"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("error: absent.sql: "), "{}", stderr(&output));
+}
+
+#[test]
+fn help_has_examples_and_version_a_number() {
+    assert!(answer(&["--help"]).contains("Examples:"));
+    assert_eq!(answer(&["--version"]), format!("relatrix {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn bench_times_each_statement_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bench.sql");
+    fs::write(&file, "CREATE TABLE t AS SELECT 1 AS x;\nSELECT * FROM t;\n").unwrap();
+    let arguments = ["bench", file.to_str().unwrap(), "--runs", "3", "--format", "json"];
+    let output = Command::new(env!("CARGO_BIN_EXE_relatrix")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let rows: Vec<Value> = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!((&rows[0]["runs"], &rows[1]["runs"]), (&Value::from(1), &Value::from(3)));
+    assert_eq!(rows[1]["rows"], 1);
+    let at = |name: &str| rows[1][name].as_f64().unwrap();
+    assert!(at("min ms") <= at("median ms") && at("median ms") <= at("max ms"));
+}
+
+#[test]
+fn bench_answers_a_harness() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    fs::write(file("setup.sql"), "CREATE TABLE t AS SELECT value AS x FROM range(5);").unwrap();
+    let queries = "-- name: q1\nSELECT x FROM t;\n-- name: bad\nSELECT y FROM t;\n-- name: q2 once\nSELECT 1;\n";
+    fs::write(file("queries.sql"), queries).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_relatrix"))
+        .arg("bench")
+        .args(["--setup".into(), file("setup.sql"), "--queries".into(), file("queries.sql")])
+        .args(["--out".into(), file("out"), "--tmp".into(), file("tmp")])
+        .args(["--runs", "3", "--threads", "2", "--memory", "0"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let lines: Vec<Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["load_seconds"].as_f64().is_some());
+    assert_eq!((&lines[1]["query"], &lines[1]["rows"]), (&"q1".into(), &5.into()));
+    assert_eq!(lines[1]["seconds"].as_array().unwrap().len(), 3);
+    assert!(lines[2]["error"].as_str().is_some_and(|error| error.contains('y')));
+    assert_eq!(lines[3]["seconds"].as_array().unwrap().len(), 1);
+    let kept = fs::File::open(file("out").join("q1.arrow")).unwrap();
+    let rows: usize = arrow::ipc::reader::FileReader::try_new(kept, None)
+        .unwrap()
+        .map(|batch| batch.unwrap().num_rows())
+        .sum();
+    assert_eq!(rows, 5);
+}
