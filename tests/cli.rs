@@ -131,22 +131,12 @@ fn an_error_names_file_line_and_column_and_stops() {
 }
 
 #[test]
-fn an_unknown_column_has_a_caret_under_it() {
-    let output = run(&["-c", "SELECT 1;", "-c", "SELECT '日本', nonsense FROM (SELECT 1 AS x)"]);
-    assert_eq!(output.status.code(), Some(1));
-    let errors = stderr(&output);
-    assert!(errors.starts_with("-c:1:14: error: "), "{errors}");
-    let lines: Vec<&str> = errors.lines().collect();
-    // Wide characters take two columns each.
-    assert_eq!(lines[lines.len() - 1].find('^'), Some(17), "{errors}");
-}
-
-#[test]
 fn keep_going_runs_the_rest_and_still_fails() {
     let text = "SELECT 1 AS n; SELECT nonsense; SELEC 2; SELECT 3 AS n";
     let output = run(&["--keep-going", "--format=csv", "-c", text]);
     assert_eq!(stdout(&output), "n\n1\nn\n3\n");
-    assert_eq!(stderr(&output).matches("error: ").count(), 2, "{}", stderr(&output));
+    let errors = stderr(&output).lines().filter(|line| line.starts_with("-c:1:")).count();
+    assert_eq!(errors, 2, "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(1));
 }
 

@@ -23,7 +23,7 @@ const DIVERGING: [u8; 11] = [21, 27, 33, 75, 153, 254, 223, 216, 209, 203, 196];
 const NAN_COLOUR: u8 = 201;
 /// Lines left for the caption and the prompt.
 const LINES_KEPT: usize = 5;
-/// A picture of a small matrix is blown up to about so many dots.
+/// A dimension with fewer cells is blown up to about so many dots.
 const DOTS_WANTED: usize = 12;
 
 /// The picture and its caption, on lines of their own.
@@ -50,7 +50,7 @@ pub(crate) fn plot(matrix: &Matrix, screen: Screen) -> String {
     } else {
         in_shades(&grid, &dots, &scale)
     };
-    format!("{drawn}{caption}; {}\n", scale.legend(&dots))
+    format!("{drawn}{caption}; {}{}\n", grid.legend(matrix.layout()), scale.legend(&dots))
 }
 
 fn caption(matrix: &Matrix) -> String {
@@ -71,8 +71,7 @@ struct Grid {
 
 impl Grid {
     fn new(shape: Shape, room: Shape) -> Self {
-        let blow_up = (DOTS_WANTED / shape.rows.max(shape.columns)).max(1);
-        let fit = |cells: usize, room: usize| (cells * blow_up).min(room);
+        let fit = |cells: usize, room: usize| (cells * (DOTS_WANTED / cells).max(1)).min(room);
         Self {
             shape,
             dots: Shape::new(fit(shape.rows, room.rows), fit(shape.columns, room.columns)),
@@ -83,6 +82,19 @@ impl Grid {
     fn cells(dot: usize, dots: usize, cells: usize) -> Range<usize> {
         let begin = dot * cells / dots;
         begin..((dot + 1) * cells / dots).max(begin + 1)
+    }
+
+    /// What a dot stands for, where it is not one cell.
+    fn legend(&self, layout: Layout) -> String {
+        let per_dot = |cells: usize, dots: usize| (cells as f64 / dots as f64).max(1.0).round();
+        let rows = per_dot(self.shape.rows, self.dots.rows);
+        let columns = per_dot(self.shape.columns, self.dots.columns);
+        match layout {
+            Layout::Dense if rows * columns > 1.0 => {
+                format!("each dot the mean of about {rows}x{columns} cells; ")
+            }
+            Layout::Dense | Layout::Csr => String::new(),
+        }
     }
 
     fn dots<T: Scalar>(&self, storage: &Storage<T>) -> Vec<f64> {

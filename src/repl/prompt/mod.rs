@@ -40,7 +40,7 @@ pub(crate) fn run(mut session: Session) -> ExitCode {
         let _loaded = editor.load_history(file);
     }
     println!(
-        "Relatrix {}, a database in memory. Statements end with a semicolon; .help helps.",
+        "Relatrix {}, a database in memory; statements end with ;  .help helps",
         env!("CARGO_PKG_VERSION")
     );
     loop {
