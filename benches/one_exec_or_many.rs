@@ -211,7 +211,9 @@ where
     F: Future<Output = Result<T>> + Send + 'static,
 {
     (0..input.output_partitioning().partition_count())
-        .map(|partition| Ok(SpawnedTask::spawn(work(input.execute(partition, context.clone())?))))
+        .map(|partition| {
+            Ok(SpawnedTask::spawn(work(input.execute(partition, Arc::clone(&context))?)))
+        })
         .collect()
 }
 
@@ -363,7 +365,7 @@ impl SolveExec {
 
     async fn matrix(self, context: Arc<TaskContext>) -> Result<Mat<f64>> {
         let whole = |input: Arc<dyn ExecutionPlan>| {
-            let context = context.clone();
+            let context = Arc::clone(&context);
             async move {
                 let batches = collect(input, context).await?;
                 block(&batches[0], &(0..batches[0].num_columns()).collect::<Vec<_>>())

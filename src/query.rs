@@ -153,6 +153,7 @@ impl ResultStream {
     pub(crate) fn start(stream: SendableRecordBatchStream, running: Arc<Running>) -> Self {
         let schema = stream.schema();
         let (sender, batches) = mpsc::channel(1);
+        #[allow(clippy::disallowed_methods, reason = "it ends when its receiver is dropped")]
         let feed = tokio::spawn(feed(stream, sender, Arc::clone(&running)));
         Self { schema, batches, feed: Some(feed), running, ended: false }
     }

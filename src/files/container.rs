@@ -88,7 +88,7 @@ pub(super) fn read_ipc(mut file: File, limit: Limit) -> Checked<Matrix> {
             decoder.read_record_batch(block, &buffer)?.ok_or_else(damaged)
         };
         let blocks = footer.recordBatches().into_iter().flatten();
-        assemble(&schema, blocks.map(|block| read(block)), limit)
+        assemble(&schema, blocks.map(&mut read), limit)
     })
 }
 

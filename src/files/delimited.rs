@@ -37,7 +37,7 @@ pub(super) fn read(reader: impl Read, header: Option<bool>, limit: Limit) -> Che
         Some(header) => header,
         None if doubtful => {
             let message =
-                "all numbers: WITH (header = 'true' | 'false') says whether it is the header";
+                "all numbers: OPTIONS (header true | false) says whether it is the header";
             return Err(Flaw::in_line(1, message));
         }
         None => true,

@@ -114,13 +114,13 @@ impl ReadOptions {
         Self { format: None, array: None, header: None, limit_bytes }
     }
 
-    /// Sets the option `format`, `array` or `header` from its text in a `WITH` list.
+    /// Sets the option `format`, `array` or `header` from its text in an `OPTIONS` list.
     pub(crate) fn set(&mut self, option: &str, value: &str) -> Result<()> {
         match option {
             "format" => self.format = Some(value.parse()?),
             "array" => self.array = Some(value.to_owned()),
             "header" => {
-                let header = value.parse();
+                let header = value.to_ascii_lowercase().parse();
                 self.header =
                     Some(header.map_err(|_| Error::argument("header", "takes 'true' or 'false'"))?);
             }

@@ -268,7 +268,7 @@ fn files_of_numpy_and_scipy_are_read() {
 fn one_array_of_several_is_chosen_by_name() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/several.npz");
     let message = load(&path).unwrap_err().to_string();
-    assert!(message.ends_with("2 arrays: WITH (array = '…') chooses 'a', 'b'"), "{message}");
+    assert!(message.ends_with("2 arrays: OPTIONS (array '…') chooses 'a', 'b'"), "{message}");
     let mut options = ReadOptions::within(MIB);
     options.set("array", "b").unwrap();
     assert_same(&read(&path, &options).unwrap(), &dense(1, 2, vec![3.0, 4.0]), "b");

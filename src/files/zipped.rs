@@ -43,7 +43,7 @@ pub(super) fn read(reader: impl Read + Seek, array: Option<&str>, limit: Limit) 
         (None, []) => return Err(Flaw::new("an archive without NumPy arrays")),
         (None, _) => {
             let message =
-                format!("{} arrays: WITH (array = '…') chooses {}", names.len(), listed(&names));
+                format!("{} arrays: OPTIONS (array '…') chooses {}", names.len(), listed(&names));
             return Err(Flaw::new(message));
         }
     };

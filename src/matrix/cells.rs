@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Range, Sub, SubAssign};
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Range, Sub, SubAssign};
 
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{ArrowNativeType, ArrowPrimitiveType, Float32Type, Float64Type};
@@ -26,6 +26,7 @@ pub trait Scalar:
     + Mul<Output = Self>
     + MulAssign
     + Div<Output = Self>
+    + DivAssign
     + Neg<Output = Self>
     + private::Sealed
     + 'static

@@ -184,6 +184,7 @@ fn first_argument<'a>(expr: &'a Expr, function: &str) -> Option<&'a Expr> {
     }
 }
 
+#[allow(clippy::borrowed_box, reason = "its readers keep a clone of the box")]
 fn sub_query(expr: &Expr) -> Option<&Box<Query>> {
     match expr {
         Expr::Subquery(query) => Some(query),

@@ -55,6 +55,7 @@ impl Statement {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one for each statement, never many")]
 pub(crate) enum StatementKind {
     /// Anything that is SQL alone, `EXPLAIN` of it, and `SET`, `SHOW` and `RESET` of a setting.
     Sql(Box<SqlStatement>),
@@ -110,6 +111,7 @@ pub(crate) struct MatrixOptions {
 
 /// Where a matrix comes from.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one for each statement, never many")]
 pub(crate) enum MatrixSource {
     /// `AS SELECT … [ROWS BY …]`.
     Relation(MatrixQuery),

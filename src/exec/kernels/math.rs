@@ -20,6 +20,8 @@
 //! Sources: the argument reductions and `q` are fdlibm's (`e_log.c`, `s_log1p.c`, `s_expm1.c`); `p` is the
 //! Chebyshev fit of (eʳ - 1 - r)/r², whose error is 3·10⁻¹⁹ of the result.
 
+#![allow(clippy::excessive_precision, reason = "constants as their sources print them")]
+
 use std::f64::consts::{LOG2_E, SQRT_2};
 
 /// 1.5·2⁵²: adding it rounds to an integer, which the low bits of the sum then hold.

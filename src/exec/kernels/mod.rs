@@ -1,4 +1,4 @@
-//! Whole-matrix arithmetic: plain functions over [`Dense`] and [`Csr`], `f64` and `f32` alike.
+//! Whole-matrix arithmetic: plain functions over [`Dense`](crate::matrix::Dense) and [`Csr`](crate::matrix::Csr), `f64` and `f32` alike.
 //!
 //! Enters: cells whose shapes fit; the planner has checked them, a kernel asserts them. Leaves: new
 //! cells, or an error only where numbers can fail (a singular matrix, a cell given twice).

@@ -74,7 +74,7 @@ fn factor_block<T: Real>(mut a: MatMut<'_, T>) -> Result<(), NoPivot<T>> {
         let pivot = value.sqrt();
         a[(k, k)] = pivot;
         for i in k + 1..n {
-            a[(i, k)] = a[(i, k)] / pivot;
+            a[(i, k)] /= pivot;
         }
         for j in k + 1..n {
             let factor = a[(j, k)];

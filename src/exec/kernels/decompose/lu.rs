@@ -132,11 +132,11 @@ fn eliminate_panel<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize]) {
         let (left, right) = columns.split_at_mut(k + 1);
         let column = &mut *left[k];
         let value = column[k];
-        column[k + 1..].iter_mut().for_each(|x| *x = *x / value);
+        column[k + 1..].iter_mut().for_each(|x| *x /= value);
         for other in right {
             let factor = other[k];
             for (x, &l) in other[k + 1..].iter_mut().zip(&column[k + 1..]) {
-                *x = *x - l * factor;
+                *x -= l * factor;
             }
         }
     }

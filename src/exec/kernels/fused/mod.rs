@@ -16,7 +16,7 @@
 //!   each step; nothing is contracted to fused multiply-adds. So it depends neither on the processor
 //!   nor on how rows are cut into blocks. Which `NaN` a `NaN` is, is left open.
 //! - **Order.** A reduction adds in an order that follows from the shape of the block alone, whatever
-//!   the expression; see [`reduce`](self::reduce).
+//!   the expression; see `reduce`.
 //! - **Memory.** Nothing is allocated once a [`Scratch`] has served a program of the same size.
 
 mod reduce;

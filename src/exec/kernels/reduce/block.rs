@@ -90,7 +90,7 @@ impl<T: Real> State<T> {
             Reduction::Variance | Reduction::Deviation => {
                 let count = T::from_f64(m as f64);
                 let mut means = column_sums(x, |x, _| x);
-                means.iter_mut().for_each(|mean| *mean = *mean / count);
+                means.iter_mut().for_each(|mean| *mean /= count);
                 let squares = column_sums(x, |x, j| (x - means[j]) * (x - means[j]));
                 State::Moments { means, squares }
             }

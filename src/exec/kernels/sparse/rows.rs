@@ -133,13 +133,13 @@ pub(super) fn fill_rows<T: Scalar>(
 
 /// Whether every cell is neither infinite nor `NaN`.
 pub(super) fn all_finite<T: Real>(cells: &[T]) -> bool {
-    // A sum of x - x is 0 or NaN, and the loop has no branch.
+    // A sum of 0·x is 0 or NaN, and the loop has no branch.
     let finite = |cells: &[T]| {
         let mut lanes = [T::ZERO; 8];
         let chunks = cells.chunks_exact(8);
         let rest = chunks.remainder();
         for chunk in chunks {
-            lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane += x - x);
+            lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane += x * T::ZERO);
         }
         lanes.iter().all(|&lane| lane == T::ZERO) && rest.iter().all(|&x| x.is_finite())
     };
