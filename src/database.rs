@@ -40,6 +40,7 @@ struct Shared {
     /// `None` only while it is being dropped.
     runtime: Option<Runtime>,
     context: SessionContext,
+    matrices: Arc<crate::matrices::Matrices>,
 }
 
 impl Drop for Shared {
@@ -90,6 +91,10 @@ impl Builder {
             runtime.worker_threads(threads.max(1));
             config = config.with_target_partitions(threads.max(1));
         }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.unwrap_or(0)).build();
+        let pool = pool.map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        config = config.with_extension(Arc::new(crate::exec::Engine { pool }));
+        config = config.with_option_extension(crate::config::Settings::default());
         let mut environment = RuntimeEnvBuilder::new();
         if let Some(bytes) = self.memory_limit_bytes {
             environment = environment.with_memory_limit(bytes, 1.0);
@@ -97,7 +102,7 @@ impl Builder {
         let runtime = runtime.build().map_err(|error| ErrorKind::Internal(error.to_string()))?;
         let state = session::new_state(config, environment.build_arc()?);
         let context = SessionContext::new_with_state(state);
-        Ok(Database(Arc::new(Shared { runtime: Some(runtime), context })))
+        Ok(Database(Arc::new(Shared { runtime: Some(runtime), context, matrices: Arc::default() })))
     }
 }
 
@@ -375,16 +380,31 @@ impl Session {
         running: &Arc<Running>,
     ) -> Result<Started> {
         let context = &self.database.0.context;
-        let state = context.state();
-        let StatementKind::Sql(syntax) = statement.resolved(&|_| false)? else {
-            let unsupported = format!("{} is not supported yet", statement.text());
-            return Err(Error::unsupported(unsupported).at(statement.place()));
+        let statements = crate::matrices::Statements {
+            matrices: Arc::clone(&self.database.0.matrices),
+            state: context.state(),
+            parameters: parameters.clone(),
+            primary_key: Arc::new(|_| None),
         };
-        let plan = state.statement_to_plan(*syntax).await?;
-        let plan = if parameters.is_empty() {
-            plan
-        } else {
-            plan.with_param_values(parameters.scalars())?
+        let rows = |batch: RecordBatch| {
+            Started::Rows(ResultStream::of(batch.schema(), vec![batch], Arc::clone(running)))
+        };
+        let plan = match statements.resolved(statement)? {
+            StatementKind::Sql(sql) => statements.plan(*sql).await?,
+            StatementKind::CreateMatrix(create) => {
+                statements.create(*create).await?;
+                return Ok(Started::Done(Arc::clone(running)));
+            }
+            StatementKind::DropMatrix { name, if_exists } => {
+                statements.drop(&name, if_exists)?;
+                return Ok(Started::Done(Arc::clone(running)));
+            }
+            StatementKind::ShowMatrices => return Ok(rows(statements.show()?)),
+            StatementKind::DescribeMatrix { name } => return Ok(rows(statements.describe(&name)?)),
+            StatementKind::CopyMatrix(copy) => {
+                return Ok(Started::Count(statements.copy(copy).await?, Arc::clone(running)));
+            }
+            other => return Err(Error::unsupported(format!("{other:?}"))),
         };
         let done = matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_));
         let writes = matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_));

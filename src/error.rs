@@ -174,6 +174,16 @@ pub enum ErrorKind {
         right: String,
     },
 
+    /// Two operands whose rows must match, at least one of them from a query without an order.
+    #[error(
+        "the rows of {relation} have no defined order to match other rows by; add ROWS BY or ORDER BY, \
+         or slice both operands from one relation"
+    )]
+    Unordered {
+        /// The relation, as EXPLAIN calls it.
+        relation: String,
+    },
+
     /// A label that a matrix does not have.
     #[error("there is no {dimension} labelled {label}")]
     NoLabel {

@@ -5,8 +5,11 @@ pub mod error;
 pub mod exec;
 pub mod matrix;
 
+mod config;
 mod database;
 mod files;
+mod matrices;
+mod planner;
 mod query;
 mod rows;
 mod session;

@@ -16,5 +16,26 @@ pub(crate) fn new_state(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Sess
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
+        .with_query_planner(Arc::new(Planner))
         .build()
+}
+
+/// DataFusion's planner with our nodes.
+#[derive(Debug)]
+struct Planner;
+
+#[async_trait::async_trait]
+impl datafusion::execution::context::QueryPlanner for Planner {
+    async fn create_physical_plan(
+        &self,
+        plan: &datafusion::logical_expr::LogicalPlan,
+        state: &dyn datafusion::catalog::Session,
+    ) -> datafusion::error::Result<Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+        use datafusion::physical_planner::PhysicalPlanner;
+        datafusion::physical_planner::DefaultPhysicalPlanner::with_extension_planners(vec![
+            Arc::new(crate::planner::MatrixPlanner),
+        ])
+        .create_physical_plan(plan, state)
+        .await
+    }
 }

@@ -1,3 +1,374 @@
-//! Runs what the planner decided; knows nothing of plans or SQL.
+//! Runs matrix programs: [`MatrixExec`] is the one operator that DataFusion sees for a whole graph.
+//!
+//! Enters: a [`Program`] made by `planner::lower`, and the plans of the relations that it reads. Leaves:
+//! batches, or one [`Matrix`]. Not here: what to compute, and in which order (`planner`).
+//!
+//! ```text
+//! batches ─ intake ─ blocks ─ pass ─ parts ─ whole values ─ evaluate ─ … ─ emit ─ batches
+//!           entries ────────────────────────┘
+//! ```
 
+pub(crate) mod emit;
+pub(crate) mod entries;
+pub(crate) mod evaluate;
+mod explain;
+pub(crate) mod intake;
 pub mod kernels;
+pub(crate) mod labels;
+pub(crate) mod operation;
+mod pass;
+pub(crate) mod program;
+pub(crate) mod run;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, Partitioning, PlanProperties,
+};
+use futures::{Stream, StreamExt};
+use tokio::runtime::Handle;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Cells, Labels, Matrix};
+
+use self::emit::Form;
+use self::program::{Program, Slot};
+use self::run::{Budget, Cancel, Inputs, Measured, Rows, Surroundings};
+
+/// What every matrix operator of a database shares; kept in the session's configuration.
+pub(crate) struct Engine {
+    /// The threads that blocks and kernels run on.
+    pub(crate) pool: rayon::ThreadPool,
+}
+
+/// One input of a matrix operator.
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Whether the optimizer must leave the plan alone, for its rows come in stored order.
+    is_fixed: bool,
+    ordering: Option<OrderingRequirements>,
+}
+
+impl Input {
+    /// An input that is read as one stream, in its order where it has one.
+    pub(crate) fn plain(plan: Arc<dyn ExecutionPlan>) -> Self {
+        let ordering = plan.output_ordering().cloned().map(OrderingRequirements::from);
+        Self { plan, is_fixed: false, ordering }
+    }
+
+    /// An input of one partition, whose rows mean something in the order in which they come.
+    pub(crate) fn in_stored_order(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { plan, is_fixed: true, ordering: None }
+    }
+}
+
+/// A graph as an operator: any number of relations in, one partition of rows out.
+#[derive(Debug)]
+pub(crate) struct MatrixExec {
+    program: Arc<Program>,
+    inputs: Vec<Input>,
+    /// For each relation whether the labels of its rows and columns are inputs too.
+    given: Vec<[bool; 2]>,
+    schema: SchemaRef,
+    form: Form,
+    properties: Arc<PlanProperties>,
+    measured: Arc<Mutex<HashMap<Slot, Measured>>>,
+}
+
+impl MatrixExec {
+    pub(crate) fn new(
+        program: Program,
+        inputs: Vec<Input>,
+        given: Vec<[bool; 2]>,
+        schema: SchemaRef,
+        form: Form,
+    ) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&schema)),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Self {
+            program: Arc::new(program),
+            inputs,
+            given,
+            schema,
+            form,
+            properties: Arc::new(properties),
+            measured: Arc::default(),
+        }
+    }
+
+    /// Runs the program and takes its result as a matrix.
+    ///
+    /// # Errors
+    /// Whatever the program refuses.
+    pub(crate) async fn matrix(&self, context: Arc<TaskContext>) -> Result<Matrix> {
+        let cancel = Cancel::default();
+        let _stop = StopOnDrop(cancel.clone());
+        let job = self.job(&context, cancel)?;
+        let task = SpawnedTask::spawn_blocking(move || job.run(&mut |_, _, _| Ok(())));
+        let result = task.join().await.map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        result?.ok_or_else(|| ErrorKind::Internal("a program left no result".into()).into())
+    }
+
+    fn job(&self, context: &Arc<TaskContext>, cancel: Cancel) -> Result<Job> {
+        let engine = context.session_config().get_extension::<Engine>().ok_or_else(|| {
+            Error::from(ErrorKind::Internal("the session has no matrix engine".into()))
+        })?;
+        let settings =
+            context.session_config().options().extensions.get::<crate::config::Settings>();
+        let mut streams = self.inputs.iter().map(|input| {
+            let stream = input.plan.execute(0, Arc::clone(context))?;
+            Ok::<_, Error>(Box::new(Batches { stream, handle: Handle::current() }) as Box<dyn Rows>)
+        });
+        let mut next = || {
+            streams.next().unwrap_or_else(|| {
+                Err(ErrorKind::Internal("a relation has no input plan".into()).into())
+            })
+        };
+        let mut inputs = Vec::with_capacity(self.given.len());
+        for &[rows_given, columns_given] in &self.given {
+            let rows = next()?;
+            let mut given = |is_given: bool| is_given.then(&mut next).transpose();
+            inputs.push(Inputs { rows, given: [given(rows_given)?, given(columns_given)?] });
+        }
+        let consumer = MemoryConsumer::new("matrix");
+        Ok(Job {
+            program: Arc::clone(&self.program),
+            inputs,
+            engine,
+            cancel,
+            reservation: consumer.register(context.memory_pool()),
+            tile_rows: settings.and_then(|settings| settings.tile_rows()),
+            measured: Arc::clone(&self.measured),
+        })
+    }
+}
+
+/// A program with everything it needs, on its way to a thread that may block.
+struct Job {
+    program: Arc<Program>,
+    inputs: Vec<Inputs>,
+    engine: Arc<Engine>,
+    cancel: Cancel,
+    reservation: MemoryReservation,
+    tile_rows: Option<usize>,
+    measured: Arc<Mutex<HashMap<Slot, Measured>>>,
+}
+
+impl Job {
+    fn run(
+        mut self,
+        emit: &mut (dyn FnMut(&Cells, Option<&Labels>, usize) -> Result<()> + Send),
+    ) -> Result<Option<Matrix>> {
+        let measured = |slot: Slot, measured: Measured| {
+            self.measured.lock().unwrap_or_else(PoisonError::into_inner).insert(slot, measured);
+        };
+        let around = Surroundings {
+            pool: &self.engine.pool,
+            cancel: &self.cancel,
+            budget: &mut Reserved(&mut self.reservation),
+            emit,
+            tile_rows: self.tile_rows,
+            measured: &measured,
+        };
+        run::run(&self.program, self.inputs, around)
+    }
+}
+
+/// Bytes reserved in DataFusion's memory pool.
+struct Reserved<'a>(&'a mut MemoryReservation);
+
+impl Budget for Reserved<'_> {
+    fn grow(&mut self, bytes: usize, _what: &str) -> Result<()> {
+        Ok(self.0.try_grow(bytes)?)
+    }
+
+    fn shrink(&mut self, bytes: usize) {
+        self.0.shrink(bytes);
+    }
+}
+
+/// A stream pulled from a thread that may block.
+struct Batches {
+    stream: SendableRecordBatchStream,
+    handle: Handle,
+}
+
+impl Rows for Batches {
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        Ok(self.handle.block_on(self.stream.next()).transpose()?)
+    }
+}
+
+/// Cancels a run when its reader has gone.
+struct StopOnDrop(Cancel);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl ExecutionPlan for MatrixExec {
+    fn name(&self) -> &str {
+        "MatrixExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        InputDistributionRequirements::new(vec![
+            Distribution::SinglePartition;
+            self.children().len()
+        ])
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let free = self.inputs.iter().filter(|input| !input.is_fixed);
+        free.map(|input| input.ordering.clone()).collect()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inputs.iter().filter(|input| !input.is_fixed).map(|input| &input.plan).collect()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        let mut inputs = self.inputs.clone();
+        let free = inputs.iter_mut().filter(|input| !input.is_fixed);
+        for (input, child) in free.zip(children) {
+            input.plan = child;
+        }
+        Ok(Arc::new(Self {
+            program: Arc::clone(&self.program),
+            inputs,
+            given: self.given.clone(),
+            schema: Arc::clone(&self.schema),
+            form: self.form,
+            properties: Arc::clone(&self.properties),
+            measured: Arc::default(),
+        }))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(
+            &Arc<dyn PhysicalExpr>,
+        ) -> datafusion::error::Result<
+            datafusion::common::tree_node::TreeNodeRecursion,
+        >,
+    ) -> datafusion::error::Result<datafusion::common::tree_node::TreeNodeRecursion> {
+        Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        _partition: usize,
+        context: Arc<TaskContext>,
+    ) -> datafusion::error::Result<SendableRecordBatchStream> {
+        let cancel = Cancel::default();
+        let job = self.job(&context, cancel.clone())?;
+        let (schema, form) = (Arc::clone(&self.schema), self.form);
+        let program = Arc::clone(&self.program);
+        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&schema), 2);
+        let sender = builder.tx();
+        builder.spawn_blocking(move || {
+            let columns = match &program.root_labels[1] {
+                labels::AxisLabels::Known(labels) => Some(Labels::clone(labels)),
+                _ => None,
+            };
+            let send = |batches: Vec<RecordBatch>| {
+                for batch in batches {
+                    // A reader that has gone wants no more.
+                    sender
+                        .blocking_send(Ok(batch))
+                        .map_err(|_| Error::from(ErrorKind::Cancelled))?;
+                }
+                Ok::<_, Error>(())
+            };
+            let result = job.run(&mut |cells, rows, first| {
+                send(emit::batches(form, &schema, cells, rows, columns.as_ref(), first)?)
+            })?;
+            if let Some(matrix) = result {
+                let (rows, columns) = (matrix.row_labels(), matrix.column_labels());
+                send(emit::batches(form, &schema, matrix.cells(), rows, columns, 0)?)?;
+            }
+            Ok(())
+        });
+        let stop = StopOnDrop(cancel);
+        let stream = Stopping { stream: builder.build(), _stop: stop };
+        Ok(Box::pin(datafusion::physical_plan::stream::RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            stream,
+        )))
+    }
+}
+
+/// A stream that stops its run when it is dropped.
+struct Stopping {
+    stream: SendableRecordBatchStream,
+    _stop: StopOnDrop,
+}
+
+impl Stream for Stopping {
+    type Item = datafusion::error::Result<RecordBatch>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.stream.poll_next_unpin(context)
+    }
+}
+
+impl DisplayAs for MatrixExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+                write!(f, "MatrixExec: {}", self.program.text)?;
+                explain::steps(&self.program, &measured, f)?;
+                for input in self.inputs.iter().filter(|input| input.is_fixed) {
+                    let plan = datafusion::physical_plan::displayable(input.plan.as_ref());
+                    for line in plan.indent(false).to_string().lines() {
+                        write!(f, "\n    | {line}")?;
+                    }
+                }
+                Ok(())
+            }
+            DisplayFormatType::TreeRender => write!(f, "expression={}", self.program.text),
+        }
+    }
+}

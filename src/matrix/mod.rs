@@ -18,7 +18,7 @@ pub use cells::{Cells, Csr, Dense, Scalar, Storage};
 pub use labels::Labels;
 pub use rules::{Duplicates, Nulls};
 
-/// Rows times columns; written `3x4`.
+/// Rows times columns; written `3x4`, with `?` for a size that only running can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
     /// Number of rows.
@@ -28,6 +28,9 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// A size that is not known while planning, as the rows of a query.
+    pub const UNKNOWN: usize = usize::MAX;
+
     /// The shape of `rows` times `columns`.
     pub const fn new(rows: usize, columns: usize) -> Self {
         Self { rows, columns }
@@ -51,7 +54,11 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.rows, self.columns)
+        let size = |size: usize| match size {
+            Self::UNKNOWN => "?".to_owned(),
+            known => known.to_string(),
+        };
+        write!(f, "{}x{}", size(self.rows), size(self.columns))
     }
 }
 

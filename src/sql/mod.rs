@@ -22,9 +22,11 @@ mod tokens;
 
 pub use parse::parse;
 pub(crate) use parse::parse_expression;
-pub(crate) use place::place_of;
+pub(crate) use place::{place_of, place_of_name};
 pub(crate) use relation::{Axes, Axis, MatrixQuery, as_named_relation, as_relation};
-pub(crate) use resolve::{SCALAR, normalized, resolve_expression};
+pub(crate) use resolve::{
+    Named, SCALAR, WHOLE, apply, normalized, resolve_expression, text, whole,
+};
 pub use statement::Statement;
 pub(crate) use statement::{
     CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind, Transaction,

@@ -3,7 +3,7 @@
 //! sqlparser counts lines and columns from 1, columns in characters, as [`Place`] does.
 
 use datafusion::error::DataFusionError;
-use sqlparser::ast::{Expr, Spanned};
+use sqlparser::ast::{Expr, Ident, Spanned};
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::Location;
 
@@ -13,6 +13,11 @@ use crate::error::{Error, Place};
 /// expression does not come from a text.
 pub(crate) fn place_of(expr: &Expr) -> Option<Place> {
     place(expr.span().start)
+}
+
+/// Where a name stands.
+pub(crate) fn place_of_name(name: &Ident) -> Option<Place> {
+    place(name.span.start)
 }
 
 /// sqlparser's location as a place; its line 0 is no location.

@@ -206,7 +206,7 @@ impl MatrixQuery {
     }
 
     /// The call that [`as_relation`] reads back.
-    pub(super) fn into_expr(self) -> Expr {
+    pub(crate) fn into_expr(self) -> Expr {
         let span = self.query.span();
         let mut args = vec![unnamed(Expr::Subquery(self.query))];
         let mut name = |name: &str, expr| {

@@ -24,7 +24,7 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::Span;
 
 use super::dialect::POWER;
-use super::place::place_of;
+use super::place::{place_of, place_of_name};
 use super::relation::{call, is_relation, named_relation, select_all, table, unnamed};
 use super::statement::{MatrixSource, StatementKind};
 use crate::error::{Error, Result};
@@ -32,23 +32,57 @@ use crate::error::{Error, Result};
 /// The table factor of a one-by-one matrix read as a scalar: one row, one column.
 pub(crate) const SCALAR: &str = "relatrix_scalar";
 
-/// Resolves the names of a statement. `is_matrix` is asked about [`normalized`] names.
-pub(super) fn resolve(
-    statement: &mut StatementKind,
-    is_matrix: &dyn Fn(&str) -> bool,
-) -> Result<()> {
-    let mut resolver = Resolver { is_matrix, contexts: vec![] };
+/// The table factor of a matrix that is not read as rows at all, for statements that store it.
+pub(crate) const WHOLE: &str = "relatrix_whole";
+
+/// The query whose plan computes a matrix for a statement that stores it.
+pub(crate) fn whole(expr: Expr) -> SqlStatement {
+    let mut factor = table(ObjectName::from(Ident::new(WHOLE)));
+    if let TableFactor::Table { args, .. } = &mut factor {
+        *args = Some(TableFunctionArgs { args: vec![unnamed(expr)], settings: None });
+    }
+    let Expr::Subquery(query) = select_all(factor) else {
+        unreachable!("SELECT * is a sub-query");
+    };
+    SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)))
+}
+
+/// A call of a matrix function around expressions that are resolved.
+pub(crate) fn apply(function: &str, arguments: Vec<Expr>) -> Expr {
+    call(function, Span::empty(), arguments.into_iter().map(unnamed).collect())
+}
+
+/// A literal.
+pub(crate) fn text(text: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+}
+
+/// What the catalog has under a name.
+#[derive(Debug, Clone)]
+pub(crate) enum Named {
+    /// A matrix, whose name stands for itself.
+    Matrix,
+    /// A matrix view: the expression it stands for, its names resolved.
+    View(Expr),
+}
+
+/// Knows the matrices of the catalog by their [`normalized`] names.
+pub(crate) type Names<'a> = dyn Fn(&str) -> Result<Option<Named>> + 'a;
+
+/// Resolves the names of a statement.
+pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Result<()> {
+    let mut resolver = Resolver { names, contexts: vec![] };
     match statement {
         StatementKind::Sql(statement) => resolver.sql(statement),
-        StatementKind::Explain(explain) => resolve(&mut explain.inner, is_matrix),
+        StatementKind::Explain(explain) => resolve(&mut explain.inner, names),
         StatementKind::CreateMatrix(create) => match &mut create.source {
             MatrixSource::Relation(relation) => {
                 relation.queries().try_for_each(|query| resolver.visit(query))
             }
-            MatrixSource::Expression { expr, .. } => resolve_expression(expr, is_matrix),
+            MatrixSource::Expression { expr, .. } => resolve_expression(expr, names),
             MatrixSource::File { .. } => Ok(()),
         },
-        StatementKind::CopyMatrix(copy) => resolve_expression(&mut copy.source, is_matrix),
+        StatementKind::CopyMatrix(copy) => resolve_expression(&mut copy.source, names),
         StatementKind::DropMatrix { .. }
         | StatementKind::ShowMatrices
         | StatementKind::DescribeMatrix { .. }
@@ -58,8 +92,8 @@ pub(super) fn resolve(
 }
 
 /// Resolves the names of a matrix expression on its own.
-pub(crate) fn resolve_expression(expr: &mut Expr, is_matrix: &dyn Fn(&str) -> bool) -> Result<()> {
-    Resolver { is_matrix, contexts: vec![Context::Matrix] }.visit(expr)
+pub(crate) fn resolve_expression(expr: &mut Expr, names: &Names<'_>) -> Result<()> {
+    Resolver { names, contexts: vec![Context::Matrix] }.visit(expr)
 }
 
 /// A name as the catalog knows it: in lower case unless quoted, as DataFusion has it.
@@ -86,7 +120,7 @@ enum Context {
 }
 
 struct Resolver<'a> {
-    is_matrix: &'a dyn Fn(&str) -> bool,
+    names: &'a Names<'a>,
     contexts: Vec<Context>,
 }
 
@@ -110,8 +144,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Whether a single name stands for the variable of an iteration around it, or for a matrix.
-    fn is_ours(&self, name: &Ident) -> bool {
+    /// What a single name stands for, where it is the variable of an iteration around it or a matrix.
+    fn matrix(&self, name: &Ident) -> Result<Option<Named>> {
         let name = normalized(name);
         let is_variable = self
             .contexts
@@ -125,19 +159,27 @@ impl Resolver<'_> {
                 _ => false,
             })
         };
-        is_variable || (!is_cte() && (self.is_matrix)(&name))
+        if is_variable {
+            return Ok(Some(Named::Matrix));
+        }
+        if is_cte() { Ok(None) } else { (self.names)(&name) }
     }
 
     /// A name of one or more parts as the expression it stands for.
-    fn named(&self, mut parts: Vec<Ident>) -> Expr {
+    fn named(&self, mut parts: Vec<Ident>) -> Result<Expr> {
         let fields = parts.iter().skip(1).rev();
         let transposes =
             parts.split_off(parts.len() - fields.take_while(|part| is_transpose(part)).count());
-        let named = match parts.as_slice() {
-            [name] if self.is_ours(name) => Expr::Identifier(parts.remove(0)),
-            _ => named_relation(ObjectName::from(parts)),
+        let matrix = match parts.as_slice() {
+            [name] => self.matrix(name).map_err(|error| error.at(place_of_name(name)))?,
+            _ => None,
         };
-        transposes.into_iter().fold(named, |expr, suffix| transpose(expr, suffix.span))
+        let named = match matrix {
+            Some(Named::Matrix) => Expr::Identifier(parts.remove(0)),
+            Some(Named::View(expr)) => Expr::Nested(Box::new(expr)),
+            None => named_relation(ObjectName::from(parts)),
+        };
+        Ok(transposes.into_iter().fold(named, |expr, suffix| transpose(expr, suffix.span)))
     }
 
     /// `root.a[1].T` with its names resolved and each `.T` a call around what stands before it.
@@ -151,7 +193,7 @@ impl Resolver<'_> {
             {
                 parts.push(part);
             }
-            root = self.named(parts);
+            root = flow(self.named(parts))?;
         } else {
             root.visit(self)?;
         }
@@ -252,8 +294,8 @@ impl VisitorMut for Resolver<'_> {
         match self.contexts.last() {
             Some(Context::Settled) => {}
             Some(Context::Matrix | Context::Iteration(_)) => match expr {
-                Expr::Identifier(name) => *expr = self.named(vec![name.clone()]),
-                Expr::CompoundIdentifier(parts) => *expr = self.named(mem::take(parts)),
+                Expr::Identifier(name) => *expr = flow(self.named(vec![name.clone()]))?,
+                Expr::CompoundIdentifier(parts) => *expr = flow(self.named(mem::take(parts)))?,
                 _ => {}
             },
             Some(Context::Query { .. } | Context::Sql) | None => {
@@ -266,9 +308,17 @@ impl VisitorMut for Resolver<'_> {
     }
 }
 
+/// A result as a visitor's way on.
+fn flow<T>(result: Result<T>) -> ControlFlow<Error, T> {
+    match result {
+        Ok(value) => ControlFlow::Continue(value),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
 fn is_matrix_factor(factor: &TableFactor) -> bool {
     let TableFactor::Table { name, args: Some(_), .. } = factor else { return false };
-    ["matrix", "entries", "vectors", SCALAR].iter().any(|factor| is_name(name, factor))
+    ["matrix", "entries", "vectors", SCALAR, WHOLE].iter().any(|factor| is_name(name, factor))
 }
 
 /// The place and arguments of `MATRIX(…)` where SQL expects a scalar.
@@ -336,12 +386,15 @@ mod tests {
     use super::*;
     use crate::sql::{as_named_relation, parse, parse_expression, place_of};
 
+    fn known(name: &str) -> Result<Option<Named>> {
+        Ok(["a", "b", "r"].contains(&name).then_some(Named::Matrix))
+    }
+
     /// The statement printed after resolution, where `a`, `b` and `r` are matrices.
     fn resolved(text: &str) -> String {
-        let is_matrix = |name: &str| ["a", "b", "r"].contains(&name);
-        let once = parse(text).unwrap()[0].resolved(&is_matrix).unwrap();
+        let once = parse(text).unwrap()[0].resolved(&known).unwrap();
         let mut twice = once.clone();
-        resolve(&mut twice, &is_matrix).unwrap();
+        resolve(&mut twice, &known).unwrap();
         assert_eq!(twice, once, "{text} is resolved once");
         match once {
             StatementKind::Sql(sql) => sql.to_string(),
@@ -351,7 +404,7 @@ mod tests {
 
     fn expression(text: &str) -> String {
         let mut expr = parse_expression(text).unwrap();
-        resolve_expression(&mut expr, &|name| ["a", "b", "r"].contains(&name)).unwrap();
+        resolve_expression(&mut expr, &known).unwrap();
         let printed = expr.to_string();
         let mut pieces = printed.split("relatrix_table((SELECT * FROM ");
         let first = pieces.next().unwrap().to_owned();
@@ -476,7 +529,7 @@ mod tests {
         resolve_expression(&mut expr, &|_| true).unwrap();
         let Expr::BinaryOp { left, op: BinaryOperator::PGExp, .. } = expr else { panic!("{expr}") };
         assert!(matches!(*left, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }), "{left}");
-        let kind = parse("SELECT 2 ^ x").unwrap()[0].resolved(&|_| false).unwrap();
+        let kind = parse("SELECT 2 ^ x").unwrap()[0].resolved(&|_| Ok(None)).unwrap();
         assert!(format!("{kind:?}").contains("PGExp"));
     }
 
@@ -494,7 +547,7 @@ mod tests {
     #[test]
     fn matrix_statements_are_resolved_too() {
         let sources = |text: &str| {
-            let kind = parse(text).unwrap()[0].resolved(&|_| false).unwrap();
+            let kind = parse(text).unwrap()[0].resolved(&|_| Ok(None)).unwrap();
             format!("{kind:?}").matches("relatrix_table").count()
         };
         assert_eq!(sources("CREATE MATRIX w = x @ y"), 2);
@@ -511,7 +564,7 @@ mod tests {
     #[test]
     fn a_relation_keeps_the_place_of_its_name() {
         let mut expr = parse_expression("a +\n  t1").unwrap();
-        resolve_expression(&mut expr, &|name| name == "a").unwrap();
+        resolve_expression(&mut expr, &known).unwrap();
         let Expr::BinaryOp { right, .. } = expr else { panic!("a sum") };
         assert_eq!(as_named_relation(&right).map(ToString::to_string), Some("t1".to_owned()));
         let place = place_of(&right).unwrap();
@@ -521,7 +574,7 @@ mod tests {
     #[test]
     fn keys_outside_a_matrix_expression_are_an_error() {
         let statements = parse("SELECT (SELECT x FROM t ROWS BY x)").unwrap();
-        let error = statements[0].resolved(&|_| false).unwrap_err();
+        let error = statements[0].resolved(&|_| Ok(None)).unwrap_err();
         assert!(error.to_string().ends_with("VECTORS(…) at line 1, column 9"), "{error}");
     }
 }

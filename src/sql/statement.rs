@@ -8,7 +8,7 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
 use super::relation::MatrixQuery;
-use super::resolve::resolve;
+use super::resolve::{Names, resolve};
 use crate::error::{Place, Result};
 use crate::matrix::{Duplicates, Element, Layout, Nulls};
 
@@ -44,11 +44,11 @@ impl Statement {
         &self.kind
     }
 
-    /// What to do, every relation in a matrix expression a sub-query. `is_matrix` is asked about
-    /// [`normalized`](super::normalized) names.
-    pub(crate) fn resolved(&self, is_matrix: &dyn Fn(&str) -> bool) -> Result<StatementKind> {
+    /// What to do, every relation in a matrix expression a sub-query and every matrix view what it
+    /// stands for.
+    pub(crate) fn resolved(&self, names: &Names<'_>) -> Result<StatementKind> {
         let mut kind = StatementKind::clone(&self.kind);
-        resolve(&mut kind, is_matrix)?;
+        resolve(&mut kind, names)?;
         Ok(kind)
     }
 }

@@ -330,6 +330,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// How many operations the loop makes of each cell, a multiply-add counting as the two it is.
+    pub fn operations(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Computes the cells of one block, on the calling thread.
     ///
     /// # Panics

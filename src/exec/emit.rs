@@ -1,0 +1,258 @@
+//! Cells become rows: a result as the batches that SQL reads.
+//!
+//! ```text
+//! Rows      row labels, then a column for each matrix column     MATRIX(x)
+//! Entries   row labels, column label, value                      ENTRIES(x)
+//! Vectors   row labels, then each row as one list                VECTORS(x)
+//! Scalar    the one cell                                         (MATRIX(x))
+//! ```
+//!
+//! This is where 0 becomes 1: rows and columns without labels are numbered from 1.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, FixedSizeListArray, Int64Array, PrimitiveArray, RecordBatch,
+    RecordBatchOptions, UInt64Array,
+};
+use arrow::buffer::ScalarBuffer;
+use arrow::compute::take;
+use arrow::datatypes::{DataType, Field, SchemaRef};
+
+use super::intake::column_type;
+use crate::error::Result;
+use crate::matrix::{Cells, Element, Labels, Scalar, Storage};
+
+/// How a result is read as rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd)]
+pub(crate) enum Form {
+    Rows,
+    Entries,
+    Vectors,
+    Scalar,
+    /// Not at all: the caller takes the matrix.
+    Whole,
+}
+
+/// Rows or entries in one batch, about.
+const BATCH_ROWS: usize = 8192;
+/// Cells in one batch of rows, about: wide rows make short batches.
+const BATCH_CELLS: usize = 1 << 18;
+
+/// The fields of a result: names and types of the row labels, of the column labels, and the names of
+/// the columns where they are known.
+pub(crate) fn fields(
+    form: Form,
+    rows: &[(String, DataType)],
+    columns: &[(String, DataType)],
+    names: &[String],
+    element: Element,
+) -> Vec<Field> {
+    let cell = column_type(element);
+    let labels = |labels: &[(String, DataType)], otherwise: &str| match labels {
+        [] => vec![Field::new(otherwise, DataType::Int64, false)],
+        labels => labels.iter().map(|(name, of)| Field::new(name, of.clone(), true)).collect(),
+    };
+    match form {
+        Form::Rows => {
+            let cells = names.iter().map(|name| Field::new(name, cell.clone(), false));
+            labels(rows, "row").into_iter().chain(cells).collect()
+        }
+        Form::Entries => {
+            let mut fields = labels(rows, "row");
+            for field in labels(columns, "column") {
+                let taken = field.name() == "name"
+                    || fields.iter().any(|other: &Field| other.name() == field.name());
+                fields.push(if taken { field.with_name("column") } else { field });
+            }
+            fields.push(Field::new("value", cell, false));
+            fields
+        }
+        Form::Vectors => {
+            let mut fields = labels(rows, "row");
+            fields.push(Field::new("vector", list_type(element, names.len()), false));
+            fields
+        }
+        Form::Scalar | Form::Whole => vec![Field::new("value", cell, false)],
+    }
+}
+
+fn list_type(element: Element, width: usize) -> DataType {
+    let item = Field::new_list_field(column_type(element), false);
+    DataType::FixedSizeList(Arc::new(item), width as i32)
+}
+
+/// The batches of a block of rows that begins at `first_row` of the whole result.
+///
+/// `rows` are the block's row labels; `columns` those of all columns.
+pub(crate) fn batches(
+    form: Form,
+    schema: &SchemaRef,
+    cells: &Cells,
+    rows: Option<&Labels>,
+    columns: Option<&Labels>,
+    first_row: usize,
+) -> Result<Vec<RecordBatch>> {
+    crate::with_storage!(cells, storage => {
+        let emitter = Emitter { form, schema, rows, columns, first_row };
+        emitter.batches(storage)
+    })
+}
+
+struct Emitter<'a> {
+    form: Form,
+    schema: &'a SchemaRef,
+    rows: Option<&'a Labels>,
+    columns: Option<&'a Labels>,
+    first_row: usize,
+}
+
+impl Emitter<'_> {
+    fn batches<T: Scalar>(&self, storage: &Storage<T>) -> Result<Vec<RecordBatch>> {
+        let shape = storage.shape();
+        let rows = match self.form {
+            // A row of entries is a batch of its own where it is long.
+            Form::Entries => (BATCH_ROWS * shape.rows.max(1) / storage.stored().max(1)).max(1),
+            _ => (BATCH_CELLS / shape.columns.max(1)).clamp(1, BATCH_ROWS),
+        };
+        let starts = (0..shape.rows).step_by(rows);
+        starts.map(|start| self.batch(storage, start..(start + rows).min(shape.rows))).collect()
+    }
+
+    fn batch<T: Scalar>(&self, storage: &Storage<T>, rows: Range<usize>) -> Result<RecordBatch> {
+        let block = storage.rows(rows.clone());
+        let mut arrays = Vec::with_capacity(self.schema.fields().len());
+        match self.form {
+            Form::Rows => {
+                self.row_labels(&rows, &mut arrays);
+                arrays.extend(columns_of(&block));
+            }
+            Form::Entries => self.entries(&block, &rows, &mut arrays)?,
+            Form::Vectors => {
+                self.row_labels(&rows, &mut arrays);
+                let item = Arc::new(Field::new_list_field(column_type(T::ELEMENT), false));
+                let width = block.shape().columns as i32;
+                let values: ArrayRef =
+                    Arc::new(PrimitiveArray::<T::Arrow>::new(dense(&block), None));
+                arrays.push(Arc::new(FixedSizeListArray::try_new_with_length(
+                    item,
+                    width,
+                    values,
+                    None,
+                    rows.len(),
+                )?));
+            }
+            Form::Scalar | Form::Whole => {
+                arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(dense(&block), None)));
+            }
+        }
+        let options =
+            RecordBatchOptions::new().with_row_count(arrays.first().map(|array| array.len()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(self.schema), arrays, &options)?)
+    }
+
+    fn row_labels(&self, rows: &Range<usize>, arrays: &mut Vec<ArrayRef>) {
+        match self.rows {
+            Some(labels) => {
+                let cut = labels.slice(rows.clone());
+                arrays.extend(cut.fields().iter().map(|(_, keys)| Arc::clone(keys)));
+            }
+            None => {
+                let first = (self.first_row + rows.start) as i64 + 1;
+                let numbers = Int64Array::from_iter_values(first..first + rows.len() as i64);
+                arrays.push(Arc::new(numbers));
+            }
+        }
+    }
+
+    /// Every stored cell of a block with its labels.
+    fn entries<T: Scalar>(
+        &self,
+        block: &Storage<T>,
+        rows: &Range<usize>,
+        arrays: &mut Vec<ArrayRef>,
+    ) -> Result<()> {
+        let shape = block.shape();
+        let mut places: (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+        let mut values = Vec::with_capacity(block.stored());
+        for row in 0..shape.rows {
+            match block {
+                Storage::Dense(dense) => {
+                    places.1.extend(0..shape.columns as u64);
+                    values.extend_from_slice(dense.row(row));
+                }
+                Storage::Csr(csr) => {
+                    let (columns, stored) = csr.row(row);
+                    places.1.extend(columns.iter().map(|&column| u64::from(column)));
+                    values.extend_from_slice(stored);
+                }
+            }
+            places.0.resize(values.len(), (rows.start + row) as u64);
+        }
+        for (labels, places, first) in
+            [(self.rows, places.0, self.first_row as u64), (self.columns, places.1, 0)]
+        {
+            match labels {
+                Some(labels) => {
+                    let places = UInt64Array::from(places);
+                    for (_, keys) in labels.fields() {
+                        arrays.push(take(keys, &places, None)?);
+                    }
+                }
+                None => {
+                    let numbers = places.iter().map(|&place| (place + first) as i64 + 1);
+                    arrays.push(Arc::new(Int64Array::from_iter_values(numbers)));
+                }
+            }
+        }
+        arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(values.into(), None)));
+        Ok(())
+    }
+}
+
+/// The columns of a block, each as an array.
+fn columns_of<T: Scalar>(block: &Storage<T>) -> Vec<ArrayRef> {
+    let shape = block.shape();
+    let mut columns: Vec<Vec<T>> = match block {
+        Storage::Dense(_) => vec![Vec::with_capacity(shape.rows); shape.columns],
+        Storage::Csr(_) => vec![vec![T::ZERO; shape.rows]; shape.columns],
+    };
+    for row in 0..shape.rows {
+        match block {
+            Storage::Dense(dense) => {
+                for (column, &value) in columns.iter_mut().zip(dense.row(row)) {
+                    column.push(value);
+                }
+            }
+            Storage::Csr(csr) => {
+                let (places, values) = csr.row(row);
+                for (&place, &value) in places.iter().zip(values) {
+                    columns[place as usize][row] = value;
+                }
+            }
+        }
+    }
+    let array = |column: Vec<T>| -> ArrayRef {
+        Arc::new(PrimitiveArray::<T::Arrow>::new(column.into(), None))
+    };
+    columns.into_iter().map(array).collect()
+}
+
+/// All cells of a block, row by row.
+fn dense<T: Scalar>(block: &Storage<T>) -> ScalarBuffer<T> {
+    match block {
+        Storage::Dense(dense) => dense.buffer().clone(),
+        Storage::Csr(csr) => {
+            let shape = csr.shape();
+            let mut cells = vec![T::ZERO; shape.cells()];
+            for row in 0..shape.rows {
+                let (places, values) = csr.row(row);
+                for (&place, &value) in places.iter().zip(values) {
+                    cells[row * shape.columns + place as usize] = value;
+                }
+            }
+            cells.into()
+        }
+    }
+}

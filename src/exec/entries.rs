@@ -1,0 +1,391 @@
+//! Relations that must be read whole: entries and graphs, whose labels are the distinct keys, and rows
+//! whose labels and order are given from elsewhere.
+//!
+//! ```text
+//! (user, item, stars) …  ─ keys ─  distinct, in order  ─ labels
+//!                          └─────  place of each key   ─ (row, column, value) ─ CSR
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::{DataType, Int64Type};
+use arrow::row::{RowConverter, SortField};
+
+use super::evaluate;
+use super::intake::{Block, Form, Intake};
+use super::kernels::{Real, sparse};
+use super::labels::RelationLabels;
+use super::run::{Cancel, Inputs, Rows};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Cells, Duplicates, Element, Labels, Nulls, Shape};
+
+/// A relation read whole.
+pub(super) struct Gathered {
+    pub(super) cells: Cells,
+    pub(super) labels: RelationLabels,
+}
+
+/// Reads a relation whole.
+///
+/// # Errors
+/// NULLs, repeated entries and keys outside given labels, as the relation's rules have it.
+pub(super) fn gather(
+    intake: &Intake,
+    inputs: &mut Inputs,
+    cancel: &Cancel,
+    pool: &rayon::ThreadPool,
+) -> Result<Gathered> {
+    let [rows, columns] = &mut inputs.given;
+    let given_rows = rows.as_mut().map(|rows| given(rows.as_mut(), cancel)).transpose()?;
+    let given_columns = columns.as_mut().map(|rows| given(rows.as_mut(), cancel)).transpose()?;
+    let mut batches = Vec::new();
+    let mut read = 0;
+    while let Some(batch) = inputs.rows.next()? {
+        cancel.check()?;
+        let kept = if intake.nulls == Nulls::Drop { without_nulls(&batch)? } else { batch };
+        for (at, column) in kept.columns().iter().enumerate() {
+            // A label is never NULL; a cell may be, where a rule says what it means.
+            if at < intake.key_count() {
+                refuse_null_keys(column, &intake.names[at], read)?;
+            }
+        }
+        read += kept.num_rows();
+        batches.push(kept);
+    }
+    match intake.form {
+        Form::Wide | Form::Vectors { .. } => ordered(intake, &batches, given_rows),
+        Form::Entries { column_keys, .. } => {
+            let rows = keys_of(&batches, 0..intake.row_keys)?;
+            let columns = keys_of(&batches, intake.row_keys..intake.row_keys + column_keys)?;
+            let (row_places, row_keys) = places_of(intake, 0, rows, given_rows, "row")?;
+            let (column_places, column_keys) =
+                places_of(intake, intake.row_keys, columns, given_columns, "column")?;
+            let shape = Shape::new(length(&row_keys), length(&column_keys));
+            let labels = RelationLabels {
+                rows: intake.labels(0, row_keys),
+                columns: intake.labels(intake.row_keys, column_keys),
+            };
+            let cells = pool.install(|| {
+                compressed(intake, &batches, shape, &row_places, &column_places, &labels)
+            })?;
+            Ok(Gathered { cells, labels })
+        }
+        Form::Graph => {
+            let from = keys_of(&batches, 0..1)?;
+            let to = keys_of(&batches, 1..2)?;
+            let (Some(from), Some(to)) = (from.first(), to.first()) else {
+                return Err(ErrorKind::Internal("a graph has two key columns".into()).into());
+            };
+            let to = cast(to, from.data_type())?;
+            let both = concat(&[from.as_ref(), to.as_ref()])?;
+            let (places, nodes) = distinct(&[both])?;
+            let shape = Shape::new(length(&nodes), length(&nodes));
+            let labels = RelationLabels {
+                rows: intake.labels(0, nodes.clone()),
+                columns: intake.labels(1, nodes),
+            };
+            let (row_places, column_places) = places.split_at(from.len());
+            let cells = pool.install(|| {
+                compressed(intake, &batches, shape, row_places, column_places, &labels)
+            })?;
+            Ok(Gathered { cells, labels })
+        }
+    }
+}
+
+/// Where each of `to` is among `from`, for labels of the same types.
+///
+/// # Errors
+/// Where the types differ, or labels of `from` repeat.
+pub(super) fn places(from: &Labels, to: &Labels) -> Result<Vec<Option<usize>>> {
+    let arrays = |labels: &Labels| {
+        labels.fields().iter().map(|(_, keys)| Arc::clone(keys)).collect::<Vec<_>>()
+    };
+    let index = Index::new(&arrays(from))?;
+    if let Some(at) = index.repeated {
+        let key = format!("'{}'", from.text(at));
+        let hint = "; align needs unique row labels";
+        return Err(ErrorKind::Duplicate { what: "row label", key, hint }.into());
+    }
+    let found = index.find(&arrays(to))?;
+    if let Some(at) = found.iter().position(Option::is_none) {
+        return Err(
+            ErrorKind::NoLabel { dimension: "row", label: format!("'{}'", to.text(at)) }.into()
+        );
+    }
+    Ok(found)
+}
+
+/// The rows of a wide relation in the order of given labels; rows that are absent are zero.
+fn ordered(
+    intake: &Intake,
+    batches: &[RecordBatch],
+    given: Option<Vec<ArrayRef>>,
+) -> Result<Gathered> {
+    let Block { keys, cells } = intake.block(batches, 0)?;
+    let given = given.ok_or_else(|| ErrorKind::Internal("rows are given by OVER".into()))?;
+    let own = Index::new(&keys)?;
+    let label = |keys: &[ArrayRef], at: usize| {
+        intake.labels(0, keys.to_vec()).map_or_else(String::new, |labels| labels.text(at))
+    };
+    if let Some(at) = own.repeated {
+        let key = format!("'{}'", label(&keys, at));
+        return Err(ErrorKind::Duplicate {
+            what: "row",
+            key,
+            hint: "; ROWS BY needs a unique key",
+        }
+        .into());
+    }
+    let wanted = Index::new(&given)?;
+    if let Some(at) = wanted.find(&keys)?.iter().position(Option::is_none) {
+        return Err(ErrorKind::NoLabel {
+            dimension: "row",
+            label: format!("'{}'", label(&keys, at)),
+        }
+        .into());
+    }
+    let cells = evaluate::gather_rows(&cells, &own.find(&given)?)?;
+    let labels = RelationLabels { rows: intake.labels(0, given), columns: None };
+    Ok(Gathered { cells, labels })
+}
+
+/// All rows of a query that gives labels.
+fn given(rows: &mut dyn Rows, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
+    let mut batches = Vec::new();
+    while let Some(batch) = rows.next()? {
+        cancel.check()?;
+        batches.push(batch);
+    }
+    let width = batches.first().map_or(0, RecordBatch::num_columns);
+    keys_of(&batches, 0..width)
+}
+
+fn length(keys: &[ArrayRef]) -> usize {
+    keys.first().map_or(0, |keys| keys.len())
+}
+
+fn keys_of(batches: &[RecordBatch], columns: std::ops::Range<usize>) -> Result<Vec<ArrayRef>> {
+    columns
+        .map(|at| {
+            let parts: Vec<&dyn Array> =
+                batches.iter().map(|batch| batch.column(at).as_ref()).collect();
+            Ok(concat(&parts)?)
+        })
+        .collect()
+}
+
+/// The place of every key among the given labels, else among the distinct keys in their order.
+fn places_of(
+    intake: &Intake,
+    first: usize,
+    keys: Vec<ArrayRef>,
+    given: Option<Vec<ArrayRef>>,
+    dimension: &'static str,
+) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
+    let Some(given) = given else { return distinct(&keys) };
+    let index = Index::new(&given)?;
+    if let Some(at) = index.repeated {
+        let label = intake.labels(first, given).map_or_else(String::new, |labels| labels.text(at));
+        let hint = "; the labels that OVER gives are unique";
+        return Err(ErrorKind::Duplicate { what: "label", key: format!("'{label}'"), hint }.into());
+    }
+    let found = index.find(&keys)?;
+    let mut places = Vec::with_capacity(found.len());
+    for (at, place) in found.into_iter().enumerate() {
+        let Some(place) = place else {
+            let label =
+                intake.labels(first, keys).map_or_else(String::new, |labels| labels.text(at));
+            let label = format!("'{label}' among those that OVER gives");
+            return Err(ErrorKind::NoLabel { dimension, label }.into());
+        };
+        places.push(place as u32);
+    }
+    Ok((places, given))
+}
+
+/// The distinct keys in ascending order, and the place of every key among them.
+fn distinct(keys: &[ArrayRef]) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
+    if let [column] = keys
+        && let Some(by_value) = distinct_integers(column)?
+    {
+        return Ok(by_value);
+    }
+    let Some(converter) = converter(keys)? else { return Ok((Vec::new(), keys.to_vec())) };
+    let rows = converter.convert_columns(keys)?;
+    let mut seen: HashMap<&[u8], u32> = HashMap::new();
+    let mut firsts: Vec<usize> = Vec::new();
+    let mut places: Vec<u32> = Vec::with_capacity(rows.num_rows());
+    for at in 0..rows.num_rows() {
+        let next = firsts.len() as u32;
+        let place = *seen.entry(rows.row(at).data()).or_insert(next);
+        if place == next {
+            firsts.push(at);
+        }
+        places.push(place);
+    }
+    let mut order: Vec<u32> = (0..firsts.len() as u32).collect();
+    order
+        .sort_unstable_by(|&a, &b| rows.row(firsts[a as usize]).cmp(&rows.row(firsts[b as usize])));
+    let mut rank = vec![0u32; order.len()];
+    for (at, &old) in order.iter().enumerate() {
+        rank[old as usize] = at as u32;
+    }
+    places.iter_mut().for_each(|place| *place = rank[*place as usize]);
+    let picked: Vec<u32> = order.iter().map(|&old| firsts[old as usize] as u32).collect();
+    Ok((places, taken(keys, picked)?))
+}
+
+/// The same for integers in a range not much wider than they are many: a table addressed by value.
+fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef>)>> {
+    if !column.data_type().is_integer() || *column.data_type() == DataType::UInt64 {
+        return Ok(None);
+    }
+    let values = cast(column, &DataType::Int64)?;
+    let values = values.as_primitive::<Int64Type>().values();
+    let (Some(&least), Some(&most)) = (values.iter().min(), values.iter().max()) else {
+        return Ok(None);
+    };
+    let range = most.wrapping_sub(least) as u64;
+    if range > 4 * values.len() as u64 + (1 << 16) {
+        return Ok(None);
+    }
+    let slot = |value: i64| value.wrapping_sub(least) as usize;
+    let mut ranks = vec![0u32; range as usize + 1];
+    values.iter().for_each(|&value| ranks[slot(value)] = 1);
+    let mut distinct = Vec::new();
+    for (at, rank) in ranks.iter_mut().enumerate() {
+        if *rank == 1 {
+            *rank = distinct.len() as u32;
+            distinct.push(least + at as i64);
+        }
+    }
+    let places = values.iter().map(|&value| ranks[slot(value)]).collect();
+    let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
+    Ok(Some((places, vec![cast(&distinct, column.data_type())?])))
+}
+
+fn taken(keys: &[ArrayRef], places: Vec<u32>) -> Result<Vec<ArrayRef>> {
+    let places = UInt32Array::from(places);
+    keys.iter().map(|keys| Ok(take(keys, &places, None)?)).collect()
+}
+
+fn converter(keys: &[ArrayRef]) -> Result<Option<RowConverter>> {
+    let fields: Vec<SortField> =
+        keys.iter().map(|key| SortField::new(key.data_type().clone())).collect();
+    if fields.is_empty() { Ok(None) } else { Ok(Some(RowConverter::new(fields)?)) }
+}
+
+/// Finds keys among others.
+struct Index {
+    types: Vec<DataType>,
+    converter: Option<RowConverter>,
+    places: HashMap<Box<[u8]>, usize>,
+    /// The first key that has been there before.
+    repeated: Option<usize>,
+}
+
+impl Index {
+    fn new(keys: &[ArrayRef]) -> Result<Self> {
+        let types = keys.iter().map(|key| key.data_type().clone()).collect();
+        let converter = converter(keys)?;
+        let (mut places, mut repeated) = (HashMap::new(), None);
+        if let Some(converter) = &converter {
+            for (at, row) in converter.convert_columns(keys)?.iter().enumerate() {
+                if places.insert(row.data().into(), at).is_some() && repeated.is_none() {
+                    repeated = Some(at);
+                }
+            }
+        }
+        Ok(Self { types, converter, places, repeated })
+    }
+
+    /// The place of each key, cast to the types of the index.
+    fn find(&self, keys: &[ArrayRef]) -> Result<Vec<Option<usize>>> {
+        let Some(converter) = &self.converter else { return Ok(vec![None; length(keys)]) };
+        if keys.len() != self.types.len() {
+            let (left, right) = (keys.len(), self.types.len());
+            let message = format!("labels of {left} and of {right} key columns do not match");
+            return Err(Error::argument("labels", message));
+        }
+        let keys = keys.iter().zip(&self.types).map(|(key, of)| cast(key, of));
+        let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
+        let rows = converter.convert_columns(&keys)?;
+        Ok(rows.iter().map(|row| self.places.get(row.data()).copied()).collect())
+    }
+}
+
+fn refuse_null_keys(column: &ArrayRef, name: &str, before: usize) -> Result<()> {
+    match column.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => Ok(()),
+        Some(nulls) => {
+            let at = nulls.iter().position(|valid| !valid).unwrap_or(0);
+            Err(ErrorKind::NullCell { column: name.to_owned(), row: before + at + 1 }.into())
+        }
+    }
+}
+
+/// The batch without the rows in which anything is NULL.
+fn without_nulls(batch: &RecordBatch) -> Result<RecordBatch> {
+    super::intake::filter_nulls(batch, batch.columns())
+}
+
+/// Entries as compressed rows.
+fn compressed(
+    intake: &Intake,
+    batches: &[RecordBatch],
+    shape: Shape,
+    rows: &[u32],
+    columns: &[u32],
+    labels: &RelationLabels,
+) -> Result<Cells> {
+    match intake.element {
+        Element::Float64 => typed::<f64>(intake, batches, shape, rows, columns, labels),
+        Element::Float32 => typed::<f32>(intake, batches, shape, rows, columns, labels),
+    }
+}
+
+fn typed<T: Real>(
+    intake: &Intake,
+    batches: &[RecordBatch],
+    shape: Shape,
+    rows: &[u32],
+    columns: &[u32],
+    labels: &RelationLabels,
+) -> Result<Cells> {
+    let keys = intake.key_count();
+    let mut values: Vec<T> = Vec::with_capacity(rows.len());
+    for batch in batches {
+        match batch.columns().get(keys) {
+            Some(column) => {
+                let column = intake.column::<T>(column, &intake.names[keys], values.len())?;
+                values.extend_from_slice(column.values());
+            }
+            None => values.extend(std::iter::repeat_n(T::ONE, batch.num_rows())),
+        }
+    }
+    let duplicates = match intake.duplicates {
+        Duplicates::Error => sparse::Duplicates::Refuse,
+        Duplicates::Sum => sparse::Duplicates::Sum,
+        Duplicates::Last => sparse::Duplicates::Last,
+    };
+    let csr = sparse::from_entries(shape, rows, columns, &values, duplicates).map_err(|entry| {
+        let text = |labels: &Option<Labels>, at: usize| {
+            labels
+                .as_ref()
+                .map_or_else(|| (at + 1).to_string(), |labels| format!("'{}'", labels.text(at)))
+        };
+        let key =
+            format!("({}, {})", text(&labels.rows, entry.row), text(&labels.columns, entry.column));
+        let hint = "; WITH (duplicates = 'sum' | 'last') chooses what to do";
+        Error::from(ErrorKind::Duplicate { what: "entry", key, hint })
+    })?;
+    let full = shape.cells();
+    if csr.stored() as f64 > evaluate::DENSE_FROM * full as f64 {
+        return Ok(sparse::to_dense(&csr).into());
+    }
+    Ok(csr.into())
+}

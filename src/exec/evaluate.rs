@@ -1,0 +1,572 @@
+//! One operation over whole values: the match from operations to kernels.
+//!
+//! Enters: an operation and its inputs, whose shapes the planner has checked as far as it could; what
+//! only running could tell is checked here. Leaves: a [`Value`]. [`evaluate_block`] is the same for a block
+//! of rows, on one thread.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::StandardNormal;
+use rayon::prelude::*;
+
+use super::kernels::elementwise::BinaryFunction;
+use super::kernels::reduce::{self, Reduction};
+use super::kernels::{Real, decompose, dense, fused, normalize, sparse};
+use super::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
+
+/// A sparse result with more than this share of its cells stored is kept dense: beyond it the places
+/// cost more than the zeros (12 bytes for a stored cell against 8 for every cell, and slower loops).
+pub(crate) const DENSE_FROM: f64 = 0.4;
+
+/// What an operation yields.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Matrix(Cells),
+    /// The parts of a decomposition, in the order of [`super::operation::Part::all`].
+    Parts(Vec<Cells>),
+}
+
+impl Value {
+    pub(crate) fn as_cells(&self) -> Result<&Cells> {
+        match self {
+            Value::Matrix(cells) => Ok(cells),
+            Value::Parts(_) => Err(several()),
+        }
+    }
+
+    pub(crate) fn cells(self) -> Result<Cells> {
+        match self {
+            Value::Matrix(cells) => Ok(cells),
+            Value::Parts(_) => Err(several()),
+        }
+    }
+
+    pub(crate) fn part(&self, at: usize) -> &Cells {
+        match self {
+            Value::Matrix(cells) => cells,
+            Value::Parts(parts) => &parts[at],
+        }
+    }
+
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.all().iter().map(Cells::size_bytes).sum()
+    }
+
+    /// The shape of a single matrix, and the number of stored cells.
+    pub(crate) fn extent(&self) -> (Option<Shape>, usize) {
+        let shape = match self {
+            Value::Matrix(cells) => Some(cells.shape()),
+            Value::Parts(_) => None,
+        };
+        (shape, self.all().iter().map(Cells::stored).sum())
+    }
+
+    fn all(&self) -> &[Cells] {
+        match self {
+            Value::Matrix(cells) => std::slice::from_ref(cells),
+            Value::Parts(parts) => parts,
+        }
+    }
+}
+
+fn several() -> Error {
+    Error::argument("a decomposition", "has several results; a field picks one, as svd(a).s")
+}
+
+impl From<Cells> for Value {
+    fn from(cells: Cells) -> Self {
+        Value::Matrix(cells)
+    }
+}
+
+/// Computes one operation on the current thread pool.
+///
+/// # Errors
+/// Shapes that only now turn out not to fit, and what a kernel refuses.
+pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
+    let wide = inputs.iter().any(|input| input.element() == Element::Float64);
+    match operation {
+        // What has no inputs is made in double precision.
+        _ if inputs.is_empty() => typed::<f64>(operation, inputs),
+        Op::Cast(Element::Float64) => Ok(Cells::F64(storage(inputs[0])).into()),
+        Op::Cast(Element::Float32) => Ok(Cells::F32(storage(inputs[0])).into()),
+        _ if wide => typed::<f64>(operation, inputs),
+        _ => typed::<f32>(operation, inputs),
+    }
+}
+
+/// The same for a block of rows, where that differs: without threads of its own.
+pub(super) fn evaluate_block(operation: &Op, inputs: &[&Cells]) -> Result<Cells> {
+    if matches!(operation, Op::Product)
+        && inputs.iter().all(|input| input.layout() == Layout::Dense)
+    {
+        check_product(inputs[0].shape(), inputs[1].shape())?;
+        return Ok(match (inputs[0], inputs[1]) {
+            (Cells::F32(Storage::Dense(a)), Cells::F32(Storage::Dense(b))) => block_product(a, b),
+            _ => block_product(&dense_of::<f64>(inputs[0]), &dense_of::<f64>(inputs[1])),
+        });
+    }
+    evaluate(operation, inputs)?.cells()
+}
+
+fn block_product<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Cells {
+    let shape = Shape::new(a.shape().rows, b.shape().columns);
+    let mut cells = vec![T::ZERO; shape.cells()];
+    dense::product_into(a, b, false, &mut cells);
+    Dense::new(shape, cells.into()).into()
+}
+
+fn typed<T: Real>(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
+    let input = |at: usize| storage::<T>(inputs[at]);
+    let full = |at: usize| dense_of::<T>(inputs[at]);
+    let shape = |at: usize| inputs[at].shape();
+    let one = |value: f64| Value::from(Cells::from(Dense::scalar(T::from_f64(value))));
+    Ok(match operation {
+        Op::Stored(stored) => stored.matrix.cells().clone().into(),
+        Op::Constant(value) => one(value.get()),
+        Op::Eye(n) => matrix(sparse::diagonal_matrix(&vec![T::ONE; *n])),
+        Op::Full(shape) => {
+            let value = full(0).cells()[0];
+            matrix(Dense::new(*shape, vec![value; shape.cells()].into()))
+        }
+        Op::Range { start, step, count } => {
+            let cell = |at: usize| T::from_f64(start.get() + step.get() * at as f64);
+            matrix(Dense::new(
+                Shape::new(*count, 1),
+                (0..*count).map(cell).collect::<Vec<_>>().into(),
+            ))
+        }
+        Op::Random { distribution, seed, shape } => {
+            matrix(random::<T>(*distribution, *seed, *shape))
+        }
+        Op::Diagonal => diagonal(&input(0)),
+
+        Op::Unary(function) => {
+            let apply = |x: T| T::from_f64(function.apply(x.to_f64()));
+            match input(0) {
+                Storage::Csr(x) if function.zero_preserving() => matrix(sparse::map(&x, apply)),
+                x => elementwise(&[densified(x)], |builder| {
+                    let x = builder.input(0);
+                    builder.unary(*function, x)
+                })?,
+            }
+        }
+        Op::Binary(function) => binary(*function, input(0), input(1))?,
+        Op::Select => elementwise(&[full(0), full(1), full(2)], |builder| {
+            let [condition, a, b] = [builder.input(0), builder.input(1), builder.input(2)];
+            builder.select(condition, a, b)
+        })?,
+
+        Op::Transpose => match input(0) {
+            Storage::Dense(x) => matrix(dense::transpose(&x)),
+            Storage::Csr(x) => matrix(sparse::transpose(&x)),
+        },
+        Op::Reshape(to) => {
+            let from = shape(0);
+            if from.cells() != to.cells() {
+                let message =
+                    format!("the {} cells of a {from} matrix do not fill {to}", from.cells());
+                return Err(Error::argument("reshape", message));
+            }
+            matrix(dense::reshape(&full(0), *to))
+        }
+        Op::Stack(axis) => stack(*axis, (0..inputs.len()).map(input).collect())?,
+        Op::Slice { axis, range } => {
+            let (of, end) = (shape(0), range.start + range.count);
+            let size = if *axis == Axis::Rows { of.rows } else { of.columns };
+            if end > size {
+                let (dimension, index) = (axis.name(), end as i64);
+                return Err(ErrorKind::OutOfRange { dimension, index, shape: of }.into());
+            }
+            match (axis, input(0)) {
+                (Axis::Rows, x) => matrix(x.rows(range.start..end)),
+                (Axis::Columns, Storage::Dense(x)) => {
+                    matrix(dense::slice_columns(&x, range.start..end))
+                }
+                (Axis::Columns, Storage::Csr(x)) => {
+                    matrix(sparse::slice_columns(&x, range.start..end))
+                }
+            }
+        }
+        Op::Store(Layout::Dense) => matrix(full(0)),
+        Op::Store(Layout::Csr) => match input(0) {
+            Storage::Dense(x) => matrix(sparse::from_dense(&x)),
+            x => matrix(x),
+        },
+
+        Op::Reduce { aggregate, axis } => {
+            let axis = match axis {
+                None => reduce::Axis::All,
+                Some(Axis::Rows) => reduce::Axis::Rows,
+                Some(Axis::Columns) => reduce::Axis::Columns,
+            };
+            let reduced = reduce::reduce(&input(0), reduction_of(*aggregate), axis);
+            if *aggregate != Aggregate::ArgMax {
+                return Ok(matrix(reduced));
+            }
+            // Users count from 1.
+            let cells = reduced.cells().iter().map(|&place| place + T::ONE).collect::<Vec<_>>();
+            matrix(Dense::new(reduced.shape(), cells.into()))
+        }
+        Op::Count(counted) => one(match counted {
+            Counted::Rows => shape(0).rows as f64,
+            Counted::Columns => shape(0).columns as f64,
+            Counted::NonZeros => match input(0) {
+                Storage::Dense(x) => {
+                    x.cells().par_iter().filter(|&&cell| cell != T::ZERO).count() as f64
+                }
+                Storage::Csr(x) => sparse::non_zeros(&x) as f64,
+            },
+        }),
+        Op::CumulativeSum => matrix(dense::cumsum(&full(0))),
+        Op::Normalize { axis, p } => {
+            let axis = match axis {
+                Axis::Rows => reduce::Axis::Rows,
+                Axis::Columns => reduce::Axis::Columns,
+            };
+            matrix(normalize::normalize(&input(0), p.get(), axis))
+        }
+
+        Op::Product => {
+            check_product(shape(0), shape(1))?;
+            match (input(0), input(1)) {
+                (Storage::Dense(a), Storage::Dense(b)) => matrix(dense::product(&a, &b)),
+                (Storage::Csr(a), Storage::Dense(b)) => matrix(sparse::times_dense(&a, &b)),
+                (Storage::Dense(a), Storage::Csr(b)) => matrix(sparse::dense_times(&a, &b)),
+                (Storage::Csr(a), Storage::Csr(b)) => settled(sparse::product(&a, &b)),
+            }
+        }
+        Op::Gram => match input(0) {
+            Storage::Dense(x) => matrix(dense::gram(&x)),
+            Storage::Csr(x) => settled(sparse::gram(&x)),
+        },
+        Op::Cross => {
+            check_product(shape(0).transposed(), shape(1))?;
+            match (input(0), input(1)) {
+                (Storage::Dense(x), Storage::Dense(y)) => matrix(dense::cross(&x, &y)),
+                (Storage::Csr(x), Storage::Dense(y)) => matrix(sparse::cross_dense(&x, &y)),
+                (Storage::Dense(x), Storage::Csr(y)) => {
+                    matrix(dense::transpose(&sparse::cross_dense(&y, &x)))
+                }
+                (Storage::Csr(x), Storage::Csr(y)) => {
+                    settled(sparse::product(&sparse::transpose(&x), &y))
+                }
+            }
+        }
+        Op::Kronecker => match (input(0), input(1)) {
+            (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y)),
+            (x, y) => matrix(dense::kron(&densified(x), &densified(y))),
+        },
+        Op::Solve => matrix(decompose::solve(&full(0), &full(1))?),
+        Op::LeastSquares => matrix(decompose::least_squares(&full(0), &full(1))?),
+        Op::Inverse => matrix(decompose::inverse(&full(0))?),
+        Op::Determinant => matrix(decompose::determinant(&full(0))?),
+        Op::Trace => match input(0) {
+            Storage::Dense(x) => sum_of(&dense::diagonal(&x)),
+            Storage::Csr(x) => sum_of(&sparse::diagonal(&x)),
+        },
+        Op::Cholesky => matrix(decompose::cholesky(&full(0))?),
+        Op::Lu => {
+            let lu = decompose::lu(&full(0))?;
+            Value::Parts(vec![lu.l.into(), lu.u.into(), lu.p.into()])
+        }
+        Op::Qr => {
+            let qr = decompose::qr(&full(0))?;
+            Value::Parts(vec![qr.q.into(), qr.r.into()])
+        }
+        Op::Svd { rank } => {
+            let svd = decompose::svd(&full(0), *rank)?;
+            Value::Parts(vec![svd.u.into(), svd.s.into(), svd.vt.into()])
+        }
+        Op::Eigen { rank } => {
+            let eigen = decompose::eigh(&full(0), *rank)?;
+            Value::Parts(vec![eigen.values.into(), eigen.vectors.into()])
+        }
+        Op::Relation(_)
+        | Op::Variable(_)
+        | Op::Prior(_)
+        | Op::Align
+        | Op::Part(_)
+        | Op::Iterate(_)
+        | Op::Cast(_) => {
+            return Err(ErrorKind::Internal(format!("{operation} is a step of its own")).into());
+        }
+    })
+}
+
+fn matrix(cells: impl Into<Cells>) -> Value {
+    Value::Matrix(cells.into())
+}
+
+/// A sparse result, dense where it has filled up.
+fn settled<T: Scalar>(csr: Csr<T>) -> Value {
+    let full = csr.shape().cells();
+    if csr.stored() as f64 > DENSE_FROM * full as f64 {
+        matrix(sparse::to_dense(&csr))
+    } else {
+        matrix(csr)
+    }
+}
+
+fn check_product(left: Shape, right: Shape) -> Result<()> {
+    if left.columns == right.rows { Ok(()) } else { Err(ErrorKind::Product { left, right }.into()) }
+}
+
+fn sum_of<T: Real>(x: &Dense<T>) -> Value {
+    matrix(reduce::reduce(&Storage::Dense(x.clone()), Reduction::Sum, reduce::Axis::All))
+}
+
+fn diagonal<T: Real>(x: &Storage<T>) -> Value {
+    let shape = x.shape();
+    if shape.rows == 1 || shape.columns == 1 {
+        return matrix(sparse::diagonal_matrix(densified(x.clone()).cells()));
+    }
+    match x {
+        Storage::Dense(x) => matrix(dense::diagonal(x)),
+        Storage::Csr(x) => matrix(sparse::diagonal(x)),
+    }
+}
+
+/// A function of two operands where at least one may be sparse.
+fn binary<T: Real>(function: BinaryFunction, x: Storage<T>, y: Storage<T>) -> Result<Value> {
+    let apply = |x: T, y: T| T::from_f64(function.apply(x.to_f64(), y.to_f64()));
+    let keeps_zero = apply(T::ZERO, T::ZERO) == T::ZERO;
+    let stretches = |of: Shape, over: Shape| {
+        (of.rows == over.rows || of.rows == 1) && (of.columns == over.columns || of.columns == 1)
+    };
+    Ok(match (x, y) {
+        (Storage::Csr(x), Storage::Csr(y)) if x.shape() == y.shape() && keeps_zero => {
+            settled(sparse::zip(&x, &y, apply))
+        }
+        (Storage::Csr(x), Storage::Dense(y)) if stretches(y.shape(), x.shape()) => {
+            settled(sparse::zip_dense(&x, &y, apply))
+        }
+        (Storage::Dense(x), Storage::Csr(y)) if stretches(x.shape(), y.shape()) => {
+            settled(sparse::zip_dense(&y, &x, |y, x| apply(x, y)))
+        }
+        (x, y) => elementwise(&[densified(x), densified(y)], |builder| {
+            let (x, y) = (builder.input(0), builder.input(1));
+            builder.binary(function, x, y)
+        })?,
+    })
+}
+
+/// A single elementwise operation over dense operands, with broadcasting.
+fn elementwise<T: Real>(
+    inputs: &[Dense<T>],
+    build: impl FnOnce(&mut fused::Builder) -> fused::Value,
+) -> Result<Value> {
+    let mut builder = fused::Builder::new();
+    let result = build(&mut builder);
+    let program = builder.finish(result);
+    let mut shape = Shape::new(1, 1);
+    for input in inputs {
+        let of = input.shape();
+        let fits = |a: usize, b: usize| a == b || a == 1 || b == 1;
+        if !fits(shape.rows, of.rows) || !fits(shape.columns, of.columns) {
+            let needs = "equal shapes, or a scalar, a row or a column on one side";
+            let operation = "an elementwise operation".to_owned();
+            return Err(ErrorKind::Shapes { operation, needs, left: shape, right: of }.into());
+        }
+        let wider = |a: usize, b: usize| if a == 1 { b } else { a };
+        shape = Shape::new(wider(shape.rows, of.rows), wider(shape.columns, of.columns));
+    }
+    let mut cells = vec![T::ZERO; shape.cells()];
+    let views = super::pass::views(inputs, shape.rows, shape.columns);
+    program.run(&views, shape.rows, shape.columns, &mut fused::Scratch::new(), &mut cells);
+    Ok(matrix(Dense::new(shape, cells.into())))
+}
+
+fn stack<T: Real>(axis: Axis, parts: Vec<Storage<T>>) -> Result<Value> {
+    let first = parts[0].shape();
+    for part in &parts {
+        let of = part.shape();
+        let (operation, needs, fits) = match axis {
+            Axis::Columns => ("hstack", "equally many rows", of.rows == first.rows),
+            Axis::Rows => ("vstack", "equally many columns", of.columns == first.columns),
+        };
+        if !fits {
+            let operation = operation.to_owned();
+            return Err(ErrorKind::Shapes { operation, needs, left: first, right: of }.into());
+        }
+    }
+    let sparse_parts: Option<Vec<Csr<T>>> = parts
+        .iter()
+        .map(|part| match part {
+            Storage::Csr(csr) => Some(csr.clone()),
+            Storage::Dense(_) => None,
+        })
+        .collect();
+    Ok(match (axis, sparse_parts) {
+        (Axis::Columns, Some(parts)) => matrix(sparse::hstack(&parts)),
+        (Axis::Rows, Some(parts)) => matrix(sparse::vstack(&parts)),
+        (Axis::Columns, None) => {
+            matrix(dense::hstack(&parts.into_iter().map(densified).collect::<Vec<_>>()))
+        }
+        (Axis::Rows, None) => {
+            matrix(dense::vstack(&parts.into_iter().map(densified).collect::<Vec<_>>()))
+        }
+    })
+}
+
+/// Blocks of rows below one another.
+pub(super) fn stack_rows(mut parts: Vec<Cells>) -> Result<Cells> {
+    if parts.len() == 1 {
+        return Ok(parts.remove(0));
+    }
+    let inputs: Vec<&Cells> = parts.iter().collect();
+    if let Some(odd) = inputs.iter().find(|part| part.shape().columns != inputs[0].shape().columns)
+    {
+        let (expected, found) = (inputs[0].shape().columns, odd.shape().columns);
+        return Err(
+            ErrorKind::RaggedList { row: inputs[0].shape().rows + 1, expected, found }.into()
+        );
+    }
+    evaluate(&Op::Stack(Axis::Rows), &inputs)?.cells()
+}
+
+/// The sum of two dense blocks of one shape and element.
+pub(super) fn add_dense(sum: Cells, next: &Cells) -> Cells {
+    fn add<T: Real>(sum: Dense<T>, next: &Dense<T>) -> Cells {
+        let shape = sum.shape();
+        let mut cells = match sum.buffer().inner().clone().into_vec::<T>() {
+            Ok(cells) => cells,
+            Err(shared) => shared.typed_data::<T>().to_vec(),
+        };
+        for (cell, &part) in cells.iter_mut().zip(next.cells()) {
+            *cell += part;
+        }
+        Dense::new(shape, cells.into()).into()
+    }
+    match (sum, next) {
+        (Cells::F64(Storage::Dense(sum)), Cells::F64(Storage::Dense(next))) => add(sum, next),
+        (Cells::F32(Storage::Dense(sum)), Cells::F32(Storage::Dense(next))) => add(sum, next),
+        (sum, next) => add(dense_of::<f64>(&sum), &dense_of::<f64>(next)),
+    }
+}
+
+/// The upper half of a Gram matrix from its lower one.
+pub(super) fn mirrored(lower: Cells) -> Cells {
+    fn mirror<T: Real>(lower: &Dense<T>) -> Cells {
+        let shape = lower.shape();
+        let mut cells = lower.cells().to_vec();
+        dense::mirror(&mut cells, shape.rows);
+        Dense::new(shape, cells.into()).into()
+    }
+    match &lower {
+        Cells::F64(storage) => mirror(&densified(storage.clone())),
+        Cells::F32(storage) => mirror(&densified(storage.clone())),
+    }
+}
+
+/// Rows at these places; `None` is a row of zeros.
+pub(super) fn gather_rows(cells: &Cells, places: &[Option<usize>]) -> Result<Cells> {
+    fn gather<T: Real>(storage: &Storage<T>, places: &[Option<usize>]) -> Cells {
+        let shape = storage.shape();
+        let absent = places.contains(&None).then_some(shape.rows);
+        let places: Vec<usize> = places
+            .iter()
+            .map(|place| place.or(absent).expect("absent rows have a place"))
+            .collect();
+        match (storage, absent) {
+            (Storage::Dense(x), None) => dense::gather_rows(x, &places).into(),
+            (Storage::Csr(x), None) => sparse::gather_rows(x, &places).into(),
+            (Storage::Dense(x), Some(_)) => {
+                let zeros = Shape::new(1, shape.columns);
+                let zeros = Dense::new(zeros, vec![T::ZERO; shape.columns].into());
+                dense::gather_rows(&dense::vstack(&[x.clone(), zeros]), &places).into()
+            }
+            (Storage::Csr(x), Some(_)) => {
+                let none = Csr::new(
+                    Shape::new(1, shape.columns),
+                    vec![0i64, 0].into(),
+                    Vec::<u32>::new().into(),
+                    Vec::<T>::new().into(),
+                );
+                sparse::gather_rows(&sparse::vstack(&[x.clone(), none]), &places).into()
+            }
+        }
+    }
+    Ok(crate::with_storage!(cells, storage => gather(storage, places)))
+}
+
+/// Cells of this type, converted where they are of the other.
+pub(super) fn storage<T: Scalar>(cells: &Cells) -> Storage<T> {
+    fn converted<S: Scalar, T: Scalar>(storage: &Storage<S>) -> Storage<T> {
+        let convert = |values: &[S]| {
+            values.iter().map(|value| T::from_f64(value.to_f64())).collect::<Vec<_>>().into()
+        };
+        match storage {
+            Storage::Dense(x) => Storage::Dense(Dense::new(x.shape(), convert(x.cells()))),
+            Storage::Csr(x) => Storage::Csr(Csr::new(
+                x.shape(),
+                x.offsets().clone(),
+                x.columns().clone(),
+                convert(x.values()),
+            )),
+        }
+    }
+    match T::unwrap(cells) {
+        Some(storage) => storage.clone(),
+        None => crate::with_storage!(cells, storage => converted(storage)),
+    }
+}
+
+pub(super) fn dense_of<T: Scalar>(cells: &Cells) -> Dense<T> {
+    densified(storage::<T>(cells))
+}
+
+fn densified<T: Scalar>(storage: Storage<T>) -> Dense<T> {
+    match storage {
+        Storage::Dense(x) => x,
+        Storage::Csr(x) => sparse::to_dense(&x),
+    }
+}
+
+/// Pseudo-random cells: each run of cells has a generator of its own, seeded by the seed and its place,
+/// so that a cell depends on nothing else.
+fn random<T: Scalar>(distribution: Distribution, seed: u64, shape: Shape) -> Dense<T> {
+    // Rows are few and long or many and short; a run of cells of fixed length serves both.
+    const RUN: usize = 1 << 12;
+    let mut cells = vec![T::ZERO; shape.cells()];
+    cells.par_chunks_mut(RUN).enumerate().for_each(|(run, cells)| {
+        let mut rng =
+            SmallRng::seed_from_u64(seed ^ (run as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        for cell in cells {
+            *cell = T::from_f64(match distribution {
+                Distribution::Uniform => rng.random::<f64>(),
+                Distribution::Normal => rng.sample(StandardNormal),
+            });
+        }
+    });
+    Dense::new(shape, cells.into())
+}
+
+/// The kernels' name of an aggregate.
+pub(super) fn reduction_of(aggregate: Aggregate) -> Reduction {
+    match aggregate {
+        Aggregate::Sum => Reduction::Sum,
+        Aggregate::Mean => Reduction::Mean,
+        Aggregate::Min => Reduction::Min,
+        Aggregate::Max => Reduction::Max,
+        Aggregate::Variance => Reduction::Variance,
+        Aggregate::Deviation => Reduction::Deviation,
+        Aggregate::Norm(p) => Reduction::Norm(p.get()),
+        Aggregate::ArgMax => Reduction::ArgMax,
+    }
+}
+
+/// The loop's name of an aggregate that [`super::program::Sink::FusedReduce`] takes.
+pub(super) fn fused_reduction(aggregate: Aggregate) -> fused::Reduction {
+    match aggregate {
+        Aggregate::Sum => fused::Reduction::Sum,
+        Aggregate::Mean => fused::Reduction::Mean,
+        Aggregate::Min => fused::Reduction::Min,
+        Aggregate::Max => fused::Reduction::Max,
+        Aggregate::Variance => fused::Reduction::Variance,
+        Aggregate::Deviation => fused::Reduction::Deviation,
+        Aggregate::Norm(_) | Aggregate::ArgMax => unreachable!("the planner fuses neither"),
+    }
+}

@@ -1,0 +1,154 @@
+//! A program as EXPLAIN shows it: a line for each step with what is expected of its result, and beside
+//! it, once it has run, what it turned out to be.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::program::{BlockStep, Pass, Program, Round, Sink, Slot, Source, Step};
+use super::run::Measured;
+
+/// Writes the steps, each on a line of its own.
+pub(super) fn steps(
+    program: &Program,
+    measured: &HashMap<Slot, Measured>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    Writer { program, measured }.steps(&program.steps, 1, f)
+}
+
+struct Writer<'a> {
+    program: &'a Program,
+    measured: &'a HashMap<Slot, Measured>,
+}
+
+impl Writer<'_> {
+    fn steps(&self, steps: &[Step], depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in steps {
+            match step {
+                Step::Gather { output, .. } => self.line("gather", *output, depth, f)?,
+                Step::Evaluate { operation, output, .. } => {
+                    if !operation.is_given() {
+                        self.line("evaluate", *output, depth, f)?;
+                    }
+                }
+                Step::Align { output, .. } => self.line("align", *output, depth, f)?,
+                Step::Part { .. } | Step::Release(_) => {}
+                Step::Pass(pass) => self.pass(pass, depth, f)?,
+                Step::Iterate(rounds) => {
+                    self.line("iterate", rounds.output, depth, f)?;
+                    self.round("each round", &rounds.step, depth + 1, f)?;
+                    if let Some(until) = &rounds.until {
+                        self.round("until", until, depth + 1, f)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn round(
+        &self,
+        what: &str,
+        round: &Round,
+        depth: usize,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        write!(f, "\n{:1$}{what}", "", 2 * depth + 2)?;
+        self.steps(&round.steps, depth + 1, f)
+    }
+
+    fn pass(&self, pass: &Pass, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |slot: Slot| self.program.notes[slot].text.as_str();
+        let read: Vec<&str> = match pass.source {
+            Source::Relation { slot, .. } => vec![text(slot)],
+            Source::Cut => Vec::new(),
+        };
+        let read: Vec<&str> =
+            read.into_iter().chain(pass.cut.iter().map(|&slot| text(slot))).collect();
+        write!(f, "\n{:1$}pass over {2}", "", 2 * depth + 2, read.join(", "))?;
+        for step in &pass.steps {
+            match step {
+                BlockStep::Fused { program, output, .. } => {
+                    let operations = program.operations();
+                    let what = if operations > 1 {
+                        format!("fused {operations}")
+                    } else {
+                        "compute".into()
+                    };
+                    self.line(&what, *output, depth + 1, f)?;
+                }
+                BlockStep::Evaluate { output, .. } => {
+                    self.line("compute", *output, depth + 1, f)?
+                }
+            }
+        }
+        for sink in &pass.sinks {
+            match sink {
+                Sink::Collect { to, .. } => self.line("keep", *to, depth + 1, f)?,
+                Sink::FusedReduce { program, to, .. } => {
+                    let what = format!("fused {}", program.operations() + 1);
+                    self.line(&what, *to, depth + 1, f)?;
+                }
+                Sink::Reduce { to, .. }
+                | Sink::Gram { to, .. }
+                | Sink::Cross { to, .. }
+                | Sink::CountRows { to } => self.line("add up", *to, depth + 1, f)?,
+                Sink::Emit { from } => self.line("hand on", *from, depth + 1, f)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn line(
+        &self,
+        what: &str,
+        slot: Slot,
+        depth: usize,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        let note = &self.program.notes[slot];
+        write!(
+            f,
+            "\n{:1$}{what} {2}: {3} {4} {5}, {6:.3} stored, {7}, {8}",
+            "",
+            2 * depth + 2,
+            note.text,
+            note.shape,
+            note.element,
+            note.layout,
+            note.density,
+            bytes(note.bytes),
+            seconds(note.seconds),
+        )?;
+        match self.measured.get(&slot) {
+            Some(Measured { shape: Some(shape), stored, bytes: held, seconds: taken }) => write!(
+                f,
+                " (measured {shape}, {:.3} stored, {}, {})",
+                *stored as f64 / shape.cells().max(1) as f64,
+                bytes(*held as f64),
+                seconds(*taken),
+            ),
+            Some(other) => {
+                write!(f, " (measured {}, {})", bytes(other.bytes as f64), seconds(other.seconds))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn bytes(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes < 1e3 => format!("{bytes:.0} B"),
+        bytes if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
+        bytes if bytes < 1e9 => format!("{:.1} MB", bytes / 1e6),
+        bytes => format!("{:.1} GB", bytes / 1e9),
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 1e-3 => format!("{:.1} µs", seconds * 1e6),
+        seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
+        seconds => format!("{seconds:.2} s"),
+    }
+}

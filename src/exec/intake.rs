@@ -1,0 +1,325 @@
+//! Rows become cells: how the batches of a relation are read as a matrix.
+//!
+//! The wide and the vector form stream: any run of rows becomes a block of cells by itself
+//! ([`Intake::block`]). Entries and graphs need all rows, for their labels are the distinct keys
+//! ([`super::entries`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray, RecordBatch, new_empty_array,
+};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{cast, concat, filter_record_batch};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt64Type};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Cells, Dense, Duplicates, Element, Labels, Nulls, Scalar, Shape};
+
+/// How rows are read as a matrix. The columns of the relation are its row keys, its column keys and
+/// its values, in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
+pub(crate) struct Intake {
+    pub(crate) form: Form,
+    pub(crate) element: Element,
+    pub(crate) nulls: Nulls,
+    pub(crate) duplicates: Duplicates,
+    /// Number of leading columns that label the rows; none leaves them to their indices.
+    pub(crate) row_keys: usize,
+    /// Whether a second query gives the row labels and their order.
+    pub(crate) rows_given: bool,
+    /// Names of the relation's columns.
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd)]
+pub(crate) enum Form {
+    /// Each remaining column is a matrix column.
+    Wide,
+    /// The one remaining column is a list: a row; the width, where its type tells.
+    Vectors { width: Option<usize> },
+    /// The columns are labelled by keys too; the remaining column, if any, is the value.
+    Entries { column_keys: usize, columns_given: bool },
+    /// One key column each for rows and columns, labelled by the union of both.
+    Graph,
+}
+
+/// A run of rows as cells, with their keys.
+pub(crate) struct Block {
+    pub(crate) keys: Vec<ArrayRef>,
+    pub(crate) cells: Cells,
+}
+
+/// Integers up to here are exact in `f64`.
+const EXACT_MAX: u64 = 1 << 53;
+
+impl Intake {
+    /// Whether any run of rows can be read by itself.
+    pub(crate) fn streams(&self) -> bool {
+        matches!(self.form, Form::Wide | Form::Vectors { .. }) && !self.rows_given
+    }
+
+    /// Columns of the matrix, where the relation's columns tell.
+    pub(crate) fn width(&self) -> Option<usize> {
+        match self.form {
+            Form::Wide => Some(self.names.len() - self.row_keys),
+            Form::Vectors { width } => width,
+            Form::Entries { .. } | Form::Graph => None,
+        }
+    }
+
+    /// Reads rows as a block of cells; `first_row` counts from 0 and is for messages.
+    ///
+    /// # Errors
+    /// A NULL or inexact cell, by column and row; lists of different lengths.
+    pub(crate) fn block(&self, batches: &[RecordBatch], first_row: usize) -> Result<Block> {
+        match self.element {
+            Element::Float64 => self.typed_block::<f64>(batches, first_row),
+            Element::Float32 => self.typed_block::<f32>(batches, first_row),
+        }
+    }
+
+    fn typed_block<T: Scalar>(&self, batches: &[RecordBatch], first_row: usize) -> Result<Block> {
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let cells = match self.form {
+            Form::Vectors { width } => self.vectors::<T>(batches, rows, width, first_row)?,
+            _ => self.wide::<T>(batches, rows, first_row)?,
+        };
+        let keys = (0..self.row_keys)
+            .map(|at| {
+                let parts: Vec<&dyn Array> =
+                    batches.iter().map(|batch| batch.column(at).as_ref()).collect();
+                Ok(match parts.as_slice() {
+                    [] => new_empty_array(&DataType::Null),
+                    [_] => Arc::clone(batches[0].column(at)),
+                    parts => concat(parts)?,
+                })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Block { keys, cells: cells.into() })
+    }
+
+    /// Columns become interleaved cells: each is written at its stride into the block.
+    fn wide<T: Scalar>(
+        &self,
+        batches: &[RecordBatch],
+        rows: usize,
+        first_row: usize,
+    ) -> Result<Dense<T>> {
+        let width = self.names.len() - self.row_keys;
+        let mut cells = vec![T::ZERO; rows * width];
+        let mut done = 0;
+        for batch in batches {
+            for at in 0..width {
+                let column = batch.column(self.row_keys + at);
+                let name = &self.names[self.row_keys + at];
+                let values = self.column::<T>(column, name, first_row + done)?;
+                let target = cells[done * width..].iter_mut().skip(at).step_by(width.max(1));
+                for (cell, &value) in target.zip(values.values().iter()) {
+                    *cell = value;
+                }
+            }
+            done += batch.num_rows();
+        }
+        Ok(Dense::new(Shape::new(rows, width), cells.into()))
+    }
+
+    fn vectors<T: Scalar>(
+        &self,
+        batches: &[RecordBatch],
+        rows: usize,
+        width: Option<usize>,
+        first_row: usize,
+    ) -> Result<Dense<T>> {
+        let name = &self.names[self.row_keys];
+        let mut width = width;
+        let mut cells: Vec<T> = Vec::new();
+        let mut done = 0;
+        for batch in batches {
+            let lists = batch.column(self.row_keys);
+            let row = first_row + done;
+            self.refuse_nulls(lists, name, row)?;
+            let (values, widths) = list_parts(lists)?;
+            for (at, range) in widths.enumerate() {
+                let expected = *width.get_or_insert(range.len());
+                if !lists.is_null(at) && range.len() != expected {
+                    let (row, found) = (row + at + 1, range.len());
+                    return Err(ErrorKind::RaggedList { row, expected, found }.into());
+                }
+                if lists.is_null(at) {
+                    let fill = if self.nulls == Nulls::Nan { f64::NAN } else { 0.0 };
+                    cells.extend(std::iter::repeat_n(T::from_f64(fill), expected));
+                    continue;
+                }
+                let elements = values.slice(range.start, range.len());
+                cells.extend_from_slice(self.column::<T>(&elements, name, row + at)?.values());
+            }
+            done += batch.num_rows();
+        }
+        let shape = Shape::new(rows, width.unwrap_or(0));
+        Ok(Dense::new(shape, cells.into()))
+    }
+
+    /// One column as cells: cast, with NULLs replaced or refused.
+    pub(super) fn column<T: Scalar>(
+        &self,
+        column: &ArrayRef,
+        name: &str,
+        first_row: usize,
+    ) -> Result<PrimitiveArray<T::Arrow>> {
+        self.refuse_nulls(column, name, first_row)?;
+        refuse_inexact(column, name, T::ELEMENT)?;
+        let target = match T::ELEMENT {
+            Element::Float64 => DataType::Float64,
+            Element::Float32 => DataType::Float32,
+        };
+        let values = cast(column, &target)?;
+        let values = values.as_primitive::<T::Arrow>();
+        if values.null_count() == 0 {
+            return Ok(values.clone());
+        }
+        let fill = T::from_f64(if self.nulls == Nulls::Nan { f64::NAN } else { 0.0 });
+        Ok(values.iter().map(|value| Some(value.unwrap_or(fill))).collect())
+    }
+
+    /// A NULL, where it is an error.
+    pub(super) fn refuse_nulls(
+        &self,
+        column: &ArrayRef,
+        name: &str,
+        first_row: usize,
+    ) -> Result<()> {
+        if self.nulls != Nulls::Error {
+            return Ok(());
+        }
+        match column.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
+            None => Ok(()),
+            Some(nulls) => {
+                let at = nulls.iter().position(|valid| !valid).unwrap_or(0);
+                Err(ErrorKind::NullCell { column: name.to_owned(), row: first_row + at + 1 }.into())
+            }
+        }
+    }
+
+    /// The batch without the rows in which a value is NULL.
+    pub(super) fn without_nulls(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        filter_nulls(batch, &batch.columns()[self.row_keys..])
+    }
+
+    /// Number of columns that are keys, of rows and of columns.
+    pub(super) fn key_count(&self) -> usize {
+        match self.form {
+            Form::Wide | Form::Vectors { .. } => self.row_keys,
+            Form::Entries { column_keys, .. } => self.row_keys + column_keys,
+            Form::Graph => 2,
+        }
+    }
+
+    /// The labels over key columns of this relation, under the relation's names.
+    pub(super) fn labels(&self, first: usize, keys: Vec<ArrayRef>) -> Option<Labels> {
+        let names = self.names[first..].iter().cloned();
+        (!keys.is_empty()).then(|| Labels::new(names.zip(keys).collect()))
+    }
+}
+
+/// The batch without the rows in which one of these columns is NULL.
+pub(super) fn filter_nulls(batch: &RecordBatch, columns: &[ArrayRef]) -> Result<RecordBatch> {
+    let nulls = columns.iter().fold(None, |nulls, column| {
+        NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
+    });
+    match nulls {
+        None => Ok(batch.clone()),
+        Some(nulls) => {
+            Ok(filter_record_batch(batch, &BooleanArray::new(nulls.into_inner(), None))?)
+        }
+    }
+}
+
+/// The elements of a list column, and each row's range of them.
+fn list_parts(lists: &ArrayRef) -> Result<(ArrayRef, Box<dyn Iterator<Item = Range<usize>> + '_>)> {
+    let ranges = |offsets: Vec<usize>| {
+        Box::new((1..offsets.len()).map(move |at| offsets[at - 1]..offsets[at]))
+    };
+    Ok(match lists.data_type() {
+        DataType::FixedSizeList(_, width) => {
+            let lists = lists.as_fixed_size_list();
+            let width = *width as usize;
+            let ranges = (0..lists.len()).map(move |at| at * width..(at + 1) * width);
+            (Arc::clone(lists.values()), Box::new(ranges))
+        }
+        DataType::List(_) => {
+            let lists = lists.as_list::<i32>();
+            let offsets = lists.value_offsets().iter().map(|&offset| offset as usize).collect();
+            (Arc::clone(lists.values()), ranges(offsets))
+        }
+        DataType::LargeList(_) => {
+            let lists = lists.as_list::<i64>();
+            let offsets = lists.value_offsets().iter().map(|&offset| offset as usize).collect();
+            (Arc::clone(lists.values()), ranges(offsets))
+        }
+        other => return Err(ErrorKind::Internal(format!("{other} read as vectors")).into()),
+    })
+}
+
+/// An integer that a float would round.
+fn refuse_inexact(column: &ArrayRef, name: &str, element: Element) -> Result<()> {
+    let found = match column.data_type() {
+        DataType::Int64 => column
+            .as_primitive::<Int64Type>()
+            .iter()
+            .flatten()
+            .find(|value| value.unsigned_abs() > EXACT_MAX)
+            .map(|value| value.to_string()),
+        DataType::UInt64 => column
+            .as_primitive::<UInt64Type>()
+            .iter()
+            .flatten()
+            .find(|&value| value > EXACT_MAX)
+            .map(|value| value.to_string()),
+        _ => None,
+    };
+    match found {
+        None => Ok(()),
+        Some(value) => {
+            Err(Error::from(ErrorKind::Inexact { value, column: name.to_owned(), element }))
+        }
+    }
+}
+
+/// The element of a matrix over columns of these types, or the position of one that has no numbers.
+///
+/// `FLOAT32` where every column is, else `FLOAT64`.
+pub(crate) fn element_of<'a>(
+    types: impl IntoIterator<Item = &'a DataType>,
+) -> std::result::Result<Element, usize> {
+    let mut element = None;
+    for (at, data_type) in types.into_iter().enumerate() {
+        let this = match data_type {
+            DataType::Float32 | DataType::Float16 => Element::Float32,
+            DataType::Boolean | DataType::Null => Element::Float64,
+            number if number.is_numeric() => Element::Float64,
+            _ => return Err(at),
+        };
+        element = Some(element.map_or(this, |element: Element| element.common(this)));
+    }
+    Ok(element.unwrap_or(Element::Float64))
+}
+
+/// The width of a vector column and the type of its elements.
+pub(crate) fn vector_type(data_type: &DataType) -> Option<(Option<usize>, &DataType)> {
+    match data_type {
+        DataType::FixedSizeList(field, width) => Some((Some(*width as usize), field.data_type())),
+        DataType::List(field) | DataType::LargeList(field) => Some((None, field.data_type())),
+        _ => None,
+    }
+}
+
+/// The SQL type of cells.
+pub(crate) fn column_type(element: Element) -> DataType {
+    use arrow::datatypes::ArrowPrimitiveType;
+    match element {
+        Element::Float64 => Float64Type::DATA_TYPE,
+        Element::Float32 => Float32Type::DATA_TYPE,
+    }
+}

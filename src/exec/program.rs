@@ -1,0 +1,219 @@
+//! What a graph runs as: steps over numbered values, written by `planner::lower`.
+//!
+//! A [`Pass`] reads rows once, in blocks, and does everything that one reading serves: it computes
+//! block by block, keeps what later steps need whole, and adds up what is a sum over rows. Anything
+//! else is one [`Step::Evaluate`] over whole matrices. Values are known by [`Slot`], one for each
+//! node of the graph, and are let go at their last reader.
+
+use super::intake::Intake;
+use super::kernels::fused;
+use super::labels::{AxisLabels, LabelCheck};
+use super::operation::{Aggregate, Axis, Iteration, Operation};
+use crate::matrix::Element;
+
+/// The number of a value.
+pub(crate) type Slot = usize;
+
+/// A graph made ready to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) steps: Vec<Step>,
+    /// How each relation is read, in the order of the plan's inputs.
+    pub(crate) intakes: Vec<Intake>,
+    /// What must hold of labels once the relations have run.
+    pub(crate) checks: Vec<LabelCheck>,
+    /// The value asked for.
+    pub(crate) root: Slot,
+    pub(crate) root_labels: [AxisLabels; 2],
+    /// Number of slots.
+    pub(crate) slots: usize,
+    /// What is known and guessed about each value, for EXPLAIN.
+    pub(crate) notes: Vec<Note>,
+    /// The whole expression.
+    pub(crate) text: String,
+}
+
+/// One step; the steps run in order.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Reads a relation as a whole: entries, graphs, and rows in a given order.
+    Gather { relation: usize, output: Slot },
+    /// One operation over whole values.
+    Evaluate { operation: Operation, inputs: Vec<Slot>, output: Slot },
+    /// Rows put in the order of other labels.
+    Align { from: AxisLabels, to: AxisLabels, input: Slot, output: Slot },
+    /// One result of a decomposition.
+    Part { of: Slot, at: usize, output: Slot },
+    /// Rows in blocks.
+    Pass(Pass),
+    /// Rounds of steps.
+    Iterate(Box<Rounds>),
+    /// Values that nobody reads any more.
+    Release(Vec<Slot>),
+}
+
+/// One reading of rows, in blocks.
+#[derive(Debug, Clone)]
+pub(crate) struct Pass {
+    /// Where the rows come from.
+    pub(crate) source: Source,
+    /// Whole values that are cut to the rows of each block.
+    pub(crate) cut: Vec<Slot>,
+    /// What is computed from each block, in order.
+    pub(crate) steps: Vec<BlockStep>,
+    /// What becomes of it.
+    pub(crate) sinks: Vec<Sink>,
+    /// The widest row of the pass in cells: blocks are bounded by it.
+    pub(crate) row_cells: usize,
+}
+
+impl Pass {
+    /// The slots of whole values that the pass reads or writes.
+    pub(crate) fn whole_slots(&self) -> Vec<Slot> {
+        let mut slots = self.cut.clone();
+        for step in &self.steps {
+            slots.extend(step.inputs());
+        }
+        for sink in &self.sinks {
+            slots.extend(sink.inputs());
+            slots.extend(sink.output());
+        }
+        let own: Vec<Slot> = self.block_slots();
+        let collected = |slot: &Slot| self.sinks.iter().any(|sink| sink.output() == Some(*slot));
+        slots.retain(|slot| !own.contains(slot) || collected(slot));
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// The slots of values that exist block by block.
+    pub(crate) fn block_slots(&self) -> Vec<Slot> {
+        let read = match self.source {
+            Source::Relation { slot, .. } => Some(slot),
+            Source::Cut => None,
+        };
+        self.steps.iter().map(BlockStep::output).chain(read).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The batches of a relation, whose cells are the value of this slot.
+    Relation { relation: usize, slot: Slot },
+    /// The rows of the first value that is cut.
+    Cut,
+}
+
+/// One computation on a block.
+#[derive(Debug, Clone)]
+pub(crate) enum BlockStep {
+    /// A chain of elementwise operations as one loop.
+    Fused { program: fused::Program, inputs: Vec<Slot>, output: Slot, element: Element },
+    /// An operation for which the rows of a block are as good as a whole; inputs that the pass does
+    /// not cut or compute are whole.
+    Evaluate { operation: Operation, inputs: Vec<Slot>, output: Slot },
+}
+
+impl BlockStep {
+    pub(crate) fn inputs(&self) -> &[Slot] {
+        match self {
+            BlockStep::Fused { inputs, .. } | BlockStep::Evaluate { inputs, .. } => inputs,
+        }
+    }
+
+    pub(crate) fn output(&self) -> Slot {
+        match self {
+            BlockStep::Fused { output, .. } | BlockStep::Evaluate { output, .. } => *output,
+        }
+    }
+}
+
+/// What a pass leaves behind.
+#[derive(Debug, Clone)]
+pub(crate) enum Sink {
+    /// All blocks, below one another.
+    Collect { from: Slot, element: Element, to: Slot },
+    /// A reduction of all cells or of each column.
+    Reduce { from: Slot, aggregate: Aggregate, axis: Option<Axis>, to: Slot },
+    /// A reduction of all cells of a chain that is never stored.
+    FusedReduce {
+        program: fused::Program,
+        inputs: Vec<Slot>,
+        aggregate: Aggregate,
+        element: Element,
+        to: Slot,
+    },
+    /// `t(from) @ from`
+    Gram { from: Slot, to: Slot },
+    /// `t(left) @ right`
+    Cross { left: Slot, right: Slot, to: Slot },
+    /// Number of rows.
+    CountRows { to: Slot },
+    /// The rows of the result, handed on block by block.
+    Emit { from: Slot },
+}
+
+impl Sink {
+    pub(crate) fn inputs(&self) -> Vec<Slot> {
+        match self {
+            Sink::Collect { from, .. }
+            | Sink::Reduce { from, .. }
+            | Sink::Gram { from, .. }
+            | Sink::Emit { from } => vec![*from],
+            Sink::FusedReduce { inputs, .. } => inputs.clone(),
+            Sink::Cross { left, right, .. } => vec![*left, *right],
+            Sink::CountRows { .. } => Vec::new(),
+        }
+    }
+
+    pub(crate) fn output(&self) -> Option<Slot> {
+        match self {
+            Sink::Collect { to, .. }
+            | Sink::Reduce { to, .. }
+            | Sink::FusedReduce { to, .. }
+            | Sink::Gram { to, .. }
+            | Sink::Cross { to, .. }
+            | Sink::CountRows { to } => Some(*to),
+            Sink::Emit { .. } => None,
+        }
+    }
+}
+
+/// The rounds of an iteration.
+#[derive(Debug, Clone)]
+pub(crate) struct Rounds {
+    pub(crate) iteration: Iteration,
+    pub(crate) start: Slot,
+    /// The slots of the variable and of the value before it, where they are read.
+    pub(crate) variable: Option<Slot>,
+    pub(crate) prior: Option<Slot>,
+    /// What makes the next value.
+    pub(crate) step: Round,
+    /// What decides, on the next value and the one before it, whether it is the last.
+    pub(crate) until: Option<Round>,
+    pub(crate) output: Slot,
+}
+
+/// Steps that are repeated, and the value they are repeated for.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) result: Slot,
+    /// Whether the steps make the result; else it is a value from outside, or the variable itself.
+    pub(crate) makes_result: bool,
+}
+
+/// What EXPLAIN says about a value.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Note {
+    /// The operation with its inputs, as `gram(x)`.
+    pub(crate) text: String,
+    /// The shape, with `?` for what only running can tell, and what is guessed for it.
+    pub(crate) shape: String,
+    pub(crate) element: String,
+    pub(crate) layout: String,
+    /// Stored cells by cells, guessed.
+    pub(crate) density: f64,
+    pub(crate) bytes: f64,
+    pub(crate) seconds: f64,
+}

@@ -1,0 +1,255 @@
+//! Runs a [`Program`]: the steps in order, each value kept until its last reader is done.
+//!
+//! Everything here runs on one thread that may block, apart from the async runtime; blocks and
+//! kernels run on the engine's thread pool. Between blocks, steps and rounds the run looks whether it
+//! has been cancelled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+
+use super::entries;
+use super::evaluate::{Value, evaluate};
+use super::labels::{AxisLabels, RelationLabels, resolve};
+use super::program::{Program, Round, Rounds, Slot, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Cells, Labels, Matrix};
+
+/// A flag that stops a run between two blocks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    pub(crate) fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Cancelled`] once it has been cancelled.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
+    }
+}
+
+/// The batches of one input of a plan, pulled one at a time.
+pub(crate) trait Rows: Send {
+    /// The next batch, or `None` at the end.
+    fn next(&mut self) -> Result<Option<RecordBatch>>;
+}
+
+/// Bytes that a run holds, counted against the database's budget.
+pub(crate) trait Budget {
+    /// Counts more bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MemorySpent`] where the limit would be passed.
+    fn grow(&mut self, bytes: usize, what: &str) -> Result<()>;
+
+    /// Counts fewer.
+    fn shrink(&mut self, bytes: usize);
+}
+
+/// Takes the rows of a result as they are made: cells, their row labels, and how many came before.
+pub(crate) type Emit<'a> = dyn FnMut(&Cells, Option<&Labels>, usize) -> Result<()> + Send + 'a;
+
+/// What a run needs of its surroundings.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) pool: &'a rayon::ThreadPool,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) budget: &'a mut dyn Budget,
+    pub(crate) emit: &'a mut Emit<'a>,
+    /// Rows in a block, where a setting fixes it.
+    pub(crate) tile_rows: Option<usize>,
+    /// Told what each step made and how long it took.
+    pub(crate) measured: &'a (dyn Fn(Slot, Measured) + Sync),
+}
+
+/// What a value turned out to be.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Measured {
+    pub(crate) shape: Option<crate::matrix::Shape>,
+    pub(crate) stored: usize,
+    pub(crate) bytes: usize,
+    pub(crate) seconds: f64,
+}
+
+/// A program in the middle of running.
+pub(super) struct Run<'a> {
+    pub(super) program: &'a Program,
+    pub(super) around: Surroundings<'a>,
+    /// For each relation its rows, then the labels given for its rows and columns.
+    pub(super) inputs: Vec<Inputs>,
+    pub(super) values: Vec<Option<Value>>,
+    pub(super) relations: Vec<RelationLabels>,
+}
+
+/// The inputs of one relation.
+pub(crate) struct Inputs {
+    pub(crate) rows: Box<dyn Rows>,
+    pub(crate) given: [Option<Box<dyn Rows>>; 2],
+}
+
+/// Runs a program; its result has left through `emit` where a pass hands rows on, else it is returned.
+///
+/// # Errors
+/// Whatever its inputs, kernels or labels refuse, and [`ErrorKind::Cancelled`].
+pub(crate) fn run<'a>(
+    program: &'a Program,
+    inputs: Vec<Inputs>,
+    around: Surroundings<'a>,
+) -> Result<Option<Matrix>> {
+    let mut run = Run {
+        program,
+        around,
+        relations: vec![RelationLabels::default(); inputs.len()],
+        inputs,
+        values: (0..program.slots).map(|_| None).collect(),
+    };
+    run.steps(&program.steps)?;
+    for check in &program.checks {
+        check.run(&run.relations)?;
+    }
+    let Some(value) = run.values[program.root].take() else { return Ok(None) };
+    let [rows, columns] = &program.root_labels;
+    let labels = [resolve(rows, &run.relations)?, resolve(columns, &run.relations)?];
+    let [rows, columns] = labels;
+    Ok(Some(Matrix::new(value.cells()?).with_labels(rows, columns)))
+}
+
+impl Run<'_> {
+    pub(super) fn steps(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            self.around.cancel.check()?;
+            let start = Instant::now();
+            match step {
+                Step::Gather { relation, output } => {
+                    let intake = &self.program.intakes[*relation];
+                    let inputs = &mut self.inputs[*relation];
+                    let gathered =
+                        entries::gather(intake, inputs, self.around.cancel, self.around.pool)?;
+                    self.relations[*relation] = gathered.labels;
+                    self.keep(*output, gathered.cells.into(), start)?;
+                }
+                Step::Evaluate { operation, inputs, output } => {
+                    let inputs: Vec<&Cells> =
+                        inputs.iter().map(|&slot| self.cells(slot)).collect::<Result<_>>()?;
+                    let value = self.around.pool.install(|| evaluate(operation, &inputs))?;
+                    self.keep(*output, value, start)?;
+                }
+                Step::Align { from, to, input, output } => {
+                    let cells = self.align(from, to, *input)?;
+                    self.keep(*output, cells.into(), start)?;
+                }
+                Step::Part { of, at, output } => {
+                    let part = self.value(*of)?.part(*at).clone();
+                    self.keep(*output, part.into(), start)?;
+                }
+                Step::Pass(pass) => self.pass(pass)?,
+                Step::Iterate(rounds) => self.iterate(rounds)?,
+                Step::Release(slots) => {
+                    for &slot in slots {
+                        self.release(slot);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a value and counts its bytes.
+    pub(super) fn keep(&mut self, slot: Slot, value: Value, start: Instant) -> Result<()> {
+        let bytes = value.size_bytes();
+        self.release(slot);
+        self.around.budget.grow(bytes, &self.program.notes[slot].text)?;
+        let (shape, stored) = value.extent();
+        let seconds = start.elapsed().as_secs_f64();
+        (self.around.measured)(slot, Measured { shape, stored, bytes, seconds });
+        self.values[slot] = Some(value);
+        Ok(())
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if let Some(value) = self.values[slot].take() {
+            self.around.budget.shrink(value.size_bytes());
+        }
+    }
+
+    fn value(&self, slot: Slot) -> Result<&Value> {
+        value(self.program, &self.values, slot)
+    }
+
+    /// A value that is one matrix.
+    pub(super) fn cells(&self, slot: Slot) -> Result<&Cells> {
+        cells(self.program, &self.values, slot)
+    }
+
+    fn align(&self, from: &AxisLabels, to: &AxisLabels, input: Slot) -> Result<Cells> {
+        let (from, to) = (resolve(from, &self.relations)?, resolve(to, &self.relations)?);
+        let (Some(from), Some(to)) = (from, to) else {
+            return Err(Error::argument("align", "both matrices need row labels"));
+        };
+        let places = entries::places(&from, &to)?;
+        super::evaluate::gather_rows(self.cells(input)?, &places)
+    }
+
+    /// Rounds of an iteration. Before the first, the value before the beginning is the beginning.
+    fn iterate(&mut self, rounds: &Rounds) -> Result<()> {
+        let start = Instant::now();
+        let mut last = self.value(rounds.start)?.clone();
+        self.bind(rounds, &last, &last);
+        let mut done = 0;
+        while rounds.iteration.times.is_none_or(|times| done < times) {
+            self.around.cancel.check()?;
+            let next = self.round(&rounds.step)?;
+            self.bind(rounds, &next, &last);
+            last = next;
+            done += 1;
+            if let Some(until) = &rounds.until
+                && self.round(until)?.as_cells()?.cell(0, 0) != 0.0
+            {
+                break;
+            }
+        }
+        for slot in [rounds.variable, rounds.prior].into_iter().flatten() {
+            self.values[slot] = None;
+        }
+        for round in [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten() {
+            if round.makes_result {
+                self.release(round.result);
+            }
+        }
+        self.keep(rounds.output, last, start)
+    }
+
+    fn round(&mut self, round: &Round) -> Result<Value> {
+        self.steps(&round.steps)?;
+        Ok(self.value(round.result)?.clone())
+    }
+
+    /// Gives the variable its value, and the one before it.
+    fn bind(&mut self, rounds: &Rounds, last: &Value, prior: &Value) {
+        for (slot, value) in [(rounds.variable, last), (rounds.prior, prior)] {
+            if let Some(slot) = slot {
+                self.values[slot] = Some(value.clone());
+            }
+        }
+    }
+}
+
+fn value<'v>(program: &Program, values: &'v [Option<Value>], slot: Slot) -> Result<&'v Value> {
+    values[slot].as_ref().ok_or_else(|| {
+        let text = &program.notes[slot].text;
+        Error::from(ErrorKind::Internal(format!("{text} is read before it is there")))
+    })
+}
+
+/// A value that is one matrix.
+pub(super) fn cells<'v>(
+    program: &Program,
+    values: &'v [Option<Value>],
+    slot: Slot,
+) -> Result<&'v Cells> {
+    value(program, values, slot)?.as_cells()
+}

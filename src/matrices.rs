@@ -1,0 +1,440 @@
+//! Matrices by name, and the statements about them.
+//!
+//! [`Matrices`] is the catalog; [`Statements`] runs CREATE, DROP, SHOW, DESCRIBE and COPY MATRIX, and plans
+//! every statement in whose text a matrix expression may stand. Not here: how an expression is planned
+//! (`planner`) or computed (`exec`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
+use datafusion::common::ScalarValue;
+use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as SqlStatement;
+use sqlparser::ast::{Expr, Ident, ObjectName};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::operation::Stored;
+use crate::files;
+use crate::matrix::{Layout, Matrix};
+use crate::planner::{
+    Catalog, Defaults, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan,
+};
+use crate::sql::{
+    self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Named, Statement, StatementKind,
+};
+use crate::value::Parameters;
+
+/// Views may stand for views, to this depth.
+const VIEW_DEPTH_MAX: usize = 50;
+
+/// What a name in the catalog stands for.
+#[derive(Debug, Clone)]
+enum Entry {
+    Matrix {
+        matrix: Arc<Matrix>,
+        temporary: bool,
+    },
+    /// An expression, kept as its text.
+    View {
+        text: String,
+    },
+}
+
+/// The matrices of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Matrices(RwLock<BTreeMap<String, Entry>>);
+
+impl Matrices {
+    fn entry(&self, name: &str) -> Option<Entry> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// A stored matrix.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unknown`], with the names there are.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
+        match self.entry(name) {
+            Some(Entry::Matrix { matrix, .. }) => Ok(matrix),
+            Some(Entry::View { .. }) => Err(Error::argument(
+                name,
+                "is a matrix view; SELECT * FROM MATRIX(name) computes it",
+            )),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    /// Stores a matrix under a name, in place of what is there.
+    pub(crate) fn set(&self, name: &str, matrix: Arc<Matrix>) {
+        let entry = Entry::Matrix { matrix, temporary: false };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), entry);
+    }
+
+    /// The names of all matrices and views, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let names = self.names();
+        let hint = match names.as_slice() {
+            [] => "; CREATE MATRIX makes one".to_owned(),
+            names => format!("; there are {}", names.join(", ")),
+        };
+        ErrorKind::Unknown { what: "matrix", name: name.to_owned(), hint }.into()
+    }
+
+    /// What a name in an expression stands for, views with their own names resolved.
+    fn named(&self, name: &str, depth: usize) -> Result<Option<Named>> {
+        match self.entry(name) {
+            None => Ok(None),
+            Some(Entry::Matrix { .. }) => Ok(Some(Named::Matrix)),
+            Some(Entry::View { .. }) if depth == VIEW_DEPTH_MAX => {
+                let message = "stands for itself, by way of other views";
+                Err(Error::argument(format!("matrix view '{name}'"), message))
+            }
+            Some(Entry::View { text }) => {
+                let mut expr = sql::parse_expression(&text)?;
+                sql::resolve_expression(&mut expr, &|name| self.named(name, depth + 1))?;
+                Ok(Some(Named::View(expr)))
+            }
+        }
+    }
+}
+
+/// What planning a statement asks: the matrices and the parameters' values.
+struct Names {
+    matrices: Arc<Matrices>,
+    parameters: Parameters,
+    primary_key: Arc<dyn Fn(&ObjectName) -> Option<Vec<String>> + Send + Sync>,
+}
+
+impl Catalog for Names {
+    fn matrix(&self, name: &str) -> Option<Stored> {
+        let matrix = self.matrices.get(name).ok()?;
+        Some(Stored { name: name.to_owned(), matrix })
+    }
+
+    fn primary_key(&self, table: &ObjectName) -> Option<Vec<String>> {
+        (self.primary_key)(table)
+    }
+
+    fn parameter(&self, placeholder: &str) -> Result<Parameter> {
+        let name = placeholder.trim_start_matches('$');
+        if let Some(matrix) = self.parameters.matrix_named(name) {
+            let stored = Stored { name: placeholder.to_owned(), matrix: Arc::clone(matrix) };
+            return Ok(Parameter::Matrix(stored));
+        }
+        let Some(value) = self.parameters.scalar(placeholder) else {
+            let name = placeholder.to_owned();
+            let hint = "; give it a value, or a matrix of that name".to_owned();
+            return Err(ErrorKind::Unknown { what: "parameter", name, hint }.into());
+        };
+        let number = value.scalar().cast_to(&arrow::datatypes::DataType::Float64);
+        match number {
+            Ok(ScalarValue::Float64(Some(number))) => Ok(Parameter::Number(number)),
+            _ => Err(Error::argument(placeholder, format!("is {value}, and needs a number"))),
+        }
+    }
+}
+
+/// Plans and runs the statements of one connection as far as matrices are concerned.
+#[derive(Clone)]
+pub(crate) struct Statements {
+    pub(crate) matrices: Arc<Matrices>,
+    pub(crate) state: SessionState,
+    pub(crate) parameters: Parameters,
+    /// The columns of a table's primary key.
+    pub(crate) primary_key: Arc<dyn Fn(&ObjectName) -> Option<Vec<String>> + Send + Sync>,
+}
+
+impl Statements {
+    /// A statement with the names of its matrix expressions resolved.
+    ///
+    /// # Errors
+    /// Names in positions where they mean nothing.
+    pub(crate) fn resolved(&self, statement: &Statement) -> Result<StatementKind> {
+        statement.resolved(&|name| self.matrices.named(name, 0))
+    }
+
+    /// The logical plan of a resolved SQL statement.
+    ///
+    /// Where planning needs the size or the keys of a relation in a matrix expression, the relation runs
+    /// first and planning begins again with its matrix at hand.
+    ///
+    /// # Errors
+    /// Whatever keeps the statement from being planned.
+    pub(crate) async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
+        self.plan_with(statement, Defaults::default()).await
+    }
+
+    async fn plan_with(&self, statement: SqlStatement, defaults: Defaults) -> Result<LogicalPlan> {
+        let mut held = Vec::new();
+        loop {
+            let names = Names {
+                matrices: Arc::clone(&self.matrices),
+                parameters: self.parameters.clone(),
+                primary_key: Arc::clone(&self.primary_key),
+            };
+            let planning = Arc::new(Planning::new(Arc::new(names), defaults, held.clone()));
+            let mut state = self.state.clone();
+            state.register_relation_planner(Arc::new(MatrixRelations(Arc::clone(&planning))))?;
+            let planned = state.statement_to_plan(statement.clone()).await;
+            let Some(relation) = planning.wanted() else {
+                let plan = planned?;
+                let parameters = &self.parameters;
+                return Ok(if parameters.is_empty() {
+                    plan
+                } else {
+                    plan.with_param_values(parameters.scalars())?
+                });
+            };
+            let plan = whole_plan(relation.clone())?;
+            let plan = match self.parameters.is_empty() {
+                true => plan,
+                false => plan.with_param_values(self.parameters.scalars())?,
+            };
+            let matrix = Arc::new(self.run(&plan).await?);
+            let name = relation.name.clone();
+            held.push((relation, Stored { name, matrix }));
+        }
+    }
+
+    /// The matrix that a plan over [`sql::WHOLE`] computes.
+    async fn run(&self, plan: &LogicalPlan) -> Result<Matrix> {
+        let physical = self.state.create_physical_plan(plan).await?;
+        matrix_exec(&physical)?.matrix(self.state.task_ctx()).await
+    }
+
+    /// Computes a resolved expression.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being planned or computed.
+    pub(crate) async fn compute(&self, expr: Expr, options: &MatrixOptions) -> Result<Matrix> {
+        self.run(&self.whole(expr, options).await?).await
+    }
+
+    async fn whole(&self, expr: Expr, options: &MatrixOptions) -> Result<LogicalPlan> {
+        let expr = match options.dtype {
+            Some(element) => sql::apply("cast", vec![expr, sql::text(&element.to_string())]),
+            None => expr,
+        };
+        let expr = match options.layout {
+            Some(Layout::Dense) => sql::apply("dense", vec![expr]),
+            Some(Layout::Csr) => sql::apply("sparse", vec![expr]),
+            None => expr,
+        };
+        let defaults = Defaults { nulls: options.nulls, duplicates: options.duplicates };
+        self.plan_with(sql::whole(expr), defaults).await
+    }
+
+    /// The matrix as `WITH (layout = …, dtype = …)` wants it.
+    async fn pinned(&self, matrix: Arc<Matrix>, options: &MatrixOptions) -> Result<Arc<Matrix>> {
+        if options.layout.is_none() && options.dtype.is_none() {
+            return Ok(matrix);
+        }
+        let name = "$file";
+        let parameters = Parameters::new().matrix("file", matrix);
+        let within = Self { parameters, ..self.clone() };
+        Ok(Arc::new(within.compute(sql::parse_expression(name)?, options).await?))
+    }
+
+    /// Bytes that the memory limit still allows.
+    fn free_bytes(&self) -> usize {
+        let pool = &self.state.runtime_env().memory_pool;
+        match pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes.saturating_sub(pool.reserved()),
+            _ => usize::MAX,
+        }
+    }
+
+    /// The plan of CREATE MATRIX, for EXPLAIN; `None` where nothing is computed.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being planned.
+    pub(crate) async fn plan_of(&self, create: CreateMatrix) -> Result<Option<LogicalPlan>> {
+        match create.source {
+            MatrixSource::Relation(query) => {
+                Ok(Some(self.whole(query.into_expr(), &create.options).await?))
+            }
+            MatrixSource::Expression { expr, .. } => {
+                Ok(Some(self.whole(expr, &create.options).await?))
+            }
+            MatrixSource::File { .. } => Ok(None),
+        }
+    }
+
+    /// CREATE MATRIX.
+    ///
+    /// # Errors
+    /// A name that is taken, and whatever keeps the matrix from being made; then nothing is.
+    pub(crate) async fn create(&self, create: CreateMatrix) -> Result<()> {
+        let name = sql::normalized(&create.name);
+        let exists = self.matrices.entry(&name).is_some();
+        if exists && create.if_not_exists {
+            return Ok(());
+        }
+        let taken = || {
+            let kind = ErrorKind::Exists { what: "matrix", name: name.clone() };
+            Error::from(kind).at(sql::place_of_name(&create.name))
+        };
+        if exists && !create.or_replace {
+            return Err(taken());
+        }
+        let entry = match create.source {
+            MatrixSource::Expression { view: true, text, expr } => {
+                // Planned once, so that what cannot be computed is told now.
+                self.whole(expr, &create.options).await?;
+                Entry::View { text }
+            }
+            MatrixSource::Expression { expr, .. } => {
+                let matrix = Arc::new(self.compute(expr, &create.options).await?);
+                Entry::Matrix { matrix, temporary: create.temporary }
+            }
+            MatrixSource::Relation(query) => {
+                let matrix = Arc::new(self.compute(query.into_expr(), &create.options).await?);
+                Entry::Matrix { matrix, temporary: create.temporary }
+            }
+            MatrixSource::File { path, options } => {
+                let matrix = Arc::new(read_file(&path, &options, self.free_bytes())?);
+                let matrix = self.pinned(matrix, &create.options).await?;
+                Entry::Matrix { matrix, temporary: create.temporary }
+            }
+        };
+        let mut entries = self.matrices.0.write().unwrap_or_else(PoisonError::into_inner);
+        if entries.contains_key(&name) && !create.or_replace {
+            return if create.if_not_exists { Ok(()) } else { Err(taken()) };
+        }
+        entries.insert(name.clone(), entry);
+        Ok(())
+    }
+
+    /// DROP MATRIX.
+    ///
+    /// # Errors
+    /// An unknown name, unless IF EXISTS.
+    pub(crate) fn drop(&self, name: &Ident, if_exists: bool) -> Result<()> {
+        let key = sql::normalized(name);
+        let mut entries = self.matrices.0.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = entries.remove(&key);
+        drop(entries);
+        if removed.is_none() && !if_exists {
+            return Err(self.matrices.unknown(&key).at(sql::place_of_name(name)));
+        }
+        Ok(())
+    }
+
+    /// SHOW MATRICES.
+    ///
+    /// # Errors
+    /// None that a user could cause.
+    pub(crate) fn show(&self) -> Result<RecordBatch> {
+        let entries = self.matrices.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (mut rows, mut columns, mut stored, mut bytes) = (vec![], vec![], vec![], vec![]);
+        let (mut names, mut layouts, mut elements, mut views) = (vec![], vec![], vec![], vec![]);
+        for (name, entry) in entries.iter() {
+            let matrix = match entry {
+                Entry::Matrix { matrix, .. } => Some(matrix),
+                Entry::View { .. } => None,
+            };
+            names.push(name.clone());
+            rows.push(matrix.map(|matrix| matrix.shape().rows as i64));
+            columns.push(matrix.map(|matrix| matrix.shape().columns as i64));
+            stored.push(matrix.map(|matrix| matrix.cells().stored() as i64));
+            layouts.push(matrix.map(|matrix| matrix.layout().to_string()));
+            elements.push(matrix.map(|matrix| matrix.element().to_string()));
+            bytes.push(matrix.map(|matrix| matrix.size_bytes() as u64));
+            views.push(match entry {
+                Entry::Matrix { .. } => None,
+                Entry::View { text } => Some(text.clone()),
+            });
+        }
+        let text = |values: Vec<Option<String>>| Arc::new(StringArray::from(values)) as ArrayRef;
+        let count = |values: Vec<Option<i64>>| Arc::new(Int64Array::from(values)) as ArrayRef;
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("name", Arc::new(StringArray::from(names)) as ArrayRef, false),
+            ("rows", count(rows), true),
+            ("columns", count(columns), true),
+            ("stored", count(stored), true),
+            ("layout", text(layouts), true),
+            ("type", text(elements), true),
+            ("bytes", Arc::new(UInt64Array::from(bytes)) as ArrayRef, true),
+            ("view", text(views), true),
+        ])?)
+    }
+
+    /// DESCRIBE MATRIX: a property a row.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub(crate) fn describe(&self, name: &Ident) -> Result<RecordBatch> {
+        let key = sql::normalized(name);
+        let mut lines: Vec<(&str, String)> = vec![("name", key.clone())];
+        match self.matrices.entry(&key) {
+            None => return Err(self.matrices.unknown(&key).at(sql::place_of_name(name))),
+            Some(Entry::View { text }) => lines.push(("view", text)),
+            Some(Entry::Matrix { matrix, temporary }) => {
+                let labels = |labels: Option<&crate::matrix::Labels>| match labels {
+                    None => "none".to_owned(),
+                    Some(labels) => {
+                        let field = |(name, keys): &(String, ArrayRef)| {
+                            format!("{name} {}", keys.data_type())
+                        };
+                        labels.fields().iter().map(field).collect::<Vec<_>>().join(", ")
+                    }
+                };
+                lines.push(("shape", matrix.shape().to_string()));
+                lines.push(("stored cells", matrix.cells().stored().to_string()));
+                lines.push(("layout", matrix.layout().to_string()));
+                lines.push(("type", matrix.element().to_string()));
+                lines.push(("bytes", matrix.size_bytes().to_string()));
+                lines.push(("tier", "memory".to_owned()));
+                lines.push(("temporary", temporary.to_string()));
+                lines.push(("row labels", labels(matrix.row_labels())));
+                lines.push(("column labels", labels(matrix.column_labels())));
+            }
+        }
+        let (properties, values): (Vec<&str>, Vec<String>) = lines.into_iter().unzip();
+        Ok(RecordBatch::try_from_iter([
+            ("property", Arc::new(StringArray::from(properties)) as ArrayRef),
+            ("value", Arc::new(StringArray::from(values)) as ArrayRef),
+        ])?)
+    }
+
+    /// COPY MATRIX … TO a file; yields the number of rows written.
+    ///
+    /// # Errors
+    /// Whatever keeps the matrix from being computed or the file from being written; then there is none.
+    pub(crate) async fn copy(&self, copy: CopyMatrix) -> Result<u64> {
+        let matrix = self.compute(copy.source, &MatrixOptions::default()).await?;
+        write_file(&copy.path, &copy.options, &matrix)?;
+        Ok(matrix.shape().rows as u64)
+    }
+}
+
+fn read_file(path: &str, options: &[(String, String)], limit_bytes: usize) -> Result<Matrix> {
+    let mut reading = files::ReadOptions::within(limit_bytes);
+    for (option, value) in options {
+        reading.set(option, value)?;
+    }
+    files::read(Path::new(path), &reading)
+}
+
+fn write_file(path: &str, options: &[(String, String)], matrix: &Matrix) -> Result<()> {
+    let mut format = None;
+    for (option, value) in options {
+        match option.as_str() {
+            "format" => format = Some(value.parse()?),
+            other => {
+                let hint = "; a matrix file has format".to_owned();
+                let name = other.to_owned();
+                return Err(ErrorKind::Unknown { what: "option", name, hint }.into());
+            }
+        }
+    }
+    files::write(Path::new(path), matrix, format)
+}

@@ -1,0 +1,459 @@
+//! The functions of matrix expressions, by name: how a call becomes nodes.
+//!
+//! One `match` is the whole list, in the groups of the language. What composes from other operations
+//! is composed here and has no node of its own.
+
+use sqlparser::ast::{Expr, Value};
+
+use super::bind::{Arguments, Binder};
+use super::graph::NodeId;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
+use crate::matrix::{Element, Layout, Shape};
+use crate::sql::place_of_name;
+
+/// Every function name, for completion and for hints.
+pub(crate) const NAMES: &[&str] = &[
+    "abs",
+    "align",
+    "cast",
+    "ceil",
+    "cholesky",
+    "clip",
+    "col_maxs",
+    "col_means",
+    "col_mins",
+    "col_sums",
+    "cos",
+    "cumsum",
+    "dense",
+    "det",
+    "diag",
+    "dot",
+    "eigh",
+    "exp",
+    "expm1",
+    "eye",
+    "floor",
+    "full",
+    "greatest",
+    "hstack",
+    "inv",
+    "isnan",
+    "iterate",
+    "kron",
+    "least",
+    "log",
+    "log1p",
+    "lstsq",
+    "lu",
+    "max",
+    "mean",
+    "min",
+    "ncol",
+    "nnz",
+    "norm",
+    "normalize_cols",
+    "normalize_rows",
+    "nrow",
+    "ones",
+    "outer",
+    "pow",
+    "prior",
+    "qr",
+    "rand",
+    "randn",
+    "range",
+    "reshape",
+    "round",
+    "row_argmax",
+    "row_maxs",
+    "row_means",
+    "row_mins",
+    "row_sums",
+    "sign",
+    "sin",
+    "solve",
+    "sparse",
+    "sqrt",
+    "stddev",
+    "sum",
+    "svd",
+    "t",
+    "tan",
+    "tanh",
+    "trace",
+    "var",
+    "vstack",
+    "where",
+    "zeros",
+];
+
+impl Binder<'_> {
+    /// Binds a call.
+    ///
+    /// # Errors
+    /// An unknown function, a wrong number of arguments, or what the operation itself refuses.
+    pub(super) fn function(&mut self, call: &Arguments<'_>) -> Result<NodeId> {
+        let name = call.function.as_str();
+        if let Some(function) = unary_function(name) {
+            let input = self.argument(call, "x")?;
+            return self.unary(function, input, call.place);
+        }
+        match name {
+            "eye" => {
+                let [n] = self.counts(call, ["n"])?;
+                self.add(call, Op::Eye(n), [])
+            }
+            "zeros" | "ones" => {
+                let [rows, columns] = self.counts(call, ["m", "n"])?;
+                let value = self.graph.constant(if name == "ones" { 1.0 } else { 0.0 });
+                self.add(call, Op::Full(Shape::new(rows, columns)), [value])
+            }
+            "full" => {
+                let [rows, columns, value] = positional(call, ["m", "n", "v"])?;
+                let shape = Shape::new(self.count(rows, "m")?, self.count(columns, "n")?);
+                let value = self.expression(value)?;
+                self.add(call, Op::Full(shape), [value])
+            }
+            "rand" | "randn" => self.random(call),
+            "range" => self.range(call),
+            "diag" => self.simple(call, Op::Diagonal, ["x"]),
+
+            "t" | "transpose" => self.simple(call, Op::Transpose, ["x"]),
+            "reshape" => {
+                let [x, rows, columns] = positional(call, ["x", "m", "n"])?;
+                let x = self.expression(x)?;
+                let shape = Shape::new(self.count(rows, "m")?, self.count(columns, "n")?);
+                self.add(call, Op::Reshape(shape), [x])
+            }
+            "hstack" | "vstack" => {
+                let axis = if name == "hstack" { Axis::Columns } else { Axis::Rows };
+                let inputs = self.all(call)?;
+                self.add(call, Op::Stack(axis), inputs)
+            }
+            "align" => {
+                let inputs = self.inputs(call, ["x", "y"])?;
+                for input in inputs {
+                    if self.graph.node(input).labels[0].fields().is_empty() {
+                        return Err(Error::argument("align", "both matrices need row labels"));
+                    }
+                }
+                self.add(call, Op::Align, inputs)
+            }
+            "nrow" | "ncol" | "nnz" => {
+                let counted = match name {
+                    "nrow" => Counted::Rows,
+                    "ncol" => Counted::Columns,
+                    _ => Counted::NonZeros,
+                };
+                let input = self.argument(call, "x")?;
+                self.size(input, counted, call.place)
+            }
+            "sparse" => self.simple(call, Op::Store(Layout::Csr), ["x"]),
+            "dense" => self.simple(call, Op::Store(Layout::Dense), ["x"]),
+            "cast" => {
+                let [x, element] = positional(call, ["x", "'float32' or 'float64'"])?;
+                let x = self.expression(x)?;
+                let element = element_named(&text(call, element)?)?;
+                self.cast(x, element, call.place)
+            }
+
+            "pow" | "power" => self.two(call, BinaryFunction::Power),
+            "least" => self.folded(call, BinaryFunction::Least),
+            "greatest" => self.folded(call, BinaryFunction::Greatest),
+            "clip" => {
+                let [x, low, high] = self.inputs(call, ["x", "lo", "hi"])?;
+                let above = self.binary(BinaryFunction::Greatest, x, low, call.place)?;
+                self.binary(BinaryFunction::Least, above, high, call.place)
+            }
+            "where" => self.simple(call, Op::Select, ["condition", "a", "b"]),
+
+            "sum" => self.reduce(call, Aggregate::Sum, None),
+            "mean" => self.reduce(call, Aggregate::Mean, None),
+            "min" => self.reduce(call, Aggregate::Min, None),
+            "max" => self.reduce(call, Aggregate::Max, None),
+            "var" => self.reduce(call, Aggregate::Variance, None),
+            "stddev" => self.reduce(call, Aggregate::Deviation, None),
+            "row_sums" => self.reduce(call, Aggregate::Sum, Some(Axis::Rows)),
+            "row_means" => self.reduce(call, Aggregate::Mean, Some(Axis::Rows)),
+            "row_mins" => self.reduce(call, Aggregate::Min, Some(Axis::Rows)),
+            "row_maxs" => self.reduce(call, Aggregate::Max, Some(Axis::Rows)),
+            "row_argmax" => self.reduce(call, Aggregate::ArgMax, Some(Axis::Rows)),
+            "col_sums" => self.reduce(call, Aggregate::Sum, Some(Axis::Columns)),
+            "col_means" => self.reduce(call, Aggregate::Mean, Some(Axis::Columns)),
+            "col_mins" => self.reduce(call, Aggregate::Min, Some(Axis::Columns)),
+            "col_maxs" => self.reduce(call, Aggregate::Max, Some(Axis::Columns)),
+            "norm" => {
+                let p = self.norm_power(call)?;
+                let aggregate = Aggregate::Norm(p.into());
+                let input = self.expression(call.positional[0])?;
+                self.add(call, Op::Reduce { aggregate, axis: None }, [input])
+            }
+            "cumsum" => self.simple(call, Op::CumulativeSum, ["x"]),
+            "normalize_rows" | "normalize_cols" => {
+                let p = self.norm_power(call)?;
+                let axis = if name == "normalize_rows" { Axis::Rows } else { Axis::Columns };
+                let input = self.expression(call.positional[0])?;
+                self.add(call, Op::Normalize { axis, p: p.into() }, [input])
+            }
+
+            "kron" => self.simple(call, Op::Kronecker, ["x", "y"]),
+            "outer" => {
+                let [u, v] = self.inputs(call, ["u", "v"])?;
+                let v = self.graph.add(Op::Transpose, [v], call.place)?;
+                self.add(call, Op::Product, [u, v])
+            }
+            "dot" => {
+                let [u, v] = self.inputs(call, ["u", "v"])?;
+                let product = self.binary(BinaryFunction::Multiply, u, v, call.place)?;
+                self.add(call, Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [product])
+            }
+            "solve" => self.simple(call, Op::Solve, ["a", "b"]),
+            "lstsq" => self.simple(call, Op::LeastSquares, ["a", "b"]),
+            "inv" => self.simple(call, Op::Inverse, ["a"]),
+            "det" => self.simple(call, Op::Determinant, ["a"]),
+            "trace" => self.simple(call, Op::Trace, ["a"]),
+            "cholesky" => self.simple(call, Op::Cholesky, ["a"]),
+            "lu" => self.simple(call, Op::Lu, ["a"]),
+            "qr" => self.simple(call, Op::Qr, ["a"]),
+            "svd" => {
+                let rank = self.rank(call)?;
+                let input = self.expression(call.positional[0])?;
+                self.add(call, Op::Svd { rank }, [input])
+            }
+            "eigh" => {
+                let rank = self.rank(call)?;
+                let input = self.expression(call.positional[0])?;
+                self.add(call, Op::Eigen { rank }, [input])
+            }
+            _ => Err(unknown(name)),
+        }
+    }
+
+    fn add(
+        &mut self,
+        call: &Arguments<'_>,
+        operation: Op,
+        inputs: impl Into<Vec<NodeId>>,
+    ) -> Result<NodeId> {
+        self.graph.add(operation, inputs, call.place)
+    }
+
+    /// The operation over as many arguments as there are names.
+    fn simple<const N: usize>(
+        &mut self,
+        call: &Arguments<'_>,
+        operation: Op,
+        names: [&str; N],
+    ) -> Result<NodeId> {
+        let inputs = self.inputs(call, names)?;
+        self.add(call, operation, inputs)
+    }
+
+    fn inputs<const N: usize>(
+        &mut self,
+        call: &Arguments<'_>,
+        names: [&str; N],
+    ) -> Result<[NodeId; N]> {
+        let expressions = positional(call, names)?;
+        let mut inputs = Vec::with_capacity(N);
+        for expression in expressions {
+            inputs.push(self.expression(expression)?);
+        }
+        Ok(inputs.try_into().expect("one node for each of N expressions"))
+    }
+
+    fn argument(&mut self, call: &Arguments<'_>, name: &str) -> Result<NodeId> {
+        let [input] = self.inputs(call, [name])?;
+        Ok(input)
+    }
+
+    /// All arguments, of which there must be one at least.
+    fn all(&mut self, call: &Arguments<'_>) -> Result<Vec<NodeId>> {
+        no_names(call)?;
+        if call.positional.is_empty() {
+            return Err(Error::argument(&call.function, "takes one argument or more"));
+        }
+        call.positional.iter().map(|expr| self.expression(expr)).collect()
+    }
+
+    fn counts<const N: usize>(
+        &mut self,
+        call: &Arguments<'_>,
+        names: [&str; N],
+    ) -> Result<[usize; N]> {
+        let expressions = positional(call, names)?;
+        let mut counts = [0; N];
+        for (at, expression) in expressions.into_iter().enumerate() {
+            counts[at] = self.count(expression, names[at])?;
+        }
+        Ok(counts)
+    }
+
+    fn two(&mut self, call: &Arguments<'_>, function: BinaryFunction) -> Result<NodeId> {
+        let [a, b] = self.inputs(call, ["a", "b"])?;
+        self.binary(function, a, b, call.place)
+    }
+
+    fn folded(&mut self, call: &Arguments<'_>, function: BinaryFunction) -> Result<NodeId> {
+        let inputs = self.all(call)?;
+        let mut result = inputs[0];
+        for &input in &inputs[1..] {
+            result = self.binary(function, result, input, call.place)?;
+        }
+        Ok(result)
+    }
+
+    fn reduce(
+        &mut self,
+        call: &Arguments<'_>,
+        aggregate: Aggregate,
+        axis: Option<Axis>,
+    ) -> Result<NodeId> {
+        self.simple(call, Op::Reduce { aggregate, axis }, ["x"])
+    }
+
+    /// `rand(m, n[, seed])`
+    fn random(&mut self, call: &Arguments<'_>) -> Result<NodeId> {
+        no_names(call)?;
+        let (rows, columns, seed) = match call.positional[..] {
+            [rows, columns] => (rows, columns, None),
+            [rows, columns, seed] => (rows, columns, Some(seed)),
+            _ => return Err(Error::argument(&call.function, "takes (m, n[, seed])")),
+        };
+        let shape = Shape::new(self.count(rows, "m")?, self.count(columns, "n")?);
+        let seed = match seed {
+            Some(seed) => self.count(seed, "seed")? as u64,
+            None => self.scope.seed(),
+        };
+        let uniform = call.function == "rand";
+        let distribution = if uniform { Distribution::Uniform } else { Distribution::Normal };
+        self.add(call, Op::Random { distribution, seed, shape }, [])
+    }
+
+    /// `range(a, b[, step])`: from `a` up to, not including, `b`, as one column.
+    fn range(&mut self, call: &Arguments<'_>) -> Result<NodeId> {
+        no_names(call)?;
+        let (start, end, step) = match call.positional[..] {
+            [start, end] => (start, end, None),
+            [start, end, step] => (start, end, Some(step)),
+            _ => return Err(Error::argument("range", "takes (a, b[, step])")),
+        };
+        let (start, end) = (self.number(start, "a")?, self.number(end, "b")?);
+        let step = step.map_or(Ok(1.0), |step| self.number(step, "step"))?;
+        let count = ((end - start) / step).ceil().max(0.0);
+        if step == 0.0 || count.is_nan() || count > 1e15 {
+            let message = format!("from {start} to {end} by {step} has no end");
+            return Err(Error::argument("range", message));
+        }
+        let count = count as usize;
+        self.add(call, Op::Range { start: start.into(), step: step.into(), count }, [])
+    }
+
+    /// The `p` of a norm: the second argument, or `p => …`; 2 unless given.
+    fn norm_power(&mut self, call: &Arguments<'_>) -> Result<f64> {
+        let p = match self.optional(call, "p")? {
+            Some(expr) => self.number(expr, "p")?,
+            None => 2.0,
+        };
+        if !(p > 0.0) {
+            return Err(Error::argument(&call.function, format!("p must be above 0, not {p}")));
+        }
+        Ok(p)
+    }
+
+    fn rank(&mut self, call: &Arguments<'_>) -> Result<Option<usize>> {
+        match self.optional(call, "k")? {
+            Some(expr) => Ok(Some(self.count(expr, "k")?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The second argument of a function of one matrix, by position or by name.
+    fn optional<'e>(&self, call: &Arguments<'e>, name: &str) -> Result<Option<&'e Expr>> {
+        let usage = || Error::argument(&call.function, format!("takes (x[, {name}])"));
+        match (&call.positional[..], &call.named[..]) {
+            ([_], []) => Ok(None),
+            ([_, second], []) => Ok(Some(second)),
+            ([_], [(given, expr)]) if given.value.eq_ignore_ascii_case(name) => Ok(Some(expr)),
+            _ => Err(usage()),
+        }
+    }
+}
+
+fn unary_function(name: &str) -> Option<UnaryFunction> {
+    use UnaryFunction as F;
+    Some(match name {
+        "abs" => F::Abs,
+        "sign" => F::Sign,
+        "sqrt" => F::Sqrt,
+        "exp" => F::Exp,
+        "log" | "ln" => F::Log,
+        "log1p" => F::Log1p,
+        "expm1" => F::Expm1,
+        "sin" => F::Sin,
+        "cos" => F::Cos,
+        "tan" => F::Tan,
+        "tanh" => F::Tanh,
+        "floor" => F::Floor,
+        "ceil" => F::Ceil,
+        "round" => F::Round,
+        "isnan" => F::IsNan,
+        _ => return None,
+    })
+}
+
+/// Exactly these arguments, by position.
+fn positional<'e, const N: usize>(call: &Arguments<'e>, names: [&str; N]) -> Result<[&'e Expr; N]> {
+    no_names(call)?;
+    let given = call.positional.len();
+    <[&Expr; N]>::try_from(&call.positional[..]).map_err(|_| {
+        Error::argument(
+            &call.function,
+            format!("takes ({}), not {given} arguments", names.join(", ")),
+        )
+    })
+}
+
+fn no_names(call: &Arguments<'_>) -> Result<()> {
+    match call.named.first() {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = format!("has no argument '{name}'");
+            Err(Error::argument(&call.function, message).at(place_of_name(name)))
+        }
+    }
+}
+
+fn text(call: &Arguments<'_>, expr: &Expr) -> Result<String> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Ok(text.clone()),
+            other => Err(Error::argument(&call.function, format!("needs text, not {other}"))),
+        },
+        other => Err(Error::argument(&call.function, format!("needs text, not {other}"))),
+    }
+}
+
+/// The element by its name.
+pub(crate) fn element_named(name: &str) -> Result<Element> {
+    match name.to_ascii_lowercase().as_str() {
+        "float32" | "real" | "float4" => Ok(Element::Float32),
+        "float64" | "double" | "float8" => Ok(Element::Float64),
+        _ => Err(Error::argument("cast", format!("'{name}' is neither 'float32' nor 'float64'"))),
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let near = NAMES
+        .iter()
+        .map(|known| {
+            (datafusion::common::utils::datafusion_strsim::levenshtein(name, known), known)
+        })
+        .min()
+        .filter(|(distance, _)| *distance <= 2);
+    let hint = near.map_or(String::new(), |(_, known)| format!("; did you mean {known}?"));
+    ErrorKind::Unknown { what: "matrix function", name: name.to_owned(), hint }.into()
+}

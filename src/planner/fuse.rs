@@ -1,0 +1,172 @@
+//! Elementwise chains become one loop: what a pass computes from each block, and what it never stores.
+//!
+//! A node joins its reader's loop where every reader is in that loop, the cells are of one type, and
+//! both have the same number of columns (a column vector inside a wide loop would be computed once for
+//! each of its columns). A reduction of all cells takes the chain before it into its own loop.
+
+use std::collections::{HashMap, HashSet};
+
+use super::graph::{Graph, NodeId};
+use crate::exec::kernels::fused;
+use crate::exec::operation::{Aggregate, Operation as Op};
+use crate::exec::program::{BlockStep, Sink, Slot};
+
+/// The block computations of a pass.
+pub(super) struct Fused {
+    pub(super) steps: Vec<BlockStep>,
+    /// Reductions that took a chain into their loop.
+    pub(super) sinks: Vec<Sink>,
+    /// The nodes of those reductions.
+    pub(super) reduced: HashSet<NodeId>,
+}
+
+/// Groups the row-local `members` of a pass into loops. `visible` values must exist as blocks.
+pub(super) fn chains(
+    graph: &Graph,
+    members: &[NodeId],
+    is_local: &dyn Fn(NodeId) -> bool,
+    visible: &HashSet<NodeId>,
+    fusion: bool,
+) -> Fused {
+    let mut users: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+    for &id in members {
+        for &input in &graph.node(id).inputs {
+            users.entry(input).or_default().push(id);
+        }
+    }
+    // The node whose loop computes a member; readers come after what they read, so go backwards.
+    let mut roots: HashMap<NodeId, NodeId> = HashMap::new();
+    for &id in members.iter().rev() {
+        let of = users.get(&id).map_or(&[][..], Vec::as_slice);
+        let root = of.first().and_then(|first| roots.get(first)).copied();
+        let joins = fusion
+            && is_local(id)
+            && is_elementwise(&graph.node(id).operation)
+            && !visible.contains(&id)
+            && root.is_some_and(|root| {
+                of.iter()
+                    .all(|user| roots.get(user) == Some(&root) && takes_in(graph, *user, id, root))
+            });
+        roots.insert(id, if joins { root.unwrap_or(id) } else { id });
+    }
+
+    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new(), reduced: HashSet::new() };
+    for &id in members {
+        if roots[&id] != id {
+            continue;
+        }
+        let node = graph.node(id);
+        let slots = || node.inputs.iter().map(|input| input.index()).collect::<Vec<Slot>>();
+        match &node.operation {
+            operation if is_local(id) && is_elementwise(operation) => {
+                let (program, inputs) = program(graph, id, id, &roots);
+                let (output, element) = (id.index(), node.element);
+                fused.steps.push(BlockStep::Fused { program, inputs, output, element });
+            }
+            // The relation itself: its block is there.
+            Op::Relation(_) => {}
+            operation if is_local(id) => fused.steps.push(BlockStep::Evaluate {
+                operation: operation.clone(),
+                inputs: slots(),
+                output: id.index(),
+            }),
+            Op::Reduce { aggregate, axis: None } if roots.get(&node.inputs[0]) == Some(&id) => {
+                let (program, inputs) = program(graph, node.inputs[0], id, &roots);
+                let (aggregate, element) = (*aggregate, graph.node(node.inputs[0]).element);
+                let to = id.index();
+                fused.sinks.push(Sink::FusedReduce { program, inputs, aggregate, element, to });
+                fused.reduced.insert(id);
+            }
+            _ => {}
+        }
+    }
+    fused
+}
+
+/// How many elementwise operations each loop of these steps holds, for EXPLAIN.
+pub(super) fn is_elementwise(operation: &Op) -> bool {
+    matches!(operation, Op::Unary(_) | Op::Binary(_) | Op::Select)
+}
+
+/// Whether the loop of `root` may compute `id` for its reader `user`.
+fn takes_in(graph: &Graph, user: NodeId, id: NodeId, root: NodeId) -> bool {
+    let (node, root) = (graph.node(id), graph.node(root));
+    match &graph.node(user).operation {
+        operation if is_elementwise(operation) => match root.operation {
+            // The root is a reduction; its loop runs over the shape of its own input.
+            Op::Reduce { .. } => {
+                let over = graph.node(root.inputs[0]);
+                node.columns == over.columns && node.element == over.element
+            }
+            _ => node.columns == root.columns && node.element == root.element,
+        },
+        Op::Reduce { aggregate, axis: None } => fuses(*aggregate),
+        _ => false,
+    }
+}
+
+/// Whether a reduction can run in the loop that computes its cells.
+fn fuses(aggregate: Aggregate) -> bool {
+    match aggregate {
+        Aggregate::Sum
+        | Aggregate::Mean
+        | Aggregate::Min
+        | Aggregate::Max
+        | Aggregate::Variance
+        | Aggregate::Deviation => true,
+        Aggregate::Norm(_) | Aggregate::ArgMax => false,
+    }
+}
+
+/// The loop that computes `result`, and the slots of what it reads.
+fn program(
+    graph: &Graph,
+    result: NodeId,
+    root: NodeId,
+    roots: &HashMap<NodeId, NodeId>,
+) -> (fused::Program, Vec<Slot>) {
+    let mut builder = fused::Builder::new();
+    let mut inputs: Vec<Slot> = Vec::new();
+    let mut registers = HashMap::new();
+    let mut open = vec![result];
+    while let Some(&id) = open.last() {
+        if registers.contains_key(&id) {
+            open.pop();
+            continue;
+        }
+        let node = graph.node(id);
+        let inside = roots.get(&id) == Some(&root) && is_elementwise(&node.operation);
+        if !inside {
+            let register = match graph.as_constant(id) {
+                Some(value) => builder.constant(value),
+                None => {
+                    let known = inputs.iter().position(|&slot| slot == id.index());
+                    let at = known.unwrap_or_else(|| {
+                        inputs.push(id.index());
+                        inputs.len() - 1
+                    });
+                    builder.input(at)
+                }
+            };
+            registers.insert(id, register);
+            open.pop();
+            continue;
+        }
+        let missing = node.inputs.iter().filter(|input| !registers.contains_key(input));
+        let before = open.len();
+        open.extend(missing.copied().collect::<Vec<_>>());
+        if open.len() > before {
+            continue;
+        }
+        let at = |index: usize| registers[&node.inputs[index]];
+        let register = match &node.operation {
+            Op::Unary(function) => builder.unary(*function, at(0)),
+            Op::Binary(function) => builder.binary(*function, at(0), at(1)),
+            Op::Select => builder.select(at(0), at(1), at(2)),
+            other => unreachable!("{other} is not elementwise"),
+        };
+        registers.insert(id, register);
+        open.pop();
+    }
+    (builder.finish(registers[&result]), inputs)
+}

@@ -1,0 +1,542 @@
+//! The matrix DAG: what an expression computes, with every shape checked.
+//!
+//! Enters: operations, one at a time, inputs before users. Leaves: a [`Graph`] in which equal
+//! operations on equal inputs are one node, so a common subexpression is found by being built.
+//! Not here: how anything is computed (`exec`), or what would be cheaper (`rewrite`).
+//!
+//! A size is known, or [`Dim::Open`]: the rows of a query that has not run. Two different open sizes
+//! are taken to agree here and compared again when the relation has run.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Place, Result};
+use crate::exec::kernels::elementwise::UnaryFunction;
+use crate::exec::labels::{AxisLabels, LabelCheck};
+use crate::exec::operation::{Axis, Operation, Part, Variable};
+use crate::matrix::{Element, Shape};
+
+use super::labels;
+use super::relation::{Relation, RowOrder};
+
+/// A node of one [`Graph`]; inputs have smaller numbers than their users.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NodeId(u32);
+
+impl NodeId {
+    /// Its place in the graph's order.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A size: known while planning, or left open until a relation has run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Dim {
+    Known(usize),
+    Open(u32),
+}
+
+impl Dim {
+    pub(crate) const ONE: Dim = Dim::Known(1);
+
+    pub(crate) fn known(self) -> Option<usize> {
+        match self {
+            Dim::Known(size) => Some(size),
+            Dim::Open(_) => None,
+        }
+    }
+
+    /// The size, or [`Shape::UNKNOWN`].
+    fn or_unknown(self) -> usize {
+        self.known().unwrap_or(Shape::UNKNOWN)
+    }
+
+    /// Whether the two differ for certain.
+    fn differs(self, other: Dim) -> bool {
+        matches!((self, other), (Dim::Known(a), Dim::Known(b)) if a != b)
+    }
+
+    /// The better known of two sizes that agree.
+    fn or(self, other: Dim) -> Dim {
+        if self.known().is_some() { self } else { other }
+    }
+}
+
+/// One operation with everything known about its result.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) operation: Operation,
+    pub(crate) inputs: Vec<NodeId>,
+    pub(crate) rows: Dim,
+    pub(crate) columns: Dim,
+    pub(crate) element: Element,
+    /// Labels of the rows, then of the columns.
+    pub(crate) labels: [AxisLabels; 2],
+    /// Where the operation stands in the text.
+    pub(crate) place: Option<Place>,
+}
+
+impl Node {
+    /// Its shape, with [`Shape::UNKNOWN`] for an open size.
+    pub(crate) fn shape(&self) -> Shape {
+        Shape::new(self.rows.or_unknown(), self.columns.or_unknown())
+    }
+
+    /// Whether this is one row and one column for certain.
+    pub(crate) fn is_scalar(&self) -> bool {
+        self.rows == Dim::ONE && self.columns == Dim::ONE
+    }
+}
+
+/// Matrix expressions over shared nodes; `roots` are the results asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+    /// The relations that [`Operation::Relation`] numbers.
+    pub(crate) relations: Vec<Relation>,
+    /// What must hold of labels once the relations have run.
+    pub(crate) checks: Vec<LabelCheck>,
+    known: HashMap<(Operation, Vec<NodeId>), NodeId>,
+    variables: Vec<(Dim, Dim)>,
+    open_sizes: u32,
+    /// The sizes that count rows without an order, with the relation they come from.
+    unordered: HashMap<Dim, usize>,
+}
+
+impl Graph {
+    /// The nodes, inputs before users.
+    pub(crate) fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node))
+    }
+
+    /// Number of nodes.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The inputs' nodes.
+    pub(crate) fn inputs_of(&self, node: &Node) -> impl ExactSizeIterator<Item = &Node> {
+        node.inputs.iter().map(|&input| self.node(input))
+    }
+
+    /// A new variable of the type of `start`, for the step of an iteration.
+    pub(crate) fn variable(&mut self, start: NodeId) -> Variable {
+        let node = self.node(start);
+        let (size, element) = ((node.rows, node.columns), node.element);
+        self.variables.push(size);
+        Variable { number: self.variables.len() as u32 - 1, element }
+    }
+
+    /// Adds an operation, or finds it if it is there.
+    ///
+    /// # Errors
+    /// Where the shapes or labels of the inputs do not fit, at `place`.
+    pub(crate) fn add(
+        &mut self,
+        operation: Operation,
+        inputs: impl Into<Vec<NodeId>>,
+        place: Option<Place>,
+    ) -> Result<NodeId> {
+        let inputs = inputs.into();
+        let key = (operation, inputs);
+        if let Some(&id) = self.known.get(&key) {
+            return Ok(id);
+        }
+        let (operation, inputs) = key.clone();
+        let node = self.checked(operation, inputs, place).map_err(|error| error.at(place))?;
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(node);
+        self.known.insert(key, id);
+        Ok(id)
+    }
+
+    /// A graph over the same relations and variables with no nodes yet.
+    pub(crate) fn emptied(&self) -> Graph {
+        Graph {
+            relations: self.relations.clone(),
+            checks: self.checks.clone(),
+            variables: self.variables.clone(),
+            open_sizes: self.open_sizes,
+            ..Graph::default()
+        }
+    }
+
+    /// The nodes that `root` needs, itself among them.
+    pub(crate) fn needed(&self, root: NodeId) -> HashSet<NodeId> {
+        let mut needed = HashSet::new();
+        let mut open = vec![root];
+        while let Some(id) = open.pop() {
+            if needed.insert(id) {
+                open.extend(&self.node(id).inputs);
+            }
+        }
+        needed
+    }
+
+    /// How often each node that `root` needs is read.
+    pub(crate) fn readers(&self, root: NodeId) -> HashMap<NodeId, usize> {
+        let mut readers = HashMap::new();
+        for id in self.needed(root) {
+            for &input in &self.node(id).inputs {
+                *readers.entry(input).or_default() += 1;
+            }
+        }
+        readers
+    }
+
+    /// A 1x1 constant.
+    pub(crate) fn constant(&mut self, value: f64) -> NodeId {
+        self.add(Operation::Constant(value.into()), [], None)
+            .expect("a constant has no shape to fail")
+    }
+
+    /// The constant a node is, if it is one.
+    pub(crate) fn as_constant(&self, id: NodeId) -> Option<f64> {
+        match self.node(id).operation {
+            Operation::Constant(value) => Some(value.get()),
+            _ => None,
+        }
+    }
+
+    /// A relation as a leaf; equal relations are one.
+    pub(crate) fn relation(&mut self, relation: Relation, place: Option<Place>) -> Result<NodeId> {
+        let index =
+            self.relations.iter().position(|known| *known == relation).unwrap_or_else(|| {
+                self.relations.push(relation);
+                self.relations.len() - 1
+            });
+        self.add(Operation::Relation(index), [], place)
+    }
+
+    /// A size nobody knows yet.
+    fn open(&mut self) -> Dim {
+        self.open_sizes += 1;
+        Dim::Open(self.open_sizes)
+    }
+
+    fn checked(
+        &mut self,
+        operation: Operation,
+        inputs: Vec<NodeId>,
+        place: Option<Place>,
+    ) -> Result<Node> {
+        let (rows, columns) = self.sizes(&operation, &inputs)?;
+        let element = self.element(&operation, &inputs);
+        let mut node =
+            Node { operation, inputs, rows, columns, element, labels: Default::default(), place };
+        let labelled = labels::of(self, &node)?;
+        node.labels = labelled.labels;
+        for check in labelled.checks {
+            if !self.checks.contains(&check) {
+                self.checks.push(check);
+            }
+        }
+        Ok(node)
+    }
+
+    /// The element of a result: that of its inputs, where a literal number takes the other's.
+    fn element(&self, operation: &Operation, inputs: &[NodeId]) -> Element {
+        match operation {
+            Operation::Stored(stored) => stored.matrix.element(),
+            Operation::Relation(index) => self.relations[*index].intake.element,
+            Operation::Cast(element) => *element,
+            Operation::Variable(variable) | Operation::Prior(variable) => variable.element,
+            _ => inputs
+                .iter()
+                .filter(|&&input| self.as_constant(input).is_none())
+                .map(|&input| self.node(input).element)
+                .reduce(Element::common)
+                .unwrap_or(Element::Float64),
+        }
+    }
+
+    /// The shape rule of every operation.
+    fn sizes(&mut self, operation: &Operation, inputs: &[NodeId]) -> Result<(Dim, Dim)> {
+        use Operation as Op;
+        let of = |graph: &Graph, at: usize| {
+            let node = graph.node(inputs[at]);
+            (node.rows, node.columns)
+        };
+        let shape = |graph: &Graph, at: usize| graph.node(inputs[at]).shape();
+        let name = operation.name();
+        Ok(match operation {
+            Op::Stored(stored) => {
+                let shape = stored.matrix.shape();
+                (Dim::Known(shape.rows), Dim::Known(shape.columns))
+            }
+            Op::Relation(index) => {
+                let relation = &self.relations[*index];
+                let columns = relation.width().map(Dim::Known);
+                let square = relation.is_square();
+                let unordered = relation.order == RowOrder::Undefined;
+                let rows = self.open();
+                if unordered {
+                    self.unordered.insert(rows, *index);
+                }
+                let columns = match columns {
+                    Some(known) => known,
+                    None if square => rows,
+                    None => self.open(),
+                };
+                (rows, columns)
+            }
+            Op::Variable(variable) | Op::Prior(variable) => {
+                self.variables[variable.number as usize]
+            }
+            Op::Constant(_) => (Dim::ONE, Dim::ONE),
+            Op::Eye(n) => (Dim::Known(*n), Dim::Known(*n)),
+            Op::Random { shape, .. } => (Dim::Known(shape.rows), Dim::Known(shape.columns)),
+            Op::Full(shape) => {
+                if !self.node(inputs[0]).is_scalar() {
+                    let shape = self.node(inputs[0]).shape();
+                    return Err(needs("full", "a scalar value", shape));
+                }
+                (Dim::Known(shape.rows), Dim::Known(shape.columns))
+            }
+            Op::Range { count, .. } => (Dim::Known(*count), Dim::ONE),
+            Op::Diagonal => match of(self, 0) {
+                (Dim::ONE, columns) if columns != Dim::ONE => (columns, columns),
+                (rows, Dim::ONE) => (rows, rows),
+                (Dim::Known(m), Dim::Known(n)) => (Dim::Known(m.min(n)), Dim::ONE),
+                _ => (self.open(), Dim::ONE),
+            },
+            Op::Unary(_) | Op::Cast(_) | Op::Store(_) | Op::Normalize { .. } => of(self, 0),
+            Op::CumulativeSum => of(self, 0),
+            Op::Binary(function) => self.broadcast(function.name(), &[inputs[0], inputs[1]])?,
+            Op::Select => self.broadcast("where", inputs)?,
+            Op::Transpose => {
+                let (rows, columns) = of(self, 0);
+                (columns, rows)
+            }
+            Op::Reshape(to) => {
+                let from = shape(self, 0);
+                if let (Dim::Known(m), Dim::Known(n)) = of(self, 0)
+                    && m.checked_mul(n) != to.rows.checked_mul(to.columns)
+                {
+                    return Err(ErrorKind::Argument {
+                        function: "reshape".into(),
+                        message: format!("the {} cells of a {from} matrix do not fill {to}", m * n),
+                    }
+                    .into());
+                }
+                (Dim::Known(to.rows), Dim::Known(to.columns))
+            }
+            Op::Stack(Axis::Columns) => {
+                // Beside one another: rows agree, columns add up.
+                let rows = self.agreed(inputs, |node| node.rows, "hstack", "equally many rows")?;
+                (rows, self.total(inputs, |node| node.columns))
+            }
+            Op::Stack(Axis::Rows) => {
+                let columns =
+                    self.agreed(inputs, |node| node.columns, "vstack", "equally many columns")?;
+                (self.total(inputs, |node| node.rows), columns)
+            }
+            Op::Slice { axis: Axis::Rows, range } => (Dim::Known(range.count), of(self, 0).1),
+            Op::Slice { axis: Axis::Columns, range } => (of(self, 0).0, Dim::Known(range.count)),
+            Op::Align => (of(self, 1).0, of(self, 0).1),
+            Op::Reduce { axis, .. } => match axis {
+                None => (Dim::ONE, Dim::ONE),
+                Some(Axis::Rows) => (of(self, 0).0, Dim::ONE),
+                Some(Axis::Columns) => (Dim::ONE, of(self, 0).1),
+            },
+            Op::Count(_) => (Dim::ONE, Dim::ONE),
+            Op::Product => {
+                let ((m, inner), (rows, n)) = (of(self, 0), of(self, 1));
+                if !self.fit(inner, rows)? {
+                    let (left, right) = (shape(self, 0), shape(self, 1));
+                    return Err(ErrorKind::Product { left, right }.into());
+                }
+                (m, n)
+            }
+            Op::Gram => (of(self, 0).1, of(self, 0).1),
+            Op::Cross => {
+                if !self.fit(of(self, 0).0, of(self, 1).0)? {
+                    let (left, right) = (shape(self, 0).transposed(), shape(self, 1));
+                    return Err(ErrorKind::Product { left, right }.into());
+                }
+                (of(self, 0).1, of(self, 1).1)
+            }
+            Op::Kronecker => {
+                let ((m, n), (p, q)) = (of(self, 0), of(self, 1));
+                let product =
+                    |a: Dim, b: Dim| Some(Dim::Known(a.known()?.checked_mul(b.known()?)?));
+                let rows = product(m, p);
+                let columns = product(n, q);
+                (rows.unwrap_or_else(|| self.open()), columns.unwrap_or_else(|| self.open()))
+            }
+            Op::Solve | Op::LeastSquares => {
+                let ((m, n), (rows, k)) = (of(self, 0), of(self, 1));
+                if matches!(operation, Op::Solve) && m.differs(n) {
+                    return Err(needs(name, "a square matrix first", shape(self, 0)));
+                }
+                if !self.fit(m, rows)? {
+                    return Err(ErrorKind::Shapes {
+                        operation: name.into(),
+                        needs: "equally many rows",
+                        left: shape(self, 0),
+                        right: shape(self, 1),
+                    }
+                    .into());
+                }
+                (n, k)
+            }
+            Op::Inverse | Op::Cholesky | Op::Eigen { .. } => {
+                let (m, n) = of(self, 0);
+                if m.differs(n) {
+                    return Err(needs(name, "a square matrix", shape(self, 0)));
+                }
+                (m.or(n), n.or(m))
+            }
+            Op::Determinant | Op::Trace => {
+                let (m, n) = of(self, 0);
+                if m.differs(n) {
+                    return Err(needs(name, "a square matrix", shape(self, 0)));
+                }
+                (Dim::ONE, Dim::ONE)
+            }
+            Op::Lu | Op::Qr | Op::Svd { .. } => of(self, 0),
+            Op::Part(part) => {
+                let (m, n) = of(self, 0);
+                let least = match (m, n) {
+                    (Dim::Known(m), Dim::Known(n)) => Dim::Known(m.min(n)),
+                    // One size serves all parts of a decomposition.
+                    _ => Dim::Open(u32::MAX - inputs[0].0),
+                };
+                let rank = match self.node(inputs[0]).operation {
+                    Op::Svd { rank: Some(k) } | Op::Eigen { rank: Some(k) } => match least {
+                        Dim::Known(least) => Dim::Known(least.min(k)),
+                        open => open,
+                    },
+                    Op::Eigen { .. } => m,
+                    _ => least,
+                };
+                match part {
+                    Part::LuP => (m, m),
+                    Part::LuL | Part::QrQ | Part::SvdU => (m, rank),
+                    Part::LuU | Part::QrR | Part::SvdVt => (rank, n),
+                    Part::SvdS | Part::EigenValues => (rank, Dim::ONE),
+                    Part::EigenVectors => (m, rank),
+                }
+            }
+            Op::Iterate(_) => {
+                let ((m, n), (rows, columns)) = (of(self, 0), of(self, 1));
+                if m.differs(rows) || n.differs(columns) {
+                    return Err(ErrorKind::Shapes {
+                        operation: "ITERATE".into(),
+                        needs: "a step of the shape of its beginning",
+                        left: shape(self, 0),
+                        right: shape(self, 1),
+                    }
+                    .into());
+                }
+                (m.or(rows), n.or(columns))
+            }
+        })
+    }
+
+    /// Whether two sizes along which cells meet may be equal.
+    ///
+    /// # Errors
+    /// Where one counts rows in no defined order and the other does not count the same rows.
+    fn fit(&self, a: Dim, b: Dim) -> Result<bool> {
+        let unordered = |size: Dim| self.unordered.get(&size);
+        match unordered(a).or(unordered(b)) {
+            Some(&index) if a != b => {
+                let relation = self.relations[index].name.clone();
+                Err(ErrorKind::Unordered { relation }.into())
+            }
+            _ => Ok(!a.differs(b)),
+        }
+    }
+
+    /// NumPy's broadcasting of scalars, rows and columns over two or three operands.
+    fn broadcast(&self, operation: &str, inputs: &[NodeId]) -> Result<(Dim, Dim)> {
+        let mut result = (Dim::ONE, Dim::ONE);
+        let mut widest = inputs[0];
+        for &input in inputs {
+            let node = self.node(input);
+            let stretched = |a: Dim, b: Dim| match (a, b) {
+                (Dim::ONE, other) | (other, Dim::ONE) => Ok(Some(other)),
+                (a, b) => Ok::<_, Error>(self.fit(a, b)?.then(|| a.or(b))),
+            };
+            match (stretched(result.0, node.rows)?, stretched(result.1, node.columns)?) {
+                (Some(rows), Some(columns)) => result = (rows, columns),
+                _ => {
+                    let (left, right) = (self.node(widest).shape(), node.shape());
+                    let needs = "equal shapes, or a scalar, a row or a column on one side";
+                    let operation = operation.to_owned();
+                    return Err(ErrorKind::Shapes { operation, needs, left, right }.into());
+                }
+            }
+            if self.node(widest).is_scalar() {
+                widest = input;
+            }
+        }
+        Ok(result)
+    }
+
+    /// A size that all inputs share.
+    fn agreed(
+        &self,
+        inputs: &[NodeId],
+        size: impl Fn(&Node) -> Dim,
+        operation: &str,
+        needs: &'static str,
+    ) -> Result<Dim> {
+        let first = self.node(inputs[0]);
+        let mut agreed = size(first);
+        for &input in &inputs[1..] {
+            let node = self.node(input);
+            if !self.fit(agreed, size(node))? {
+                let (left, right) = (first.shape(), node.shape());
+                let operation = operation.to_owned();
+                return Err(ErrorKind::Shapes { operation, needs, left, right }.into());
+            }
+            agreed = agreed.or(size(node));
+        }
+        Ok(agreed)
+    }
+
+    /// The sum of a size over all inputs.
+    fn total(&mut self, inputs: &[NodeId], size: impl Fn(&Node) -> Dim) -> Dim {
+        let known: Option<usize> = inputs.iter().map(|&input| size(self.node(input)).known()).sum();
+        known.map_or_else(|| self.open(), Dim::Known)
+    }
+}
+
+fn needs(function: &str, needs: &'static str, shape: Shape) -> Error {
+    ErrorKind::ShapeOf { function: function.into(), needs, shape }.into()
+}
+
+/// The expression as text, a node that is used twice written twice: for EXPLAIN and snapshots.
+pub(crate) struct Written<'a>(pub(crate) &'a Graph, pub(crate) NodeId);
+
+impl fmt::Display for Written<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Written(graph, id) = *self;
+        let node = graph.node(id);
+        let input = |at: usize| Written(graph, node.inputs[at]);
+        match &node.operation {
+            Operation::Relation(index) => f.write_str(&graph.relations[*index].name),
+            Operation::Unary(UnaryFunction::Negate) => write!(f, "-{}", input(0)),
+            Operation::Binary(function) if !function.name().starts_with(char::is_alphabetic) => {
+                write!(f, "({} {} {})", input(0), function.name(), input(1))
+            }
+            Operation::Product => write!(f, "({} @ {})", input(0), input(1)),
+            Operation::Part(part) => write!(f, "{}.{}", input(0), part.name()),
+            operation if node.inputs.is_empty() => f.write_str(&operation.to_string()),
+            operation => {
+                write!(f, "{operation}(")?;
+                for at in 0..node.inputs.len() {
+                    write!(f, "{}{}", if at > 0 { ", " } else { "" }, input(at))?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}

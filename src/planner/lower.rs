@@ -1,0 +1,195 @@
+//! Graph → [`MatrixExec`]: the last pass, and the only one that knows operators.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::stats::Precision;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::statistics::StatisticsContext;
+use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+
+use super::cost::CostModel;
+use super::estimate::{Estimate, estimate};
+use super::graph::{Graph, NodeId, Written};
+use super::matrix_node::{MatrixNode, order_shows};
+use super::relation::RowOrder;
+use super::rewrite::rewrite;
+use super::schedule;
+use crate::config::Settings;
+use crate::error::{ErrorKind, Result};
+use crate::exec::labels::{AxisLabels, Recipe};
+use crate::exec::operation::{Axis, Operation as Op};
+use crate::exec::program::{Note, Program};
+use crate::exec::{Input, MatrixExec};
+use crate::matrix::Shape;
+
+/// Plans [`MatrixNode`]s.
+#[derive(Debug)]
+pub(crate) struct MatrixPlanner;
+
+#[async_trait]
+impl ExtensionPlanner for MatrixPlanner {
+    async fn plan_extension(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        logical_inputs: &[&LogicalPlan],
+        physical_inputs: &[Arc<dyn ExecutionPlan>],
+        session: &dyn Session,
+        _context: &PhysicalPlanningContext,
+    ) -> datafusion::error::Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(matrix) = node.as_any().downcast_ref::<MatrixNode>() else { return Ok(None) };
+        let mut inputs = Vec::with_capacity(physical_inputs.len());
+        let mut rows = Vec::with_capacity(matrix.graph.relations.len());
+        let mut at = 0;
+        for (index, relation) in matrix.graph.relations.iter().enumerate() {
+            let physical = &physical_inputs[at];
+            rows.push(expected_rows(physical)?);
+            let stored_order = relation.order == RowOrder::Query
+                && physical.properties().output_ordering().is_none()
+                && order_shows(&matrix.graph, matrix.root, index);
+            inputs.push(if stored_order {
+                let serial = serial_plan(planner, logical_inputs[at], session).await?;
+                Input::in_stored_order(serial)
+            } else {
+                Input::plain(Arc::clone(physical))
+            });
+            at += 1;
+            for _ in relation.given.iter().flatten() {
+                let serial = serial_plan(planner, logical_inputs[at], session).await?;
+                inputs.push(Input::in_stored_order(serial));
+                at += 1;
+            }
+        }
+        let settings = session.config().options().extensions.get::<Settings>().cloned();
+        let settings = settings.unwrap_or_default();
+        let schema = Arc::clone(matrix.schema().inner());
+        let graph = Graph::clone(&matrix.graph);
+        let exec = lower(graph, matrix.root, &rows, inputs, schema, matrix.form, &settings)?;
+        Ok(Some(Arc::new(exec)))
+    }
+}
+
+/// The rows that DataFusion expects of a plan, exactly or about.
+fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Option<f64>> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &Default::default())?;
+    Ok(match statistics.num_rows {
+        Precision::Exact(rows) | Precision::Inexact(rows) => Some(rows as f64),
+        Precision::Absent => None,
+    })
+}
+
+/// A relation planned for one partition, so that its rows come in the order in which they are stored.
+async fn serial_plan(
+    planner: &dyn PhysicalPlanner,
+    plan: &LogicalPlan,
+    session: &dyn Session,
+) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+    let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
+        return planner.create_physical_plan(plan, session).await;
+    };
+    let mut serial = state.clone();
+    serial.config_mut().options_mut().execution.target_partitions = 1;
+    planner.create_physical_plan(plan, &serial).await
+}
+
+/// Rewrites, estimates, fuses and orders a graph, and makes the operator that runs it.
+fn lower(
+    graph: Graph,
+    root: NodeId,
+    relation_rows: &[Option<f64>],
+    inputs: Vec<Input>,
+    schema: SchemaRef,
+    form: crate::exec::emit::Form,
+    settings: &Settings,
+) -> Result<MatrixExec> {
+    let cost = CostModel::default();
+    let (graph, root) =
+        if settings.rewrites { rewrite(graph, root, relation_rows, &cost)? } else { (graph, root) };
+    let estimates = estimate(&graph, relation_rows, &cost);
+    let layouts: Vec<_> = estimates.iter().map(|estimate| estimate.layout).collect();
+    let emit = form != crate::exec::emit::Form::Whole && labels_stream(&graph, root);
+    let options = schedule::Options { fusion: settings.fusion, emit };
+    let steps = schedule::steps(&graph, &layouts, root, options);
+    let notes = graph.nodes().map(|(id, _)| note(&graph, id, &estimates[id.index()])).collect();
+    let program = Program {
+        steps,
+        intakes: graph.relations.iter().map(|relation| relation.intake.clone()).collect(),
+        checks: graph.checks.clone(),
+        root: root.index(),
+        root_labels: graph.node(root).labels.clone(),
+        slots: graph.len(),
+        notes,
+        text: Written(&graph, root).to_string(),
+    };
+    let given =
+        graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
+    Ok(MatrixExec::new(program, inputs, given.collect(), schema, form))
+}
+
+/// Whether the labels of a result are there as its rows leave: its row labels are the keys of the one
+/// relation that it streams from, and its column labels are known.
+fn labels_stream(graph: &Graph, root: NodeId) -> bool {
+    let node = graph.node(root);
+    let rows = match &node.labels[0] {
+        AxisLabels::None => true,
+        AxisLabels::Known(_) => false,
+        AxisLabels::Deferred(deferred) => match deferred.recipe {
+            Recipe::Relation { relation, axis: Axis::Rows } => {
+                // The relation whose rows the result has.
+                graph.nodes().any(|(_, leaf)| {
+                    leaf.operation == Op::Relation(relation) && leaf.rows == node.rows
+                })
+            }
+            _ => false,
+        },
+    };
+    rows && !matches!(node.labels[1], AxisLabels::Deferred(_)) && graph.checks.is_empty()
+}
+
+/// What EXPLAIN says about a node.
+fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
+    let node = graph.node(id);
+    let guessed = |known: usize, guess: f64| match known {
+        Shape::UNKNOWN => format!("~{guess:.0}"),
+        known => known.to_string(),
+    };
+    let shape = node.shape();
+    Note {
+        text: Written(graph, id).to_string(),
+        shape: format!(
+            "{}x{}",
+            guessed(shape.rows, estimate.rows),
+            guessed(shape.columns, estimate.columns)
+        ),
+        element: node.element.to_string(),
+        layout: estimate.layout.to_string(),
+        density: estimate.density,
+        bytes: estimate.bytes,
+        seconds: estimate.seconds,
+    }
+}
+
+/// The matrix operator of a physical plan made for [`crate::exec::emit::Form::Whole`].
+///
+/// # Errors
+/// Where there is none, which would be a mistake of ours.
+pub(crate) fn matrix_exec(plan: &Arc<dyn ExecutionPlan>) -> Result<&MatrixExec> {
+    let mut plan = plan;
+    loop {
+        if let Some(exec) = (plan.as_ref() as &dyn std::any::Any).downcast_ref::<MatrixExec>() {
+            return Ok(exec);
+        }
+        let [child] = plan.children()[..] else {
+            return Err(
+                ErrorKind::Internal("a matrix is computed by a matrix operator".into()).into()
+            );
+        };
+        plan = child;
+    }
+}

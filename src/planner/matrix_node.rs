@@ -1,0 +1,216 @@
+//! A graph as a node of a relational plan: its inputs are relations, its output is rows.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use datafusion::common::{DFSchema, DFSchemaRef};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
+
+use super::bind::Binder;
+use super::graph::{Dim, Graph, NodeId, Written};
+use super::relation::RowOrder;
+use super::relations::sorted_by_keys;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::emit::{self, Form};
+use crate::exec::labels::AxisLabels;
+use crate::exec::operation::{Aggregate, Axis, Counted, Operation as Op};
+
+/// More columns than this are read as entries.
+const COLUMNS_MAX: usize = 1600;
+
+/// The result of a graph as rows.
+#[derive(Debug, Clone)]
+pub(crate) struct MatrixNode {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) root: NodeId,
+    pub(crate) form: Form,
+    /// For each relation its rows, then the labels given for its rows and columns, where they are.
+    pub(crate) inputs: Vec<LogicalPlan>,
+    schema: DFSchemaRef,
+}
+
+impl Binder<'_> {
+    /// Makes sure that what the columns of a result are is known before it runs.
+    ///
+    /// # Errors
+    /// Where a relation must run first, or the result does not fit the form.
+    pub(crate) fn ready_for(&mut self, root: NodeId, form: Form) -> Result<()> {
+        match form {
+            Form::Rows => {
+                self.known_size(root, Axis::Columns)?;
+                if let AxisLabels::Deferred(_) = self.graph.node(root).labels[1] {
+                    self.want_relations(root)?;
+                }
+            }
+            Form::Vectors => {
+                self.known_size(root, Axis::Columns)?;
+            }
+            Form::Scalar => {
+                let rows = self.known_size(root, Axis::Rows)?;
+                let columns = self.known_size(root, Axis::Columns)?;
+                if (rows, columns) != (1, 1) {
+                    let shape = self.graph.node(root).shape();
+                    let needs = "a 1x1 result where SQL expects a scalar";
+                    return Err(
+                        ErrorKind::ShapeOf { function: "MATRIX".into(), needs, shape }.into()
+                    );
+                }
+            }
+            Form::Entries | Form::Whole => {}
+        }
+        Ok(())
+    }
+}
+
+impl MatrixNode {
+    /// A node for the value of `root`.
+    ///
+    /// # Errors
+    /// Where columns are too many or share a name.
+    pub(crate) fn new(graph: Graph, root: NodeId, form: Form) -> Result<Self> {
+        let mut inputs = Vec::new();
+        for (index, relation) in graph.relations.iter().enumerate() {
+            let sorts = relation.order == RowOrder::Keys
+                && relation.intake.streams()
+                && relation.intake.row_keys > 0
+                && order_shows(&graph, root, index);
+            inputs.push(if sorts { sorted_by_keys(relation)? } else { relation.plan.clone() });
+            inputs.extend(relation.given.iter().flatten().cloned());
+        }
+        let node = graph.node(root);
+        let columns = node.columns.known().unwrap_or(0);
+        if form == Form::Rows && columns > COLUMNS_MAX {
+            let message =
+                format!("{columns} columns are too many for MATRIX; ENTRIES reads cells as rows");
+            return Err(Error::unsupported(message));
+        }
+        let names = match &node.labels[1] {
+            AxisLabels::Known(labels) => (0..labels.len()).map(|at| labels.text(at)).collect(),
+            _ => (1..=columns).map(|at| format!("c{at}")).collect::<Vec<_>>(),
+        };
+        let (rows, labels) = (node.labels[0].fields(), node.labels[1].fields());
+        let fields = emit::fields(form, &rows, &labels, &names, node.element);
+        unique(&fields)?;
+        let schema = DFSchema::from_unqualified_fields(fields.into(), Default::default())?;
+        Ok(Self { graph: Arc::new(graph), root, form, inputs, schema: Arc::new(schema) })
+    }
+
+    pub(crate) fn into_plan(self) -> LogicalPlan {
+        LogicalPlan::Extension(Extension { node: Arc::new(self) })
+    }
+}
+
+fn unique(fields: &[Field]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match fields.iter().find(|field| !seen.insert(field.name())) {
+        None => Ok(()),
+        Some(twice) => Err(ErrorKind::Duplicate {
+            what: "column label",
+            key: format!("'{}'", twice.name()),
+            hint: "; ENTRIES reads cells as rows",
+        }
+        .into()),
+    }
+}
+
+/// Whether a result can show in which order the rows of a relation came: everything but sums over its
+/// rows can.
+pub(crate) fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
+    let leaf = graph.nodes().find(|(_, node)| node.operation == Op::Relation(relation));
+    let Some((leaf, node)) = leaf else { return false };
+    let rows: Dim = node.rows;
+    // The nodes whose rows are the relation's.
+    let mut by_rows = BTreeMap::from([(leaf, ())]);
+    for (id, node) in graph.nodes() {
+        let reads: Vec<bool> =
+            node.inputs.iter().map(|input| by_rows.contains_key(input)).collect();
+        if !reads.contains(&true) {
+            continue;
+        }
+        let same = |at: usize| graph.node(node.inputs[at]).rows == rows;
+        let keeps = match &node.operation {
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => node.rows == rows,
+            Op::Product => !reads[1],
+            Op::Slice { axis: Axis::Columns, .. } | Op::Stack(Axis::Columns) => true,
+            Op::Normalize { axis: Axis::Rows, .. } | Op::Reduce { axis: Some(Axis::Rows), .. } => {
+                true
+            }
+            _ => false,
+        };
+        let sums = match &node.operation {
+            Op::Reduce { aggregate: Aggregate::ArgMax, .. } => false,
+            Op::Reduce { axis: None | Some(Axis::Columns), .. } => true,
+            Op::Count(Counted::Rows | Counted::Columns) | Op::Gram => true,
+            Op::Cross => same(0) && same(1),
+            _ => false,
+        };
+        if keeps {
+            by_rows.insert(id, ());
+        } else if !sums {
+            return true;
+        }
+    }
+    by_rows.contains_key(&root)
+}
+
+impl UserDefinedLogicalNodeCore for MatrixNode {
+    fn name(&self) -> &str {
+        "Matrix"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        self.inputs.iter().collect()
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Matrix: {}", Written(&self.graph, self.root))
+    }
+
+    fn with_exprs_and_inputs(
+        &self,
+        _exprs: Vec<Expr>,
+        inputs: Vec<LogicalPlan>,
+    ) -> datafusion::error::Result<Self> {
+        Ok(Self { inputs, ..self.clone() })
+    }
+}
+
+impl PartialEq for MatrixNode {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.graph, &other.graph)
+            && (self.root, self.form) == (other.root, other.form)
+            && self.inputs == other.inputs
+    }
+}
+
+impl Eq for MatrixNode {}
+
+impl Hash for MatrixNode {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (Arc::as_ptr(&self.graph) as usize, self.root, self.form).hash(state);
+        self.inputs.hash(state);
+    }
+}
+
+impl PartialOrd for MatrixNode {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        let key = |node: &Self| (Arc::as_ptr(&node.graph) as usize, node.root);
+        match key(self).cmp(&key(other)) {
+            Ordering::Equal if self == other => Some(Ordering::Equal),
+            Ordering::Equal => None,
+            order => Some(order),
+        }
+    }
+}

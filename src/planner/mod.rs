@@ -1,0 +1,33 @@
+//! Statement in, plan out: every pass is a function of what it is given.
+//!
+//! ```text
+//! relations      MATRIX(…) in FROM, asked for by DataFusion's planner
+//!  └ bind        names and syntax → graph: shapes, types and labels checked
+//!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
+//! lower          called for each such node by DataFusion's physical planner
+//!  ├ rewrite     algebra: inverses, order of products, transposed products
+//!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
+//!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
+//!  └ MatrixExec
+//! ```
+
+mod bind;
+mod cost;
+mod estimate;
+mod functions;
+mod fuse;
+mod graph;
+mod labels;
+mod lower;
+mod matrix_node;
+mod order;
+mod relation;
+mod relations;
+mod rewrite;
+mod schedule;
+mod subscript;
+
+pub(crate) use bind::Parameter;
+pub(crate) use functions::NAMES as FUNCTION_NAMES;
+pub(crate) use lower::{MatrixPlanner, matrix_exec};
+pub(crate) use relations::{Catalog, Defaults, MatrixRelations, Planning, whole_plan};

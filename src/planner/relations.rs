@@ -1,0 +1,391 @@
+//! `MATRIX(…)`, `ENTRIES(…)` and `VECTORS(…)` in FROM: where SQL's planner meets the matrix graph.
+//!
+//! DataFusion asks [`MatrixRelations`] about every table factor. A matrix factor is bound to a graph
+//! and becomes a [`MatrixNode`], whose inputs are the plans of the relations that the graph reads. One
+//! [`Planning`] serves one statement: its parameters, and the relations that were run first because
+//! planning needs their size or keys.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::logical_expr::planner::{
+    PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
+};
+use datafusion::logical_expr::{Expr as Column, LogicalPlan, LogicalPlanBuilder};
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias, TableFactor,
+};
+
+use super::bind::{Binder, Parameter, Scope};
+use super::graph::{Graph, NodeId};
+use super::matrix_node::MatrixNode;
+use super::relation::{Relation, RowOrder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::emit::Form as Output;
+use crate::exec::intake::{self, Form, Intake};
+use crate::exec::operation::Stored;
+use crate::matrix::{Duplicates, Nulls};
+use crate::sql::{self, Axes, MatrixQuery};
+
+/// What planning one statement asks of the rest of the database.
+pub(crate) trait Catalog: Send + Sync {
+    /// A matrix by name.
+    fn matrix(&self, name: &str) -> Option<Stored>;
+
+    /// The columns of a table's declared primary key.
+    fn primary_key(&self, table: &ObjectName) -> Option<Vec<String>>;
+
+    /// The value of a placeholder such as `$1`.
+    fn parameter(&self, name: &str) -> Result<Parameter>;
+}
+
+/// The state of planning one statement.
+pub(crate) struct Planning {
+    catalog: Arc<dyn Catalog>,
+    defaults: Defaults,
+    held: Vec<(Relation, Stored)>,
+    wanted: Mutex<Option<Relation>>,
+}
+
+impl fmt::Debug for Planning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planning").field("held", &self.held.len()).finish_non_exhaustive()
+    }
+}
+
+impl Planning {
+    /// Planning in which these relations have been run already.
+    pub(crate) fn new(
+        catalog: Arc<dyn Catalog>,
+        defaults: Defaults,
+        held: Vec<(Relation, Stored)>,
+    ) -> Self {
+        Self { catalog, defaults, held, wanted: Mutex::new(None) }
+    }
+
+    /// The relation that must run before the statement can be planned, if that is why planning failed.
+    pub(crate) fn wanted(&self) -> Option<Relation> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The relation planner of one statement.
+#[derive(Debug, Clone)]
+pub(crate) struct MatrixRelations(pub(crate) Arc<Planning>);
+
+impl RelationPlanner for MatrixRelations {
+    fn plan_relation(
+        &self,
+        relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> datafusion::error::Result<RelationPlanning> {
+        let Some((output, expression, alias)) = matrix_factor(&relation)? else {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        };
+        let plan = self.plan(output, &expression, context)?;
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
+    }
+}
+
+impl MatrixRelations {
+    fn plan(
+        &self,
+        output: Output,
+        expression: &Expr,
+        context: &mut dyn RelationPlannerContext,
+    ) -> Result<LogicalPlan> {
+        let mut scope = PlanScope { planning: &self.0, context };
+        let mut binder = Binder::new(&mut scope);
+        let root = binder.expression(expression)?;
+        binder.ready_for(root, output).map_err(|error| error.at(sql::place_of(expression)))?;
+        matrix_plan(binder.into_graph(), root, output)
+    }
+}
+
+/// The plan that reads a graph's result.
+pub(crate) fn matrix_plan(graph: Graph, root: NodeId, output: Output) -> Result<LogicalPlan> {
+    MatrixNode::new(graph, root, output).map(MatrixNode::into_plan)
+}
+
+/// The plan that reads one relation as a matrix.
+pub(crate) fn whole_plan(relation: Relation) -> Result<LogicalPlan> {
+    let mut graph = Graph::default();
+    let root = graph.relation(relation, None)?;
+    matrix_plan(graph, root, Output::Whole)
+}
+
+/// How a relation in an expression is read where nothing is said: what `WITH (…)` changes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Defaults {
+    pub(crate) nulls: Nulls,
+    pub(crate) duplicates: Duplicates,
+}
+
+/// Names, within one matrix expression.
+struct PlanScope<'a> {
+    planning: &'a Planning,
+    context: &'a mut dyn RelationPlannerContext,
+}
+
+impl PlanScope<'_> {
+    fn plan(&mut self, query: &Query) -> Result<LogicalPlan> {
+        let factor = TableFactor::Derived {
+            lateral: false,
+            subquery: Box::new(query.clone()),
+            alias: None,
+            sample: None,
+        };
+        Ok(self.context.plan(factor)?)
+    }
+}
+
+impl Scope for PlanScope<'_> {
+    fn matrix(&mut self, name: &str) -> Option<Stored> {
+        self.planning.catalog.matrix(name)
+    }
+
+    fn table(&mut self, name: &ObjectName) -> Result<Relation> {
+        let keys = self.planning.catalog.primary_key(name);
+        let plan = self.context.plan(table_factor(name)).map_err(|error| unknown(name, error))?;
+        let axes = match keys {
+            Some(keys) => {
+                let keys = keys.into_iter().map(|key| Ident::with_quote('"', key)).collect();
+                Axes::Wide { rows: sql::Axis { keys, over: None } }
+            }
+            None => Axes::Unlabelled,
+        };
+        relation(name.to_string(), plan, &axes, [None, None], self.planning.defaults)
+    }
+
+    fn query(&mut self, query: &MatrixQuery) -> Result<Relation> {
+        let plan = self.plan(&query.query)?;
+        let mut over =
+            |axis: &sql::Axis| axis.over.as_ref().map(|over| self.plan(over)).transpose();
+        let given = match &query.axes {
+            Axes::Wide { rows } => [over(rows)?, None],
+            Axes::Entries { rows, columns } => [over(rows)?, over(columns)?],
+            Axes::Unlabelled | Axes::Nodes { .. } => [None, None],
+        };
+        relation("query".to_owned(), plan, &query.axes, given, self.planning.defaults)
+    }
+
+    fn parameter(&mut self, name: &str) -> Result<Parameter> {
+        self.planning.catalog.parameter(name)
+    }
+
+    fn held(&self, relation: &Relation) -> Option<Stored> {
+        let found = self.planning.held.iter().find(|(held, _)| held == relation);
+        found.map(|(_, stored)| stored.clone())
+    }
+
+    fn want(&mut self, relation: Relation) {
+        *self.planning.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(relation);
+    }
+
+    fn seed(&mut self) -> u64 {
+        rand::random()
+    }
+}
+
+/// A query as a matrix leaf: its columns put in order, their types looked at.
+///
+/// # Errors
+/// A key that the query does not have, and columns that are no numbers.
+pub(crate) fn relation(
+    name: String,
+    plan: LogicalPlan,
+    axes: &Axes,
+    given: [Option<LogicalPlan>; 2],
+    defaults: Defaults,
+) -> Result<Relation> {
+    let schema = Arc::clone(plan.schema());
+    let (row_keys, column_keys) = match axes {
+        Axes::Unlabelled => (Vec::new(), Vec::new()),
+        Axes::Wide { rows } => (positions(&rows.keys, &schema)?, Vec::new()),
+        Axes::Entries { rows, columns } => {
+            (positions(&rows.keys, &schema)?, positions(&columns.keys, &schema)?)
+        }
+        Axes::Nodes { from, to } => (
+            positions(std::slice::from_ref(from), &schema)?,
+            positions(std::slice::from_ref(to), &schema)?,
+        ),
+    };
+    let keys: Vec<usize> = row_keys.iter().chain(&column_keys).copied().collect();
+    let values: Vec<usize> =
+        (0..schema.fields().len()).filter(|position| !keys.contains(position)).collect();
+    let names = |positions: &[usize]| {
+        positions.iter().map(|&at| schema.field(at).name().clone()).collect::<Vec<_>>()
+    };
+    let types: Vec<&DataType> = values.iter().map(|&at| schema.field(at).data_type()).collect();
+
+    let cells = |types: &[&DataType]| {
+        intake::element_of(types.iter().copied())
+            .map_err(|at| not_numeric(&names(&values)[at], types[at]))
+    };
+    let (form, element) = match axes {
+        Axes::Unlabelled | Axes::Wide { .. } => match types.as_slice() {
+            [list] if intake::vector_type(list).is_some() => {
+                let (width, item) = intake::vector_type(list).expect("it is a list");
+                (Form::Vectors { width }, cells(&[item])?)
+            }
+            types => (Form::Wide, cells(types)?),
+        },
+        Axes::Entries { .. } | Axes::Nodes { .. } => {
+            if types.len() > 1 {
+                let names = names(&values).join("', '");
+                let message = format!("one column is left for the value, not '{names}'");
+                return Err(Error::argument("COLUMNS BY", message));
+            }
+            let form = match axes {
+                Axes::Nodes { .. } => Form::Graph,
+                _ => Form::Entries {
+                    column_keys: column_keys.len(),
+                    columns_given: given[1].is_some(),
+                },
+            };
+            (form, cells(&types)?)
+        }
+    };
+
+    let order = match axes {
+        Axes::Unlabelled => query_order(&plan),
+        Axes::Wide { .. } if query_order(&plan) == RowOrder::Query && has_sort(&plan) => {
+            RowOrder::Query
+        }
+        _ => RowOrder::Keys,
+    };
+    let intake = Intake {
+        form,
+        element,
+        nulls: defaults.nulls,
+        duplicates: defaults.duplicates,
+        row_keys: row_keys.len(),
+        rows_given: given[0].is_some(),
+        names: names(&[&keys[..], &values[..]].concat()),
+    };
+    let columns = keys.iter().chain(&values).map(|&at| {
+        let (qualifier, field) = schema.qualified_field(at);
+        Column::Column(datafusion::common::Column::new(qualifier.cloned(), field.name()))
+    });
+    let plan = LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?;
+    Ok(Relation { name, plan, given, intake, order })
+}
+
+/// Whether the rows of a plan come in an order that means something.
+fn query_order(plan: &LogicalPlan) -> RowOrder {
+    match plan {
+        LogicalPlan::Sort(_) | LogicalPlan::TableScan(_) | LogicalPlan::Values(_) => {
+            RowOrder::Query
+        }
+        LogicalPlan::EmptyRelation(_) | LogicalPlan::Extension(_) => RowOrder::Query,
+        LogicalPlan::Projection(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Window(_)
+        | LogicalPlan::Unnest(_) => query_order(plan.inputs()[0]),
+        _ => RowOrder::Undefined,
+    }
+}
+
+/// Whether an ORDER BY decides the order of a plan's rows.
+fn has_sort(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Sort(_) => true,
+        LogicalPlan::Projection(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::SubqueryAlias(_) => has_sort(plan.inputs()[0]),
+        _ => false,
+    }
+}
+
+/// The places of key columns.
+fn positions(keys: &[Ident], schema: &DFSchema) -> Result<Vec<usize>> {
+    keys.iter()
+        .map(|key| {
+            let name = sql::normalized(key);
+            schema.index_of_column_by_name(None, &name).ok_or_else(|| {
+                let names: Vec<_> =
+                    schema.fields().iter().map(|field| field.name().as_str()).collect();
+                let hint = format!("; the query's columns are {}", names.join(", "));
+                Error::from(ErrorKind::Unknown { what: "key column", name, hint })
+                    .at(sql::place_of_name(key))
+            })
+        })
+        .collect()
+}
+
+fn not_numeric(name: &str, data_type: &DataType) -> Error {
+    let message = format!(
+        "is {data_type}, and cells are numbers; leave it out, cast it, or make it a label with ROWS BY"
+    );
+    Error::argument(format!("column '{name}'"), message)
+}
+
+/// DataFusion's message about a table that is not there names the table function; ours says what the
+/// name could have been.
+fn unknown(name: &ObjectName, error: DataFusionError) -> Error {
+    let error = Error::from(error);
+    let missing = match error.kind() {
+        ErrorKind::Relational(inner) => inner.to_string().contains("not found"),
+        _ => false,
+    };
+    if !missing {
+        return error;
+    }
+    let hint = "; a matrix expression reads matrices, tables, views and queries".to_owned();
+    ErrorKind::Unknown { what: "matrix or table", name: name.to_string(), hint }.into()
+}
+
+fn table_factor(name: &ObjectName) -> TableFactor {
+    TableFactor::Table {
+        name: name.clone(),
+        alias: None,
+        args: None,
+        with_hints: Vec::new(),
+        version: None,
+        with_ordinality: false,
+        partitions: Vec::new(),
+        json_path: None,
+        sample: None,
+        index_hints: Vec::new(),
+    }
+}
+
+/// A matrix table factor: how its result is read, its expression, its alias.
+fn matrix_factor(factor: &TableFactor) -> Result<Option<(Output, Expr, Option<TableAlias>)>> {
+    let TableFactor::Table { name, args: Some(arguments), alias, .. } = factor else {
+        return Ok(None);
+    };
+    let text = name.to_string().to_ascii_lowercase();
+    let output = match text.as_str() {
+        "matrix" => Output::Rows,
+        "entries" => Output::Entries,
+        "vectors" => Output::Vectors,
+        sql::SCALAR => Output::Scalar,
+        sql::WHOLE => Output::Whole,
+        _ => return Ok(None),
+    };
+    match &arguments.args[..] {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(expression))] => {
+            Ok(Some((output, expression.clone(), alias.clone())))
+        }
+        other => {
+            let message = format!("takes one matrix expression, not {}", other.len());
+            Err(Error::argument(text.to_uppercase(), message))
+        }
+    }
+}
+
+/// The sort that puts a relation's rows in the order of its row keys.
+pub(crate) fn sorted_by_keys(relation: &Relation) -> Result<LogicalPlan> {
+    let keys = (0..relation.intake.row_keys).map(|at| {
+        let (qualifier, field) = relation.plan.schema().qualified_field(at);
+        let column = datafusion::common::Column::new(qualifier.cloned(), field.name());
+        Column::Column(column).sort(true, true)
+    });
+    Ok(LogicalPlanBuilder::from(relation.plan.clone()).sort(keys.collect::<Vec<_>>())?.build()?)
+}
