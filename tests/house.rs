@@ -21,7 +21,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("exec", &["matrix"]),
     ("functions", &["matrix", "exec"]),
     ("catalog", &["matrix", "storage"]),
-    ("matrices", &["exec", "matrix", "planner", "sql", "value"]),
+    ("matrices", &["exec", "files", "matrix", "planner", "sql", "value"]),
     // `storage` for the nodes of UPDATE and DELETE.
     ("planner", &["sql", "catalog", "matrix", "exec", "functions", "files", "storage"]),
     ("value", &["matrix"]),
@@ -37,6 +37,7 @@ const EVERYONE_BELOW: &[&str] = &[
     "exec",
     "files",
     "functions",
+    "matrices",
     "matrix",
     "planner",
     "query",

@@ -137,5 +137,5 @@ pub(crate) fn compare(
         left: text(left),
         right: text(right),
     };
-    Err(crate::Error::from(kind).at(place))
+    Err(crate::error::Error::from(kind).at(place))
 }

@@ -5,6 +5,7 @@
 //! of threads. While one window is computed, the next is read.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -424,7 +425,7 @@ impl UniqueKeys {
         let rows = converter.convert_columns(keys)?;
         for (at, row) in rows.iter().enumerate() {
             if !self.seen.insert(row.data().into()) {
-                let fields = keys.iter().map(|key| (String::new(), key.clone())).collect();
+                let fields = keys.iter().map(|key| (String::new(), Arc::clone(key))).collect();
                 let key = format!("'{}'", Labels::new(fields).text(at));
                 return Err(ErrorKind::Duplicate {
                     what: "row",

@@ -358,7 +358,7 @@ impl Binder<'_> {
             Some(expr) => self.number(expr, "p")?,
             None => 2.0,
         };
-        if !(p > 0.0) {
+        if p <= 0.0 || p.is_nan() {
             return Err(Error::argument(&call.function, format!("p must be above 0, not {p}")));
         }
         Ok(p)
