@@ -16,8 +16,26 @@ use faer::{Accum, Mat, MatMut, MatRef, Par};
 
 use super::Real;
 
-/// Work below which a whole product is one task; about 2 ms.
-pub(super) const TASK_WORK: usize = 1 << 27;
+/// When a product is one task.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grain {
+    /// Work that is one task, in multiplications.
+    pub(super) work: usize,
+    /// Sides, of the result, that are one task whatever the work: gemm copies both factors into
+    /// panels, which costs 1 / side.
+    pub(super) side: usize,
+}
+
+impl Grain {
+    /// Of whole products: some 2 ms.
+    pub(super) const PRODUCT: Self = Self { work: 1 << 27, side: 512 };
+    /// Of those within a factorization, which wait for each other: some 0.3 ms.
+    pub(super) const FACTOR: Self = Self { work: 1 << 24, side: 192 };
+
+    fn holds(self, m: usize, n: usize, k: usize) -> bool {
+        work(m, n, k) <= self.work || (m.max(n) <= self.side && !is_deep(m, n, k))
+    }
+}
 
 /// Multiplications that reading or writing one cell costs as much as, roughly: keeps the parts of a
 /// matrix-vector product, which is bound by memory, near 16 MiB.
@@ -31,6 +49,11 @@ fn work(m: usize, n: usize, k: usize) -> usize {
     m.saturating_mul(n).saturating_mul(k).saturating_add(CELL_WORK.saturating_mul(cells))
 }
 
+/// Whether the inner side is long enough, beside the others, for partial results.
+fn is_deep(m: usize, n: usize, k: usize) -> bool {
+    k >= 2 * DEPTH_MIN && k / 8 > m.max(n)
+}
+
 /// Where a side is cut: its half, a multiple of the widest register tile where it is that long.
 fn half(side: usize) -> usize {
     const TILE: usize = 96;
@@ -38,28 +61,28 @@ fn half(side: usize) -> usize {
     if half >= TILE { half.next_multiple_of(TILE) } else { half }
 }
 
-/// `c = alpha·a·b` or `c += alpha·a·b`, in parallel, in tasks of `task` multiplications at least.
+/// `c = alpha·a·b` or `c += alpha·a·b`, in parallel.
 pub(super) fn multiply<T: Real>(
     c: MatMut<'_, T>,
     accum: Accum,
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
     alpha: T,
-    task: usize,
+    grain: Grain,
 ) {
     let (m, n, k) = (c.nrows(), c.ncols(), a.ncols());
-    if work(m, n, k) <= task {
+    if grain.holds(m, n, k) {
         gemm(c, accum, a, b, alpha);
-    } else if k >= 2 * DEPTH_MIN && k / 8 > m.max(n) {
+    } else if is_deep(m, n, k) {
         let cut = (k / 2).next_multiple_of(DEPTH_MIN);
         let mut right = Mat::zeros(m, n);
         let mut c = c;
         let left = c.rb_mut();
         rayon::join(
-            || multiply(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, task),
+            || multiply(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
             || {
                 let (a, b) = (a.subcols(cut, k - cut), b.subrows(cut, k - cut));
-                multiply(right.as_mut(), Accum::Replace, a, b, alpha, task);
+                multiply(right.as_mut(), Accum::Replace, a, b, alpha, grain);
             },
         );
         c += right;
@@ -68,34 +91,34 @@ pub(super) fn multiply<T: Real>(
         let (top, bottom) = c.split_at_row_mut(cut);
         let (a_top, a_bottom) = a.split_at_row(cut);
         rayon::join(
-            || multiply(top, accum, a_top, b, alpha, task),
-            || multiply(bottom, accum, a_bottom, b, alpha, task),
+            || multiply(top, accum, a_top, b, alpha, grain),
+            || multiply(bottom, accum, a_bottom, b, alpha, grain),
         );
     } else {
         let cut = half(n);
         let (left, right) = c.split_at_col_mut(cut);
         let (b_left, b_right) = b.split_at_col(cut);
         rayon::join(
-            || multiply(left, accum, a, b_left, alpha, task),
-            || multiply(right, accum, a, b_right, alpha, task),
+            || multiply(left, accum, a, b_left, alpha, grain),
+            || multiply(right, accum, a, b_right, alpha, grain),
         );
     }
 }
 
 /// The lower triangle of `c += alpha·t(x)·x`, in parallel.
-pub(super) fn multiply_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha: T, task: usize) {
+pub(super) fn multiply_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha: T, grain: Grain) {
     let (k, n) = (x.nrows(), x.ncols());
-    if work(n, n, k) / 2 <= task {
+    if grain.holds(n, n, k / 2) {
         gemm_lower(c, x, alpha);
-    } else if k >= 2 * DEPTH_MIN && k / 8 > n {
+    } else if is_deep(n, n, k) {
         let cut = (k / 2).next_multiple_of(DEPTH_MIN);
         let mut bottom = Mat::zeros(n, n);
         let mut c = c;
         let top = c.rb_mut();
         let (x_top, x_bottom) = x.split_at_row(cut);
         rayon::join(
-            || multiply_lower(top, x_top, alpha, task),
-            || multiply_lower(bottom.as_mut(), x_bottom, alpha, task),
+            || multiply_lower(top, x_top, alpha, grain),
+            || multiply_lower(bottom.as_mut(), x_bottom, alpha, grain),
         );
         c += bottom;
     } else {
@@ -103,11 +126,11 @@ pub(super) fn multiply_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha:
         let (left, right) = x.split_at_col(cut);
         let (top_left, _, bottom_left, bottom_right) = c.split_at_mut(cut, cut);
         rayon::join(
-            || multiply(bottom_left, Accum::Add, right.transpose(), left, alpha, task),
+            || multiply(bottom_left, Accum::Add, right.transpose(), left, alpha, grain),
             || {
                 rayon::join(
-                    || multiply_lower(top_left, left, alpha, task),
-                    || multiply_lower(bottom_right, right, alpha, task),
+                    || multiply_lower(top_left, left, alpha, grain),
+                    || multiply_lower(bottom_right, right, alpha, grain),
                 )
             },
         );

@@ -10,9 +10,9 @@ use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{MatMut, Par};
 
 use super::super::Real;
-use super::super::gemm::multiply_lower;
+use super::super::gemm::{Grain, multiply_lower};
 use super::lu::by_right_sides;
-use super::{TASK_WORK, by_rows, copied, side};
+use super::{by_rows, copied, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::Dense;
 
@@ -58,7 +58,7 @@ pub(super) fn factor<T: Real>(a: MatMut<'_, T>) -> Result<(), NoPivot<T>> {
     by_right_sides(half, lower_left.rb_mut().transpose_mut(), &|b| {
         solve_lower_triangular_in_place(l, b, Par::Seq);
     });
-    multiply_lower(lower_right.rb_mut(), lower_left.rb().transpose(), -T::ONE, TASK_WORK);
+    multiply_lower(lower_right.rb_mut(), lower_left.rb().transpose(), -T::ONE, Grain::FACTOR);
     factor(lower_right).map_err(|NoPivot { index, value }| NoPivot { index: half + index, value })
 }
 

@@ -11,9 +11,9 @@ use faer::linalg::triangular_solve::solve_unit_lower_triangular_in_place;
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 
-use super::super::gemm::multiply;
+use super::super::gemm::{Grain, multiply};
 use super::super::{Real, dense};
-use super::{TASK_WORK, by_rows, copied, side};
+use super::{by_rows, copied, side};
 use crate::error::Result;
 use crate::matrix::{Csr, Dense, Shape};
 
@@ -106,7 +106,7 @@ fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize]) {
     let (mut upper_right, mut lower_right) = right.split_at_row_mut(half);
     solve_unit_lower(upper_left.rb(), upper_right.rb_mut());
     let (l, u) = (lower_left.rb(), upper_right.rb());
-    multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, TASK_WORK);
+    multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, Grain::FACTOR);
     eliminate(lower_right, right_swaps);
     apply_swaps(lower_left, right_swaps);
     right_swaps.iter_mut().for_each(|swap| *swap += half);
@@ -169,7 +169,7 @@ pub(super) fn by_right_sides<T: Real>(
     b: MatMut<'_, T>,
     solve: &(impl Fn(MatMut<'_, T>) + Sync),
 ) {
-    if b.ncols() >= 32 && n * n / 2 * b.ncols() > TASK_WORK {
+    if b.ncols() >= 256 || (b.ncols() >= 64 && n * n / 2 * b.ncols() > Grain::FACTOR.work) {
         let half = (b.ncols() / 2).next_multiple_of(16);
         let (left, right) = b.split_at_col_mut(half);
         rayon::join(|| by_right_sides(n, left, solve), || by_right_sides(n, right, solve));

@@ -27,9 +27,6 @@ use super::{Real, dense, view};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Dense, Shape};
 
-/// Multiplications that are worth a task within a factorization; about 0.2 ms.
-const TASK_WORK: usize = 1 << 24;
-
 /// In how many parts faer cuts what it does in parallel: more than there are threads costs little,
 /// and the bits follow from it.
 const DEGREE: usize = 8;

@@ -4,7 +4,7 @@
 
 use faer::Accum;
 
-use super::super::gemm::{TASK_WORK, gemm, gemm_lower, multiply, multiply_lower};
+use super::super::gemm::{Grain, gemm, gemm_lower, multiply, multiply_lower};
 use super::super::{Real, dense, view, view_mut};
 use crate::matrix::{Dense, Shape};
 
@@ -18,7 +18,7 @@ use crate::matrix::{Dense, Shape};
 pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
     let mut cells = vec![T::ZERO; shape.cells()];
-    multiply(view_mut(&mut cells, shape), Accum::Replace, view(a), view(b), T::ONE, TASK_WORK);
+    multiply(view_mut(&mut cells, shape), Accum::Replace, view(a), view(b), T::ONE, Grain::PRODUCT);
     dense(shape, cells)
 }
 
@@ -40,7 +40,7 @@ pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
     let shape = Shape::new(x.shape().columns, y.shape().columns);
     let mut cells = vec![T::ZERO; shape.cells()];
     let left = view(x).transpose();
-    multiply(view_mut(&mut cells, shape), Accum::Replace, left, view(y), T::ONE, TASK_WORK);
+    multiply(view_mut(&mut cells, shape), Accum::Replace, left, view(y), T::ONE, Grain::PRODUCT);
     dense(shape, cells)
 }
 
@@ -58,7 +58,7 @@ pub fn gram<T: Real>(x: &Dense<T>) -> Dense<T> {
     let n = x.shape().columns;
     let shape = Shape::new(n, n);
     let mut cells = vec![T::ZERO; shape.cells()];
-    multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, TASK_WORK);
+    multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, Grain::PRODUCT);
     mirror(&mut cells, n);
     dense(shape, cells)
 }

@@ -13,25 +13,57 @@ use crate::matrix::{Dense, Scalar, Shape};
 /// Cells that one task writes at least; about 50 µs.
 const TASK_CELLS: usize = 1 << 15;
 
-/// The transpose, in tiles that fit the first-level cache.
+/// The transpose, in tiles that fit the first-level cache, and within them in blocks of registers.
 pub fn transpose<T: Scalar>(x: &Dense<T>) -> Dense<T> {
     const TILE: usize = 32;
     let (m, n) = (x.shape().rows, x.shape().columns);
-    let mut cells = vec![T::ZERO; m * n];
-    if m == 1 || n == 1 {
+    if m <= 1 || n <= 1 {
         return reshape(x, x.shape().transposed());
     }
-    cells.par_chunks_mut((TILE * m).max(1)).enumerate().for_each(|(stripe, out)| {
+    let mut cells = vec![T::ZERO; m * n];
+    cells.par_chunks_mut(TILE * m).enumerate().for_each(|(stripe, out)| {
         let left = stripe * TILE;
         for top in (0..m).step_by(TILE) {
-            for (j, out) in out.chunks_exact_mut(m).enumerate() {
-                for (i, out) in out[top..m.min(top + TILE)].iter_mut().enumerate() {
-                    *out = x.cells()[(top + i) * n + left + j];
-                }
-            }
+            transpose_tile(x, top..m.min(top + TILE), left..n.min(left + TILE), out);
         }
     });
     dense(x.shape().transposed(), cells)
+}
+
+/// Writes a tile of `x` into its columns' rows of the transpose, of which `out` begins at the first.
+fn transpose_tile<T: Scalar>(
+    x: &Dense<T>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    out: &mut [T],
+) {
+    const BLOCK: usize = 8;
+    let (m, n) = (x.shape().rows, x.shape().columns);
+    let (whole_rows, whole_columns) = (rows.len() / BLOCK, columns.len() / BLOCK);
+    for top in (rows.start..).step_by(BLOCK).take(whole_rows) {
+        for left in (columns.start..).step_by(BLOCK).take(whole_columns) {
+            let mut block = [[T::ZERO; BLOCK]; BLOCK];
+            for (i, row) in block.iter_mut().enumerate() {
+                row.copy_from_slice(&x.cells()[(top + i) * n + left..][..BLOCK]);
+            }
+            for j in 0..BLOCK {
+                let out = &mut out[(left + j - columns.start) * m + top..][..BLOCK];
+                for (out, row) in out.iter_mut().zip(&block) {
+                    *out = row[j];
+                }
+            }
+        }
+    }
+    let mut rest = |rows: Range<usize>, columns_left: Range<usize>| {
+        for j in columns_left {
+            for i in rows.clone() {
+                out[(j - columns.start) * m + i] = x.cells()[i * n + j];
+            }
+        }
+    };
+    let (bottom, right) = (rows.start + whole_rows * BLOCK, columns.start + whole_columns * BLOCK);
+    rest(bottom..rows.end, columns.clone());
+    rest(rows.start..bottom, right..columns.end);
 }
 
 /// The same cells, row by row, in another shape; shared.

@@ -43,21 +43,15 @@ impl<T: Real> State<T> {
 
     /// The results, of lanes of `cells` cells each.
     pub(super) fn finish(self, cells: usize, reduction: Reduction) -> Vec<T> {
-        let map = |values: Vec<T>, of: &dyn Fn(T) -> T| values.into_iter().map(of).collect();
-        let of_any = |value: T| if cells == 0 { T::NAN } else { value };
-        match (reduction, self) {
-            (Reduction::Mean, State::Sums(sums)) => {
-                map(sums, &|sum| sum / T::from_f64(cells as f64))
+        let of = |lane: Lane<T>| lane.finish(cells, reduction);
+        match self {
+            State::Sums(sums) => sums.into_iter().map(|sum| of(Lane::Sum(sum))).collect(),
+            State::Extremes(values) => values.into_iter().map(|x| of(Lane::Extreme(x))).collect(),
+            State::Moments { means, squares } => {
+                means.into_iter().zip(squares).map(|(m, s)| of(Lane::Moments(m, s))).collect()
             }
-            (Reduction::Norm(p), State::Sums(sums)) => map(sums, &|sum| root(sum, p)),
-            (_, State::Sums(sums)) => sums,
-            (Reduction::Norm(_), State::Extremes(values)) => values,
-            (_, State::Extremes(values)) => map(values, &of_any),
-            (_, State::Moments { squares, .. }) => {
-                map(squares, &|squares| spread(squares, cells, reduction))
-            }
-            (_, State::Places { places, .. }) => {
-                places.into_iter().map(|place| of_any(T::from_f64(place as f64))).collect()
+            State::Places { values, places } => {
+                values.into_iter().zip(places).map(|(x, at)| of(Lane::Place(x, at))).collect()
             }
         }
     }
@@ -66,27 +60,20 @@ impl<T: Real> State<T> {
     pub(super) fn of_dense(x: &Dense<T>, reduction: Reduction, axis: Axis) -> Self {
         // One lane, or columns of one cell each: the cells are contiguous.
         if axis == Axis::All || x.shape().columns == 1 {
-            return Self::of_slice(x.cells(), reduction);
+            return Lane::of(x.cells(), reduction).into();
         }
         let (m, n) = (x.shape().rows, x.shape().columns);
-        let extremes = |start: T, pick: fn(T, T) -> T, of: fn(T) -> T| {
-            let mut values = vec![start; n];
-            for i in 0..m {
-                for (value, &x) in values.iter_mut().zip(x.row(i)) {
-                    *value = pick(*value, of(x));
-                }
-            }
-            State::Extremes(values)
-        };
         match reduction {
             Reduction::Sum | Reduction::Mean => State::Sums(column_sums(x, |x, _| x)),
-            Reduction::Norm(f64::INFINITY) => extremes(T::ZERO, max, T::abs),
+            Reduction::Norm(f64::INFINITY) => {
+                State::Extremes(column_extremes(x, T::ZERO, |m, x| max(m, x.abs())))
+            }
             Reduction::Norm(p) => {
                 let p = T::from_f64(p);
                 State::Sums(column_sums(x, |x, _| power(x, p)))
             }
-            Reduction::Min => extremes(T::INFINITY, min, |x| x),
-            Reduction::Max => extremes(-T::INFINITY, max, |x| x),
+            Reduction::Min => State::Extremes(column_extremes(x, T::INFINITY, min)),
+            Reduction::Max => State::Extremes(column_extremes(x, -T::INFINITY, max)),
             Reduction::Variance | Reduction::Deviation => {
                 let count = T::from_f64(m as f64);
                 let mut means = column_sums(x, |x, _| x);
@@ -104,30 +91,6 @@ impl<T: Real> State<T> {
                     }
                 }
                 State::Places { values, places }
-            }
-        }
-    }
-
-    /// Of one lane of contiguous cells.
-    fn of_slice(x: &[T], reduction: Reduction) -> Self {
-        match reduction {
-            Reduction::Sum | Reduction::Mean => State::Sums(vec![sum(x, |x| x)]),
-            Reduction::Norm(f64::INFINITY) => {
-                State::Extremes(vec![extreme(x, T::ZERO, |m, x| max(m, x.abs()))])
-            }
-            Reduction::Norm(p) => {
-                let p = T::from_f64(p);
-                State::Sums(vec![sum(x, |x| power(x, p))])
-            }
-            Reduction::Min => State::Extremes(vec![extreme(x, T::INFINITY, min)]),
-            Reduction::Max => State::Extremes(vec![extreme(x, -T::INFINITY, max)]),
-            Reduction::Variance | Reduction::Deviation => {
-                let (mean, squares) = moments(x, x.len());
-                State::Moments { means: vec![mean], squares: vec![squares] }
-            }
-            Reduction::ArgMax => {
-                let (value, place) = largest(x);
-                State::Places { values: vec![value], places: vec![place] }
             }
         }
     }
@@ -207,9 +170,76 @@ impl<T: Real> State<T> {
     }
 }
 
+/// What one lane holds: a row reduced alone needs no vectors.
+#[derive(Clone, Copy)]
+enum Lane<T> {
+    Sum(T),
+    Extreme(T),
+    /// Mean, and the sum of squared distances from it.
+    Moments(T, T),
+    /// Largest value, and its place.
+    Place(T, usize),
+}
+
+impl<T: Real> Lane<T> {
+    /// Of contiguous cells.
+    fn of(x: &[T], reduction: Reduction) -> Self {
+        match reduction {
+            Reduction::Sum | Reduction::Mean => Lane::Sum(sum(x, |x| x)),
+            Reduction::Norm(1.0) => Lane::Sum(sum(x, T::abs)),
+            Reduction::Norm(2.0) => Lane::Sum(sum(x, |x| x * x)),
+            Reduction::Norm(f64::INFINITY) => {
+                Lane::Extreme(extreme(x, T::ZERO, |m, x| max(m, x.abs())))
+            }
+            Reduction::Norm(p) => {
+                let p = T::from_f64(p);
+                Lane::Sum(sum(x, |x| power(x, p)))
+            }
+            Reduction::Min => Lane::Extreme(extreme(x, T::INFINITY, min)),
+            Reduction::Max => Lane::Extreme(extreme(x, -T::INFINITY, max)),
+            Reduction::Variance | Reduction::Deviation => {
+                let (mean, squares) = moments(x, x.len());
+                Lane::Moments(mean, squares)
+            }
+            Reduction::ArgMax => {
+                // Two passes, the first without a branch.
+                let value = extreme(x, -T::INFINITY, max);
+                let is_it = |&x: &T| x == value || (x.is_nan() && value.is_nan());
+                Lane::Place(value, x.iter().position(is_it).unwrap_or(0))
+            }
+        }
+    }
+
+    fn finish(self, cells: usize, reduction: Reduction) -> T {
+        match (reduction, self) {
+            (Reduction::Mean, Lane::Sum(sum)) => sum / T::from_f64(cells as f64),
+            (Reduction::Norm(p), Lane::Sum(sum)) => root(sum, p),
+            (_, Lane::Sum(sum)) => sum,
+            (Reduction::Norm(_), Lane::Extreme(value)) => value,
+            (_, Lane::Moments(_, squares)) => spread(squares, cells, reduction),
+            (_, Lane::Extreme(_) | Lane::Place(..)) if cells == 0 => T::NAN,
+            (_, Lane::Extreme(value)) => value,
+            (_, Lane::Place(_, place)) => T::from_f64(place as f64),
+        }
+    }
+}
+
+impl<T> From<Lane<T>> for State<T> {
+    fn from(lane: Lane<T>) -> Self {
+        match lane {
+            Lane::Sum(sum) => State::Sums(vec![sum]),
+            Lane::Extreme(value) => State::Extremes(vec![value]),
+            Lane::Moments(mean, squares) => {
+                State::Moments { means: vec![mean], squares: vec![squares] }
+            }
+            Lane::Place(value, place) => State::Places { values: vec![value], places: vec![place] },
+        }
+    }
+}
+
 /// Reduces contiguous cells.
 pub(super) fn of_cells<T: Real>(x: &[T], reduction: Reduction) -> T {
-    State::of_slice(x, reduction).finish(x.len(), reduction)[0]
+    Lane::of(x, reduction).finish(x.len(), reduction)
 }
 
 /// Reduces a row of which only some cells are stored.
@@ -220,38 +250,33 @@ pub(super) fn of_stored<T: Real>(
     reduction: Reduction,
 ) -> T {
     let zeros = cells - x.len();
-    let mut state = match reduction {
-        Reduction::Variance | Reduction::Deviation => {
+    let lane = match (reduction, Lane::of(x, reduction)) {
+        (_, Lane::Moments(..)) => {
             let (mean, squares) = moments(x, cells);
-            let squares = squares + T::from_f64(zeros as f64) * mean * mean;
-            State::Moments { means: vec![mean], squares: vec![squares] }
+            Lane::Moments(mean, squares + T::from_f64(zeros as f64) * mean * mean)
         }
-        _ => State::of_slice(x, reduction),
-    };
-    match &mut state {
-        State::Extremes(values) if zeros > 0 => {
-            let pick = if reduction == Reduction::Min { min } else { max };
-            values[0] = pick(values[0], T::ZERO);
-        }
-        State::Places { values, places } => {
+        (Reduction::Min, Lane::Extreme(value)) if zeros > 0 => Lane::Extreme(min(value, T::ZERO)),
+        (_, Lane::Extreme(value)) if zeros > 0 => Lane::Extreme(max(value, T::ZERO)),
+        (_, Lane::Place(value, at)) => {
             let gap = (0..x.len()).find(|&i| columns[i] as usize != i).unwrap_or(x.len());
-            let place = columns.get(places[0]).map_or(0, |&column| column as usize);
-            (values[0], places[0]) =
-                if zeros > 0 { with_gap(values[0], place, gap) } else { (values[0], place) };
+            let place = columns.get(at).map_or(0, |&column| column as usize);
+            let (value, place) =
+                if zeros > 0 { with_gap(value, place, gap) } else { (value, place) };
+            Lane::Place(value, place)
         }
-        _ => {}
-    }
-    state.finish(cells, reduction)[0]
+        (_, lane) => lane,
+    };
+    lane.finish(cells, reduction)
 }
 
 /// The smaller; `NaN` where one is.
 pub(super) fn min<T: Real>(a: T, b: T) -> T {
-    if b < a || b.is_nan() { b } else { a }
+    if (b < a) | b.is_nan() { b } else { a }
 }
 
 /// The larger; `NaN` where one is.
 pub(super) fn max<T: Real>(a: T, b: T) -> T {
-    if exceeds(b, a) { b } else { a }
+    if (b > a) | b.is_nan() { b } else { a }
 }
 
 /// Whether `a` replaces `b` as the largest so far: a `NaN` does unless there is one already.
@@ -313,6 +338,17 @@ fn column_sums<T: Real>(x: &Dense<T>, of: impl Fn(T, usize) -> T) -> Vec<T> {
     sums
 }
 
+/// Folds down the columns.
+fn column_extremes<T: Real>(x: &Dense<T>, start: T, pick: impl Fn(T, T) -> T) -> Vec<T> {
+    let mut values = vec![start; x.shape().columns];
+    for i in 0..x.shape().rows {
+        for (value, &x) in values.iter_mut().zip(x.row(i)) {
+            *value = pick(*value, x);
+        }
+    }
+    values
+}
+
 /// Pairwise sum of `of(cell)`, in eight lanes.
 fn sum<T: Real>(x: &[T], of: impl Fn(T) -> T + Copy) -> T {
     if x.len() > LANE_CELLS {
@@ -353,15 +389,4 @@ fn extreme<T: Real>(x: &[T], start: T, pick: impl Fn(T, T) -> T) -> T {
         }
     }
     lanes.iter().chain(rest).fold(start, |m, &x| pick(m, x))
-}
-
-/// The first largest cell and its place.
-fn largest<T: Real>(x: &[T]) -> (T, usize) {
-    let (mut value, mut place) = (-T::INFINITY, 0);
-    for (i, &x) in x.iter().enumerate() {
-        if exceeds(x, value) {
-            (value, place) = (x, i);
-        }
-    }
-    (value, place)
 }

@@ -66,17 +66,25 @@ pub fn reduce<T: Real>(x: &Storage<T>, reduction: Reduction, axis: Axis) -> Dens
             reduce(&Storage::Dense(column), reduction, Axis::All)
         }
         _ => {
-            let grain = (1 << 16) / shape.columns.max(1);
+            let grain = block_rows(x, axis);
             let block = |rows| {
                 let mut accumulator = Accumulator::new(reduction, axis, shape.columns);
                 accumulator.push(&x.rows(rows));
                 accumulator
             };
-            fold_blocks(shape.rows, grain.max(256), &block, &Accumulator::merge)
+            fold_blocks(shape.rows, grain, &block, &Accumulator::merge)
                 .unwrap_or_else(|| Accumulator::new(reduction, axis, shape.columns))
                 .finish()
         }
     }
+}
+
+/// Rows of a block: enough stored cells to be worth a task and lanes of its own.
+fn block_rows<T: Real>(x: &Storage<T>, axis: Axis) -> usize {
+    let shape = x.shape();
+    let lanes = if axis == Axis::All { 1 } else { shape.columns };
+    let per_row = (x.stored() / shape.rows.max(1)).max(1);
+    ((1 << 16).max(4 * lanes) / per_row).max(256)
 }
 
 /// Reduces each row of a block into one cell of `out`, on the calling thread.

@@ -37,14 +37,19 @@ pub fn zip<T: Scalar>(x: &Csr<T>, y: &Csr<T>, f: impl Fn(T, T) -> T + Sync) -> C
         |(), i, rows| {
             let ((x_columns, x_values), (y_columns, y_values)) = (x.row(i), y.row(i));
             let (mut at, mut bt) = (0, 0);
-            while at < x_columns.len() || bt < y_columns.len() {
-                let a = x_columns.get(at).map_or(u64::MAX, |&j| j.into());
-                let b = y_columns.get(bt).map_or(u64::MAX, |&j| j.into());
+            while at < x_columns.len() && bt < y_columns.len() {
+                let (a, b) = (x_columns[at], y_columns[bt]);
                 let left = if a <= b { x_values[at] } else { T::ZERO };
                 let right = if b <= a { y_values[bt] } else { T::ZERO };
-                rows.push(a.min(b) as u32, f(left, right));
+                rows.push(a.min(b), f(left, right));
                 at += usize::from(a <= b);
                 bt += usize::from(b <= a);
+            }
+            for (&j, &x) in x_columns[at..].iter().zip(&x_values[at..]) {
+                rows.push(j, f(x, T::ZERO));
+            }
+            for (&j, &y) in y_columns[bt..].iter().zip(&y_values[bt..]) {
+                rows.push(j, f(T::ZERO, y));
             }
         },
     )

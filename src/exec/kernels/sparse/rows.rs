@@ -58,13 +58,15 @@ pub(super) fn by_rows<T: Scalar, S: Send>(
 ) -> Csr<T> {
     let parts = (cells / TASK_CELLS).clamp(1, 256);
     let height = shape.rows.div_ceil(parts).max(1);
+    // Pages that are not written cost nothing, so the guess may be too large, within reason.
+    let capacity = (cells / parts).min(1 << 22);
     let pool = Mutex::new(Vec::new());
     let parts = (0..shape.rows.div_ceil(height))
         .into_par_iter()
         .map(|part| {
             let taken = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut scratch = taken.unwrap_or_else(&scratch);
-            let mut rows = Rows::with_capacity(height, 0);
+            let mut rows = Rows::with_capacity(height, capacity);
             for row in part * height..shape.rows.min((part + 1) * height) {
                 write(&mut scratch, row, &mut rows);
                 rows.end_row();
