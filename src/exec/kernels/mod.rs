@@ -64,22 +64,27 @@ macro_rules! real {
             const INFINITY: Self = $type::INFINITY;
             const NAN: Self = $type::NAN;
 
+            #[inline]
             fn abs(self) -> Self {
                 self.abs()
             }
 
+            #[inline]
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
 
+            #[inline]
             fn powf(self, exponent: Self) -> Self {
                 self.powf(exponent)
             }
 
+            #[inline]
             fn is_finite(self) -> bool {
                 self.is_finite()
             }
 
+            #[inline]
             fn is_nan(self) -> bool {
                 self.is_nan()
             }

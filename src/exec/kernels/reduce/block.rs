@@ -66,14 +66,16 @@ impl<T: Real> State<T> {
         match reduction {
             Reduction::Sum | Reduction::Mean => State::Sums(column_sums(x, |x, _| x)),
             Reduction::Norm(f64::INFINITY) => {
-                State::Extremes(column_extremes(x, T::ZERO, |m, x| max(m, x.abs())))
+                State::Extremes(column_extremes(x, T::ZERO, T::abs, |a, b| a > b))
             }
             Reduction::Norm(p) => {
                 let p = T::from_f64(p);
                 State::Sums(column_sums(x, |x, _| power(x, p)))
             }
-            Reduction::Min => State::Extremes(column_extremes(x, T::INFINITY, min)),
-            Reduction::Max => State::Extremes(column_extremes(x, -T::INFINITY, max)),
+            Reduction::Min => State::Extremes(column_extremes(x, T::INFINITY, |x| x, |a, b| a < b)),
+            Reduction::Max => {
+                State::Extremes(column_extremes(x, -T::INFINITY, |x| x, |a, b| a > b))
+            }
             Reduction::Variance | Reduction::Deviation => {
                 let count = T::from_f64(m as f64);
                 let mut means = column_sums(x, |x, _| x);
@@ -189,21 +191,21 @@ impl<T: Real> Lane<T> {
             Reduction::Norm(1.0) => Lane::Sum(sum(x, T::abs)),
             Reduction::Norm(2.0) => Lane::Sum(sum(x, |x| x * x)),
             Reduction::Norm(f64::INFINITY) => {
-                Lane::Extreme(extreme(x, T::ZERO, |m, x| max(m, x.abs())))
+                Lane::Extreme(extreme(x, T::ZERO, T::abs, |a, b| a > b))
             }
             Reduction::Norm(p) => {
                 let p = T::from_f64(p);
                 Lane::Sum(sum(x, |x| power(x, p)))
             }
-            Reduction::Min => Lane::Extreme(extreme(x, T::INFINITY, min)),
-            Reduction::Max => Lane::Extreme(extreme(x, -T::INFINITY, max)),
+            Reduction::Min => Lane::Extreme(extreme(x, T::INFINITY, |x| x, |a, b| a < b)),
+            Reduction::Max => Lane::Extreme(extreme(x, -T::INFINITY, |x| x, |a, b| a > b)),
             Reduction::Variance | Reduction::Deviation => {
                 let (mean, squares) = moments(x, x.len());
                 Lane::Moments(mean, squares)
             }
             Reduction::ArgMax => {
                 // Two passes, the first without a branch.
-                let value = extreme(x, -T::INFINITY, max);
+                let value = extreme(x, -T::INFINITY, |x| x, |a, b| a > b);
                 let is_it = |&x: &T| x == value || (x.is_nan() && value.is_nan());
                 Lane::Place(value, x.iter().position(is_it).unwrap_or(0))
             }
@@ -338,12 +340,32 @@ fn column_sums<T: Real>(x: &Dense<T>, of: impl Fn(T, usize) -> T) -> Vec<T> {
     sums
 }
 
-/// Folds down the columns.
-fn column_extremes<T: Real>(x: &Dense<T>, start: T, pick: impl Fn(T, T) -> T) -> Vec<T> {
-    let mut values = vec![start; x.shape().columns];
-    for i in 0..x.shape().rows {
-        for (value, &x) in values.iter_mut().zip(x.row(i)) {
-            *value = pick(*value, x);
+/// The extreme `of(cell)` of each column, where `beats` compares two.
+///
+/// `x · 0` is zero but for infinities and `NaN`; where it never was anything else, no cell is `NaN`,
+/// and the loop that looks for them, which is slower, can be spared. So too in [`extreme`].
+fn column_extremes<T: Real>(
+    x: &Dense<T>,
+    start: T,
+    of: impl Fn(T) -> T,
+    beats: impl Fn(T, T) -> bool,
+) -> Vec<T> {
+    let (m, n) = (x.shape().rows, x.shape().columns);
+    let (mut values, mut poison) = (vec![start; n], vec![T::ZERO; n]);
+    for i in 0..m {
+        for ((value, poison), &x) in values.iter_mut().zip(&mut poison).zip(x.row(i)) {
+            let x = of(x);
+            *value = if beats(x, *value) { x } else { *value };
+            *poison += x * T::ZERO;
+        }
+    }
+    if poison.iter().any(|&poison| poison != T::ZERO) {
+        values.fill(start);
+        for i in 0..m {
+            for (value, &x) in values.iter_mut().zip(x.row(i)) {
+                let x = of(x);
+                *value = if beats(x, *value) | x.is_nan() { x } else { *value };
+            }
         }
     }
     values
@@ -379,14 +401,23 @@ fn moments<T: Real>(x: &[T], cells: usize) -> (T, T) {
     (mean, sum(x, |x| (x - mean) * (x - mean)))
 }
 
-fn extreme<T: Real>(x: &[T], start: T, pick: impl Fn(T, T) -> T) -> T {
-    let mut lanes = [start; 8];
+/// The extreme `of(cell)` of contiguous cells.
+fn extreme<T: Real>(x: &[T], start: T, of: impl Fn(T) -> T, beats: impl Fn(T, T) -> bool) -> T {
+    let (mut lanes, mut poison) = ([start; 8], [T::ZERO; 8]);
     let chunks = x.chunks_exact(8);
     let rest = chunks.remainder();
     for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = pick(*lane, x);
+        for i in 0..8 {
+            let x = of(chunk[i]);
+            lanes[i] = if beats(x, lanes[i]) { x } else { lanes[i] };
+            poison[i] += x * T::ZERO;
         }
     }
-    lanes.iter().chain(rest).fold(start, |m, &x| pick(m, x))
+    let pick = |m: T, x: T| if beats(x, m) | x.is_nan() { x } else { m };
+    if poison.iter().all(|&poison| poison == T::ZERO) {
+        let of_lanes = lanes.into_iter().fold(start, pick);
+        rest.iter().fold(of_lanes, |m, &x| pick(m, of(x)))
+    } else {
+        x.iter().fold(start, |m, &x| pick(m, of(x)))
+    }
 }
