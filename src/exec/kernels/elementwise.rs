@@ -160,18 +160,20 @@ impl UnaryFunction {
         match self {
             UnaryFunction::Negate
             | UnaryFunction::Abs
+            | UnaryFunction::Sign
+            | UnaryFunction::Round
             | UnaryFunction::Floor
             | UnaryFunction::Ceil
             | UnaryFunction::IsNan
             | UnaryFunction::Not
             | UnaryFunction::Relu => 1,
-            UnaryFunction::Sign | UnaryFunction::Round => 2,
             UnaryFunction::Sqrt => 4,
-            UnaryFunction::Exp | UnaryFunction::Log | UnaryFunction::Sigmoid => 12,
-            UnaryFunction::Log1p | UnaryFunction::Expm1 | UnaryFunction::Tanh => 20,
-            UnaryFunction::Softplus => 32,
-            UnaryFunction::Sin | UnaryFunction::Cos | UnaryFunction::Tan => 60,
-            UnaryFunction::Gelu => 80,
+            UnaryFunction::Exp => 10,
+            UnaryFunction::Log | UnaryFunction::Log1p => 15,
+            UnaryFunction::Expm1 | UnaryFunction::Tanh | UnaryFunction::Sigmoid => 20,
+            UnaryFunction::Sin | UnaryFunction::Cos | UnaryFunction::Tan => 25,
+            UnaryFunction::Softplus => 35,
+            UnaryFunction::Gelu => 40,
         }
     }
 }
@@ -242,8 +244,8 @@ impl BinaryFunction {
     /// Work for one cell in units of an addition, measured on strips in cache.
     pub const fn flops(self) -> u32 {
         match self {
-            BinaryFunction::Divide => 4,
-            BinaryFunction::Power => 100,
+            BinaryFunction::Divide => 2,
+            BinaryFunction::Power => 130,
             _ => 1,
         }
     }

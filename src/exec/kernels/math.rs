@@ -14,8 +14,9 @@
 //! ```
 //!
 //! Errors are below 1 ulp for `exp`, `log` and `log1p`, below 2 ulp for `expm1`, `tanh`, `sigmoid` and
-//! `softplus`, subnormal results included (measured against 200 bits on a million arguments). What vectorizes badly (`sin`, `cos`, `tan`, `pow`, `erfc`) is taken
-//! from the crate `libm`: plain Rust too, so again the same bits everywhere.
+//! `softplus`, subnormal results included (measured against 200 bits on a million arguments). What
+//! vectorizes badly (`sin`, `cos`, `tan`, `pow`, `erfc`) is taken from the crate `libm`: plain Rust too,
+//! so again the same bits everywhere.
 //!
 //! Sources: the argument reductions and `q` are fdlibm's (`e_log.c`, `s_log1p.c`, `s_expm1.c`); `p` is the
 //! Chebyshev fit of (eʳ - 1 - r)/r², whose error is 3·10⁻¹⁹ of the result.

@@ -99,6 +99,8 @@ enum Arithmetic {
     /// b - a
     SubtractFrom,
     Multiply,
+    /// a · a, whatever b
+    Square,
 }
 
 impl Instruction {
@@ -233,6 +235,13 @@ impl Builder {
                 }
                 _ => None,
             };
+            let merge = |(read, part): (usize, Instruction), second, c| {
+                let Instruction::Binary(function, a, b) = part else { return None };
+                let first = arithmetic(function, false)?;
+                // A square reads no third operand; the chain may not read the step that it replaces.
+                let c = if second == Arithmetic::Square { a } else { c };
+                Some((read, Instruction::Chain(Chain { first, second, relu: false }, a, b, c)))
+            };
             let merged = match self.instructions[number] {
                 Instruction::Unary(UnaryFunction::Relu, a) => match only_reader(a) {
                     Some((read, Instruction::Chain(chain, a, b, c))) => {
@@ -240,17 +249,18 @@ impl Builder {
                     }
                     _ => None,
                 },
+                Instruction::Binary(BinaryFunction::Multiply, Operand::Register(read), b)
+                    if b == Operand::Register(read) && readers[read] == 2 =>
+                {
+                    merge((read, self.instructions[read]), Arithmetic::Square, b)
+                }
                 Instruction::Binary(function, a, b) => {
                     let left =
                         arithmetic(function, false).zip(only_reader(a).map(|part| (part, b)));
                     let right =
                         arithmetic(function, true).zip(only_reader(b).map(|part| (part, a)));
-                    left.into_iter().chain(right).find_map(|(second, ((read, part), c))| {
-                        let Instruction::Binary(function, a, b) = part else { return None };
-                        let chain =
-                            Chain { first: arithmetic(function, false)?, second, relu: false };
-                        Some((read, Instruction::Chain(chain, a, b, c)))
-                    })
+                    let mut parts = left.into_iter().chain(right);
+                    parts.find_map(|(second, (part, c))| merge(part, second, c))
                 }
                 Instruction::Unary(..) | Instruction::Chain(..) | Instruction::Select(..) => None,
             };

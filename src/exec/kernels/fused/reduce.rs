@@ -134,7 +134,13 @@ impl Program {
         let mut total = Accumulator::new(reduction);
         each(self, inputs, rows, columns, scratch, |machine, strip| {
             let arch = machine.arch();
-            total.merge(&chain(arch, reduction, machine.read(strip)));
+            total.merge(&match reduction {
+                Reduction::Sum | Reduction::Mean => {
+                    let count = strip.len() as u64;
+                    Accumulator { reduction, count, value: machine.sum(strip), rest: 0.0 }
+                }
+                _ => chain(arch, reduction, machine.read(strip)),
+            });
         });
         total
     }
@@ -196,29 +202,39 @@ impl Program {
         // Narrow rows side by side count as one long row, which is added in vectors.
         let group = (64 / columns.max(1)).clamp(1, cut.rows_per_strip);
         let rows_per_strip = cut.rows_per_strip / group * group;
-        let mut chains = Chains::new(reduction);
-        for left in (0..columns).step_by(cut.columns_per_strip.max(1)) {
-            let panel = left..columns.min(left + cut.columns_per_strip);
-            let totals = &mut totals[panel.clone()];
+        let parts: Vec<_> = (0..columns)
+            .step_by(cut.columns_per_strip.max(1))
+            .map(|left| left..columns.min(left + cut.columns_per_strip))
+            .collect();
+        for panel in parts.chunks(PARTS_PER_PANEL) {
+            let mut chains: Vec<_> = panel.iter().map(|_| Chains::new(reduction)).collect();
             for top in (0..rows).step_by(rows_per_strip) {
                 let strip_rows = top..rows.min(top + rows_per_strip);
-                let values = machine.read(&Strip::new(strip_rows, panel.clone(), columns));
-                let long_rows = values.chunks_exact(group * panel.len());
-                let short = long_rows.remainder();
-                let whole = &values[..values.len() - short.len()];
-                chains.push(arch, whole, group * panel.len());
-                if chains.length >= 64 {
-                    chains.flush(totals);
-                }
-                if !short.is_empty() {
-                    chains.flush(totals);
-                    chains.push(arch, short, short.len());
+                for (part, chains) in panel.iter().zip(&mut chains) {
+                    let totals = &mut totals[part.clone()];
+                    let values =
+                        machine.read(&Strip::new(strip_rows.clone(), part.clone(), columns));
+                    let long = group * part.len();
+                    let (whole, short) = values.split_at(values.len() / long * long);
+                    chains.push(arch, whole, long);
+                    if chains.length >= 64 || !short.is_empty() {
+                        chains.flush(totals);
+                    }
+                    if !short.is_empty() {
+                        chains.push(arch, short, short.len());
+                        chains.flush(totals);
+                    }
                 }
             }
-            chains.flush(totals);
+            for (part, chains) in panel.iter().zip(&mut chains) {
+                chains.flush(&mut totals[part.clone()]);
+            }
         }
     }
 }
+
+/// Strips side by side whose chains, 16 KiB each, are kept in the second cache while rows pass.
+const PARTS_PER_PANEL: usize = 16;
 
 /// Reduces at most a strip of cells, or a row of them.
 fn chain<T: Scalar>(arch: pulp::Arch, reduction: Reduction, cells: &[T]) -> Accumulator {
@@ -265,7 +281,13 @@ impl Chains {
             Reduction::Min => vector::keep_least(arch, cells, values),
             Reduction::Max => vector::keep_greatest(arch, cells, values),
             Reduction::Variance | Reduction::Deviation => {
-                vector::add_moments(arch, cells, self.length, values, rests);
+                let count = self.length;
+                arch.dispatch(vector::Moments {
+                    rows: cells,
+                    count,
+                    means: values,
+                    squares: rests,
+                });
             }
         }
         self.length += (cells.len() / width) as u64;

@@ -5,7 +5,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::strips::STRIP;
-use super::{Accumulator, Builder, Input, Program, Reduction, Scratch, Value, vector};
+use super::{
+    Accumulator, Arithmetic, Builder, Chain, Input, Program, Reduction, Scratch, Value, vector,
+};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction, select};
 use crate::matrix::Scalar;
 
@@ -38,13 +40,19 @@ const BINARY: [BinaryFunction; 15] = {
     ]
 };
 
+const ARITHMETIC: [Arithmetic; 5] = {
+    use Arithmetic::*;
+    [Add, Subtract, SubtractFrom, Multiply, Square]
+};
+
 const REDUCTIONS: [Reduction; 7] = {
     use Reduction::*;
     [Sum, SumOfSquares, Mean, Min, Max, Variance, Deviation]
 };
 
 /// Empty, small, narrow, and around the length of a strip and its multiples.
-const SHAPES: [(usize, usize); 20] = [
+const SHAPES: [(usize, usize); 21] = [
+    (3, 17 * STRIP),
     (0, 0),
     (0, 5),
     (5, 0),
@@ -214,6 +222,16 @@ fn every_instruction_set_agrees<T: Scalar>(seed: u64) {
         compare(function.name(), &|arch, out| vector::binary(arch, function, &a, &b, out));
     }
     compare("select", &|arch, out| vector::select(arch, [&a, &b, &c], out));
+    for first in ARITHMETIC {
+        for second in ARITHMETIC {
+            for relu in [false, true] {
+                let chain = Chain { first, second, relu };
+                compare("chain", &|arch, out| vector::chain(arch, chain, [&a, &b, &c], out));
+            }
+            let sum = |arch| vector::sum_of_chain(arch, first, second, [&a, &b, &c]);
+            assert!(same(sum(Arch::Scalar), sum(vector::arch())), "a sum differs");
+        }
+    }
     for (name, reduce) in [
         ("sum", vector::sum as fn(Arch, &[T]) -> f64),
         ("least", vector::least),
@@ -259,20 +277,47 @@ fn naive(cells: &[f64], reduction: Reduction) -> f64 {
     }
 }
 
-/// `a * b + row`, whose reductions are compared with those of its stored cells.
-fn affine() -> Program {
-    let mut builder = Builder::new();
-    let [a, b, row] = [0, 1, 2].map(|number| builder.input(number));
-    let product = builder.binary(BinaryFunction::Multiply, a, b);
-    let sum = builder.binary(BinaryFunction::Add, product, row);
-    builder.finish(sum)
+/// Expressions whose reductions are compared with those of their stored cells: each ends in a way of
+/// its own. Inputs: cells, a column, a row.
+fn expressions() -> [Program; 4] {
+    use BinaryFunction::{Add, Multiply, Subtract};
+    let finish = |build: &dyn Fn(&mut Builder, [Value; 3]) -> Value| {
+        let mut builder = Builder::new();
+        let inputs = [0, 1, 2].map(|number| builder.input(number));
+        let result = build(&mut builder, inputs);
+        builder.finish(result)
+    };
+    [
+        finish(&|builder, [a, b, row]| {
+            let product = builder.binary(Multiply, a, b);
+            builder.binary(Add, product, row)
+        }),
+        finish(&|builder, [a, _, row]| {
+            let difference = builder.binary(Subtract, a, row);
+            builder.binary(Multiply, difference, difference)
+        }),
+        finish(&|builder, [a, b, _]| {
+            let root = builder.unary(UnaryFunction::Abs, b);
+            builder.binary(Multiply, a, root)
+        }),
+        finish(&|builder, [a, b, row]| {
+            let product = builder.binary(Multiply, a, b);
+            let sum = builder.binary(Subtract, row, product);
+            builder.unary(UnaryFunction::Relu, sum)
+        }),
+    ]
 }
 
 #[test]
 fn reductions_match_the_textbook() {
+    for program in expressions() {
+        reductions_of_a_program_match(&program);
+    }
+}
+
+fn reductions_of_a_program_match(program: &Program) {
     let mut rng = SmallRng::seed_from_u64(5);
     let mut scratch = Scratch::new();
-    let program = affine();
     for (rows, columns) in SHAPES {
         let mut cells = |count: usize| -> Vec<f64> {
             (0..count).map(|_| rng.random_range(-1.0..2.0)).collect()
@@ -310,27 +355,34 @@ fn reductions_match_the_textbook() {
     }
 }
 
-#[test]
-fn the_order_of_a_reduction_depends_on_the_shape_alone() {
+fn storing_changes_no_reduction<T: Scalar>(program: &Program) {
     let mut rng = SmallRng::seed_from_u64(6);
-    let mut scratch = Scratch::new();
+    let mut scratch = Scratch::<T>::new();
     let mut builder = Builder::new();
-    let stored_input = builder.input(0);
-    let identity = builder.finish(stored_input);
+    let input = builder.input(0);
+    let identity = builder.finish(input);
     for (rows, columns) in SHAPES {
-        let mut cells = |count: usize| -> Vec<f64> {
-            (0..count).map(|_| rng.random_range(-1.0..2.0)).collect()
+        let mut cells = |count: usize| -> Vec<T> {
+            (0..count).map(|_| T::from_f64(rng.random_range(-1.0..2.0))).collect()
         };
         let (a, b, row) = (cells(rows * columns), cells(rows), cells(columns));
         let inputs = [Input::Cells(&a), Input::Column(&b), Input::Row(&row)];
-        let mut stored = vec![0.0; rows * columns];
-        affine().run(&inputs, rows, columns, &mut scratch, &mut stored);
+        let mut stored = vec![T::ZERO; rows * columns];
+        program.run(&inputs, rows, columns, &mut scratch, &mut stored);
         for reduction in REDUCTIONS {
-            let fused = affine().reduce(&inputs, rows, columns, reduction, &mut scratch).value();
+            let fused = program.reduce(&inputs, rows, columns, reduction, &mut scratch).value();
             let apart = [Input::Cells(&stored)];
             let apart = identity.reduce(&apart, rows, columns, reduction, &mut scratch).value();
             assert_eq!(fused.to_bits(), apart.to_bits(), "{reduction:?} of {rows}x{columns}");
         }
+    }
+}
+
+#[test]
+fn the_order_of_a_reduction_depends_on_the_shape_alone() {
+    for program in expressions() {
+        storing_changes_no_reduction::<f64>(&program);
+        storing_changes_no_reduction::<f32>(&program);
     }
 }
 

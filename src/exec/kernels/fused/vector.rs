@@ -1,9 +1,12 @@
-//! Loops over strips, compiled for each instruction set that is found at run time.
+//! Loops over strips, compiled for each instruction set and picked at run time.
 //!
 //! A loop is written once, over the scalar definition of its function with the function a constant;
-//! `pulp` compiles it for the baseline, for AVX2 and for NEON, and picks one by the processor.
+//! `pulp` compiles it for the baseline, for AVX2 and for NEON. What is to run on vectors must be inlined
+//! into [`WithSimd::with_simd`], else it runs as the baseline without a word: hence types instead of
+//! closures there (a closure is called through a shim, which the compiler may leave outside), and
+//! `inline(always)` on all that they call.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use super::{Arithmetic, Chain};
 use crate::exec::kernels::elementwise::{self, BinaryFunction, UnaryFunction};
@@ -26,16 +29,49 @@ macro_rules! specialize {
     };
 }
 
+/// `out = f(operands)`, cell by cell.
+struct Map<'a, T, F, const N: usize> {
+    operands: [&'a [T]; N],
+    out: &'a mut [T],
+    f: F,
+}
+
+impl<T: Scalar, F: Fn([T; N]) -> T, const N: usize> WithSimd for Map<'_, T, F, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { operands, out, f } = self;
+        for operand in operands {
+            assert_eq!(operand.len(), out.len(), "operands fill the strip");
+        }
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = f(operands.map(
+                #[inline(always)]
+                |operand| operand[i],
+            ));
+        }
+    }
+}
+
+/// Dispatches a [`Map`]; the closure is one that only calls, and so needs `inline(always)` itself.
+fn map<T: Scalar, const N: usize>(
+    arch: Arch,
+    operands: [&[T]; N],
+    out: &mut [T],
+    f: impl Fn([T; N]) -> T,
+) {
+    arch.dispatch(Map { operands, out, f });
+}
+
 /// `out = function(x)`, cell by cell.
 pub(super) fn unary<T: Scalar>(arch: Arch, function: UnaryFunction, x: &[T], out: &mut [T]) {
     specialize!(function, F: UnaryFunction {
         Negate Abs Sign Sqrt Exp Log Log1p Expm1 Sin Cos Tan Tanh Floor Ceil Round IsNan Not Relu
         Sigmoid Gelu Softplus
-    } => arch.dispatch(#[inline(always)] || {
-        for (out, &x) in out.iter_mut().zip(x) {
-            *out = T::from_f64(F.apply(x.to_f64()));
-        }
-    }))
+    } => {
+        map(arch, [x], out, #[inline(always)] |[x]| T::from_f64(F.apply(x.to_f64())));
+    })
 }
 
 /// `out = function(a, b)`, cell by cell.
@@ -49,46 +85,40 @@ pub(super) fn binary<T: Scalar>(
     specialize!(function, F: BinaryFunction {
         Add Subtract Multiply Divide Power Less LessEqual Greater GreaterEqual Equal NotEqual And Or
         Least Greatest
-    } => arch.dispatch(#[inline(always)] || {
-        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-            *out = T::from_f64(F.apply(a.to_f64(), b.to_f64()));
-        }
-    }))
+    } => {
+        map(arch, [a, b], out, #[inline(always)] |[a, b]| T::from_f64(F.apply(a.to_f64(), b.to_f64())));
+    })
 }
 
 /// `out = second(first(a, b), c)`, cell by cell.
-pub(super) fn chain<T: Scalar>(arch: Arch, chain: Chain, [a, b, c]: [&[T]; 3], out: &mut [T]) {
-    specialize!(chain.first, FIRST: Arithmetic { Add Subtract SubtractFrom Multiply } => {
-        specialize!(chain.second, SECOND: Arithmetic { Add Subtract SubtractFrom Multiply } => {
+pub(super) fn chain<T: Scalar>(arch: Arch, chain: Chain, operands: [&[T]; 3], out: &mut [T]) {
+    specialize!(chain.first, FIRST: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+        specialize!(chain.second, SECOND: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
             if chain.relu {
-                arch.dispatch(#[inline(always)] || {
-                    for (((out, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
-                        let x = SECOND.apply(FIRST.apply(a, b), c);
-                        *out = T::from_f64(UnaryFunction::Relu.apply(x.to_f64()));
-                    }
-                })
+                map(arch, operands, out, #[inline(always)] |[a, b, c]| {
+                    let x = SECOND.apply(FIRST.apply(a, b), c);
+                    T::from_f64(UnaryFunction::Relu.apply(x.to_f64()))
+                });
             } else {
-                arch.dispatch(#[inline(always)] || {
-                    for (((out, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
-                        *out = SECOND.apply(FIRST.apply(a, b), c);
-                    }
-                })
+                map(arch, operands, out, #[inline(always)] |[a, b, c]| {
+                    SECOND.apply(FIRST.apply(a, b), c)
+                });
             }
         })
     })
 }
 
 /// `out = a` where the condition is true, else `b`, cell by cell.
-pub(super) fn select<T: Scalar>(arch: Arch, [condition, a, b]: [&[T]; 3], out: &mut [T]) {
-    arch.dispatch(
+pub(super) fn select<T: Scalar>(arch: Arch, operands: [&[T]; 3], out: &mut [T]) {
+    map(
+        arch,
+        operands,
+        out,
         #[inline(always)]
-        || {
-            for (((out, &condition), &a), &b) in out.iter_mut().zip(condition).zip(a).zip(b) {
-                let chosen = elementwise::select(condition.to_f64(), a.to_f64(), b.to_f64());
-                *out = T::from_f64(chosen);
-            }
+        |[condition, a, b]| {
+            T::from_f64(elementwise::select(condition.to_f64(), a.to_f64(), b.to_f64()))
         },
-    )
+    );
 }
 
 impl Arithmetic {
@@ -99,6 +129,7 @@ impl Arithmetic {
             Arithmetic::Subtract => a - b,
             Arithmetic::SubtractFrom => b - a,
             Arithmetic::Multiply => a * b,
+            Arithmetic::Square => a * a,
         }
     }
 }
@@ -106,133 +137,194 @@ impl Arithmetic {
 /// Lanes of a reduction: cell i goes to lane i mod 16.
 const LANES: usize = 16;
 
-/// Reduces cells lane by lane, and the lanes by halves.
-#[inline(always)]
-fn lanes<T: Scalar>(
-    cells: &[T],
+/// Reduces `cell(operands)` lane by lane, and the lanes by halves; a few cells one by one.
+struct Lanes<'a, T, C, P, M, const N: usize> {
+    operands: [&'a [T]; N],
+    cell: C,
     identity: f64,
-    push: impl Fn(f64, f64) -> f64,
-    merge: impl Fn(f64, f64) -> f64,
-) -> f64 {
-    let mut lanes = [identity; LANES];
-    let rows = cells.chunks_exact(LANES);
-    let rest = rows.remainder();
-    for row in rows {
-        for (lane, &cell) in lanes.iter_mut().zip(row) {
-            *lane = push(*lane, cell.to_f64());
+    push: P,
+    merge: M,
+}
+
+impl<T, C, P, M, const N: usize> WithSimd for Lanes<'_, T, C, P, M, N>
+where
+    T: Scalar,
+    C: Fn([T; N]) -> f64,
+    P: Fn(f64, f64) -> f64,
+    M: Fn(f64, f64) -> f64,
+{
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        let mut lanes = [self.identity; LANES];
+        let chunks = self.operands.map(|operand| operand.as_chunks::<LANES>());
+        for at in 0..chunks[0].0.len() {
+            let rows = chunks.map(|(rows, _)| rows[at]);
+            for (i, lane) in lanes.iter_mut().enumerate() {
+                *lane = (self.push)(*lane, (self.cell)(rows.map(|row| row[i])));
+            }
         }
-    }
-    for (lane, &cell) in lanes.iter_mut().zip(rest) {
-        *lane = push(*lane, cell.to_f64());
-    }
-    let mut count = LANES;
-    while count > 1 {
-        count /= 2;
-        for lane in 0..count {
-            lanes[lane] = merge(lanes[lane], lanes[lane + count]);
+        for (i, lane) in lanes.iter_mut().enumerate().take(chunks[0].1.len()) {
+            *lane = (self.push)(*lane, (self.cell)(chunks.map(|(_, rest)| rest[i])));
         }
+        let mut count = LANES;
+        while count > 1 {
+            count /= 2;
+            for lane in 0..count {
+                lanes[lane] = (self.merge)(lanes[lane], lanes[lane + count]);
+            }
+        }
+        lanes[0]
     }
-    lanes[0]
+}
+
+impl<T, C, P, M, const N: usize> Lanes<'_, T, C, P, M, N>
+where
+    T: Scalar,
+    C: Fn([T; N]) -> f64,
+    P: Fn(f64, f64) -> f64,
+    M: Fn(f64, f64) -> f64,
+{
+    #[inline(always)]
+    fn reduce(self, arch: Arch) -> f64 {
+        let count = self.operands[0].len();
+        assert!(
+            self.operands.iter().all(|operand| operand.len() == count),
+            "equally long operands"
+        );
+        if count < 2 * LANES {
+            let cell = |i: usize| (self.cell)(self.operands.map(|operand| operand[i]));
+            return (0..count).fold(self.identity, |total, i| (self.push)(total, cell(i)));
+        }
+        arch.dispatch(self)
+    }
 }
 
 /// `Σ x`.
 pub(super) fn sum<T: Scalar>(arch: Arch, cells: &[T]) -> f64 {
     let add = |a, b| a + b;
-    arch.dispatch(
-        #[inline(always)]
-        || lanes(cells, 0.0, add, add),
-    )
+    let cell = |[x]: [T; 1]| x.to_f64();
+    Lanes { operands: [cells], cell, identity: 0.0, push: add, merge: add }.reduce(arch)
 }
 
 /// `Σ (x - center)²`.
 pub(super) fn sum_of_squares<T: Scalar>(arch: Arch, cells: &[T], center: f64) -> f64 {
     let push = |sum, x| sum + (x - center) * (x - center);
-    arch.dispatch(
-        #[inline(always)]
-        || {
-            lanes(
-                cells,
-                0.0,
-                push,
-                #[inline(always)]
-                |a, b| a + b,
-            )
-        },
-    )
+    let cell = |[x]: [T; 1]| x.to_f64();
+    Lanes { operands: [cells], cell, identity: 0.0, push, merge: |a, b| a + b }.reduce(arch)
+}
+
+/// `Σ function(a, b)`.
+pub(super) fn sum_of_binary<T: Scalar>(
+    arch: Arch,
+    function: Arithmetic,
+    operands: [&[T]; 2],
+) -> f64 {
+    let add = |a, b| a + b;
+    specialize!(function, F: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+        let cell = |[a, b]: [T; 2]| F.apply(a, b).to_f64();
+        Lanes { operands, cell, identity: 0.0, push: add, merge: add }.reduce(arch)
+    })
+}
+
+/// `Σ second(first(a, b), c)`.
+pub(super) fn sum_of_chain<T: Scalar>(
+    arch: Arch,
+    first: Arithmetic,
+    second: Arithmetic,
+    operands: [&[T]; 3],
+) -> f64 {
+    let add = |a, b| a + b;
+    specialize!(first, FIRST: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+        specialize!(second, SECOND: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+            let cell = |[a, b, c]: [T; 3]| SECOND.apply(FIRST.apply(a, b), c).to_f64();
+            Lanes { operands, cell, identity: 0.0, push: add, merge: add }.reduce(arch)
+        })
+    })
 }
 
 /// The least cell; infinite where there is none.
 pub(super) fn least<T: Scalar>(arch: Arch, cells: &[T]) -> f64 {
     let least = |a, b| BinaryFunction::Least.apply(a, b);
-    arch.dispatch(
-        #[inline(always)]
-        || lanes(cells, f64::INFINITY, least, least),
-    )
+    let cell = |[x]: [T; 1]| x.to_f64();
+    Lanes { operands: [cells], cell, identity: f64::INFINITY, push: least, merge: least }
+        .reduce(arch)
 }
 
 /// The greatest cell; minus infinite where there is none.
 pub(super) fn greatest<T: Scalar>(arch: Arch, cells: &[T]) -> f64 {
     let greatest = |a, b| BinaryFunction::Greatest.apply(a, b);
-    arch.dispatch(
-        #[inline(always)]
-        || lanes(cells, f64::NEG_INFINITY, greatest, greatest),
-    )
+    let cell = |[x]: [T; 1]| x.to_f64();
+    let identity = f64::NEG_INFINITY;
+    Lanes { operands: [cells], cell, identity, push: greatest, merge: greatest }.reduce(arch)
 }
 
 /// Updates the chain of each column with its cell of each row.
-fn columns<T: Scalar>(arch: Arch, rows: &[T], chains: &mut [f64], push: impl Fn(f64, f64) -> f64) {
-    arch.dispatch(
-        #[inline(always)]
-        || {
-            for row in rows.chunks_exact(chains.len()) {
-                for (chain, &cell) in chains.iter_mut().zip(row) {
-                    *chain = push(*chain, cell.to_f64());
-                }
+struct Columns<'a, T, P> {
+    rows: &'a [T],
+    chains: &'a mut [f64],
+    push: P,
+}
+
+impl<T: Scalar, P: Fn(f64, f64) -> f64> WithSimd for Columns<'_, T, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.rows.chunks_exact(self.chains.len()) {
+            for (chain, &cell) in self.chains.iter_mut().zip(row) {
+                *chain = (self.push)(*chain, cell.to_f64());
             }
-        },
-    )
+        }
+    }
 }
 
-/// Adds rows to `sums`.
-pub(super) fn add<T: Scalar>(arch: Arch, rows: &[T], sums: &mut [f64]) {
-    columns(arch, rows, sums, |sum, x| sum + x);
+/// Adds rows to `chains`.
+pub(super) fn add<T: Scalar>(arch: Arch, rows: &[T], chains: &mut [f64]) {
+    arch.dispatch(Columns { rows, chains, push: |sum, x| sum + x });
 }
 
-/// Adds the squares of rows to `sums`.
-pub(super) fn add_squares<T: Scalar>(arch: Arch, rows: &[T], sums: &mut [f64]) {
-    columns(arch, rows, sums, |sum, x| sum + x * x);
+/// Adds the squares of rows to `chains`.
+pub(super) fn add_squares<T: Scalar>(arch: Arch, rows: &[T], chains: &mut [f64]) {
+    arch.dispatch(Columns { rows, chains, push: |sum, x| sum + x * x });
 }
 
 /// Keeps the least of each column.
-pub(super) fn keep_least<T: Scalar>(arch: Arch, rows: &[T], kept: &mut [f64]) {
-    columns(arch, rows, kept, |kept, x| BinaryFunction::Least.apply(kept, x));
+pub(super) fn keep_least<T: Scalar>(arch: Arch, rows: &[T], chains: &mut [f64]) {
+    arch.dispatch(Columns { rows, chains, push: |kept, x| BinaryFunction::Least.apply(kept, x) });
 }
 
 /// Keeps the greatest of each column.
-pub(super) fn keep_greatest<T: Scalar>(arch: Arch, rows: &[T], kept: &mut [f64]) {
-    columns(arch, rows, kept, |kept, x| BinaryFunction::Greatest.apply(kept, x));
+pub(super) fn keep_greatest<T: Scalar>(arch: Arch, rows: &[T], chains: &mut [f64]) {
+    arch.dispatch(Columns {
+        rows,
+        chains,
+        push: |kept, x| BinaryFunction::Greatest.apply(kept, x),
+    });
 }
 
 /// Welford's update of means and sums of squared distances by rows, before which there were `count`.
-pub(super) fn add_moments<T: Scalar>(
-    arch: Arch,
-    rows: &[T],
-    count: u64,
-    means: &mut [f64],
-    squares: &mut [f64],
-) {
-    arch.dispatch(
-        #[inline(always)]
-        || {
-            for (row, count) in rows.chunks_exact(means.len()).zip(count + 1..) {
-                let share = 1.0 / count as f64;
-                for ((mean, square), &cell) in means.iter_mut().zip(&mut *squares).zip(row) {
-                    let x = cell.to_f64();
-                    let distance = x - *mean;
-                    *mean += distance * share;
-                    *square += distance * (x - *mean);
-                }
+pub(super) struct Moments<'a, T> {
+    pub(super) rows: &'a [T],
+    pub(super) count: u64,
+    pub(super) means: &'a mut [f64],
+    pub(super) squares: &'a mut [f64],
+}
+
+impl<T: Scalar> WithSimd for Moments<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (row, count) in self.rows.chunks_exact(self.means.len()).zip(self.count + 1..) {
+            let share = 1.0 / count as f64;
+            for ((mean, square), &cell) in self.means.iter_mut().zip(&mut *self.squares).zip(row) {
+                let x = cell.to_f64();
+                let distance = x - *mean;
+                *mean += distance * share;
+                *square += distance * (x - *mean);
             }
-        },
-    )
+        }
+    }
 }
