@@ -19,9 +19,9 @@ use tokio::runtime::Runtime;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::query::{CancelHandle, Outcome, ResultSet, ResultStream, Running, Statements, wait};
-use crate::session;
 use crate::sql::{self, Statement, StatementKind};
 use crate::value::Parameters;
+use crate::{functions, session};
 
 /// A database: its tables, matrices, threads and memory.
 ///
@@ -100,7 +100,7 @@ impl Builder {
             environment = environment.with_memory_limit(bytes, 1.0);
         }
         let runtime = runtime.build().map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        let state = session::new_state(config, environment.build_arc()?);
+        let state = session::new_state(config, environment.build_arc()?)?;
         let context = SessionContext::new_with_state(state);
         Ok(Database(Arc::new(Shared { runtime: Some(runtime), context, matrices: Arc::default() })))
     }
@@ -389,8 +389,12 @@ impl Session {
         let rows = |batch: RecordBatch| {
             Started::Rows(ResultStream::of(batch.schema(), vec![batch], Arc::clone(running)))
         };
-        let plan = match statements.resolved(statement)? {
-            StatementKind::Sql(sql) => statements.plan(*sql).await?,
+        let (plan, names) = match statements.resolved(statement)? {
+            StatementKind::Sql(mut syntax) => {
+                functions::expand(&mut syntax);
+                let names = sql::distinguish(&mut syntax);
+                (statements.plan(*syntax).await?, names)
+            }
             StatementKind::CreateMatrix(create) => {
                 statements.create(*create).await?;
                 return Ok(Started::Done(Arc::clone(running)));
@@ -421,7 +425,7 @@ impl Session {
             return Ok(Started::Count(counts.iter().map(count).sum(), Arc::clone(running)));
         }
         let stream = execute_stream(plan, tasks)?;
-        Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running))))
+        Ok(Started::Rows(ResultStream::start(names.renamed(stream), Arc::clone(running))))
     }
 }
 

@@ -8,6 +8,7 @@ pub mod matrix;
 mod config;
 mod database;
 mod files;
+mod functions;
 mod matrices;
 mod planner;
 mod query;

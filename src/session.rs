@@ -10,14 +10,25 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::SessionConfig;
 
+use crate::error::Result;
+use crate::functions;
+use crate::planner::relational;
+
 /// DataFusion's defaults and our additions to them.
-pub(crate) fn new_state(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> SessionState {
-    SessionStateBuilder::new()
+pub(crate) fn new_state(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Result<SessionState> {
+    let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
+        .with_expr_planners(relational::expr_planners())
         .with_default_features()
+        .with_type_planner(Arc::new(relational::TypeNames))
+        .with_analyzer_rules(relational::analyzer_rules())
+        .with_optimizer_rules(relational::optimizer_rules())
+        .with_physical_optimizer_rules(relational::physical_optimizer_rules())
         .with_query_planner(Arc::new(Planner))
-        .build()
+        .build();
+    functions::register(&mut state)?;
+    Ok(state)
 }
 
 /// DataFusion's planner with our nodes.

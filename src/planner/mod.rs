@@ -22,6 +22,7 @@ mod lower;
 mod matrix_node;
 mod order;
 mod relation;
+pub(crate) mod relational;
 mod relations;
 mod rewrite;
 mod schedule;

@@ -10,7 +10,9 @@
 //! ```
 
 mod copy;
+mod desugar;
 mod dialect;
+mod names;
 mod parse;
 mod place;
 mod relation;
@@ -20,6 +22,7 @@ mod statement;
 mod tests;
 mod tokens;
 
+pub(crate) use names::distinguish;
 pub use parse::parse;
 pub(crate) use parse::parse_expression;
 pub(crate) use place::{place_of, place_of_name};

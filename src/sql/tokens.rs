@@ -1,5 +1,6 @@
 //! Text to tokens, with `x[i, j]` written out as `x[i][j]`, and `@` and `^` as operators of our own.
 //! `AS [NOT] MATERIALIZED (` is `AS (`: a hint about common table expressions, which changes no result.
+//! `(a, b,)` is `(a, b)`. The type `STRUCT(a INT, b TEXT)` is `STRUCT<a INT, b TEXT>`, as sqlparser knows it.
 //!
 //! sqlparser reads one subscript per bracket. A comma at the top level of a subscript becomes `][` here,
 //! both at the comma's place, so that errors still point into the text as written. A bracket is a
@@ -17,6 +18,8 @@ pub(super) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     raw(text)
         .map(named_operators)
         .map(without_hints)
+        .map(struct_types)
+        .map(without_last_commas)
         .map(split_subscripts)
         .map_err(|error| Error::syntax(in_our_words(&error.message).0).at(place(error.location)))
 }
@@ -75,6 +78,65 @@ fn without_hints(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 {
                     kept.truncate(first);
                 }
+            }
+        }
+        kept.push(token);
+    }
+    kept
+}
+
+/// A type's parentheses follow `STRUCT` and hold two words in a row, the first field's name and type; those
+/// of the function `struct` hold expressions.
+fn struct_types(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    const WITHIN_EXPRESSIONS: [Keyword; 10] = [
+        Keyword::AS,
+        Keyword::AND,
+        Keyword::BETWEEN,
+        Keyword::COLLATE,
+        Keyword::ILIKE,
+        Keyword::IN,
+        Keyword::IS,
+        Keyword::LIKE,
+        Keyword::NOT,
+        Keyword::OR,
+    ];
+    let words: Vec<usize> = (0..tokens.len())
+        .filter(|index| !matches!(tokens[*index].token, Token::Whitespace(_)))
+        .collect();
+    // For each open parenthesis, whether it is a type's.
+    let mut open = Vec::new();
+    for (at, index) in words.iter().enumerate() {
+        let token = |at: usize| words.get(at).map(|index| &tokens[*index].token);
+        match token(at) {
+            Some(Token::LParen) => {
+                let is_type = at > 0
+                    && matches!(token(at - 1), Some(Token::Word(word)) if word.keyword == Keyword::STRUCT)
+                    && matches!(token(at + 1), Some(Token::Word(word))
+                        if ![Keyword::NOT, Keyword::CASE].contains(&word.keyword))
+                    && matches!(token(at + 2), Some(Token::Word(word))
+                        if !WITHIN_EXPRESSIONS.contains(&word.keyword));
+                open.push(is_type);
+                if is_type {
+                    tokens[*index].token = Token::Lt;
+                }
+            }
+            Some(Token::RParen) if open.pop() == Some(true) => tokens[*index].token = Token::Gt,
+            _ => {}
+        }
+    }
+    tokens
+}
+
+/// A comma before a closing parenthesis says nothing.
+fn without_last_commas(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut kept: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        if token.token == Token::RParen {
+            let last = kept.iter().rposition(|kept| !matches!(kept.token, Token::Whitespace(_)));
+            if let Some(last) = last
+                && kept[last].token == Token::Comma
+            {
+                kept.remove(last);
             }
         }
         kept.push(token);

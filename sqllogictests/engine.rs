@@ -1,0 +1,105 @@
+//! A connection as the crate `sqllogictest` sees it.
+//!
+//! The crate hands an engine the text of a record alone, but how a value is written may depend on the
+//! record's type string. So the runner announces each record first, through a cell both sides share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use relatrix::{Connection, Outcome, ResultSet};
+use sqllogictest::{DB, DBOutput, MakeConnection, QueryExpect, Record, Runner};
+
+use crate::values::{Letter, Style};
+
+/// The type string of the record that runs next.
+#[derive(Clone, Default)]
+pub(crate) struct Expected(Arc<Mutex<Vec<Letter>>>);
+
+impl Expected {
+    /// Takes note of what a record expects, before it runs.
+    pub(crate) fn announce(&self, record: &Record<Letter>) {
+        let letters = match record {
+            Record::Query { expected: QueryExpect::Results { types, .. }, .. } => types.clone(),
+            _ => Vec::new(),
+        };
+        *self.0.lock().expect("nothing panics under the lock") = letters;
+    }
+
+    fn letters(&self) -> Vec<Letter> {
+        self.0.lock().expect("nothing panics under the lock").clone()
+    }
+}
+
+/// One connection, and how its values are to be written.
+pub(crate) struct Engine {
+    connection: Connection,
+    expected: Expected,
+    style: Style,
+}
+
+/// A record that takes longer has failed.
+const RECORD_SECONDS_MAX: u64 = 30;
+
+/// A runner whose records all go to one connection.
+pub(crate) fn runner(
+    connection: Connection,
+    expected: &Expected,
+    style: Style,
+) -> Runner<Engine, impl MakeConnection<Conn = Engine>> {
+    let expected = expected.clone();
+    connection.set_timeout(Some(Duration::from_secs(RECORD_SECONDS_MAX)));
+    Runner::new(move || {
+        let engine = Engine { connection: connection.clone(), expected: expected.clone(), style };
+        async { Ok(engine) }
+    })
+}
+
+impl Engine {
+    /// Runs every statement of a record; the last one's outcome is the record's.
+    fn outcome(&self, sql: &str) -> relatrix::Result<DBOutput<Letter>> {
+        let mut last = DBOutput::StatementComplete(0);
+        for statement in relatrix::parse(sql)? {
+            last = match self.connection.run(&statement)? {
+                Outcome::Rows(rows) => self.rows(rows)?,
+                Outcome::Count(count) => DBOutput::StatementComplete(count),
+                Outcome::Done => DBOutput::StatementComplete(0),
+            };
+        }
+        Ok(last)
+    }
+
+    fn rows(&self, result: ResultSet) -> relatrix::Result<DBOutput<Letter>> {
+        let mut types = self.expected.letters();
+        types.resize(result.schema().fields().len(), Letter::ANY);
+        let mut rows = Vec::new();
+        for batch in result {
+            rows.extend(self.style.rows(&batch?, &types));
+        }
+        Ok(DBOutput::Rows { types, rows })
+    }
+}
+
+/// What a record reports when it fails.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Failure(String);
+
+impl DB for Engine {
+    type Error = Failure;
+    type ColumnType = Letter;
+
+    fn run(&mut self, sql: &str) -> Result<DBOutput<Letter>, Failure> {
+        match catch_unwind(AssertUnwindSafe(|| self.outcome(sql))) {
+            Ok(result) => result.map_err(|error| Failure(error.to_string())),
+            Err(payload) => {
+                let message = payload
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| payload.downcast_ref::<&str>().copied())
+                    .unwrap_or("no message");
+                Err(Failure(format!("panic: {message}")))
+            }
+        }
+    }
+}

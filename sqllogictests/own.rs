@@ -1,0 +1,109 @@
+//! Our own scripts, `<theme>/**/*.slt` beside this file.
+//!
+//! Each file runs under every setting below, from a fresh database each time, and must print the same
+//! digits: neither threads, nor fusion, nor the size of a tile may change an answer. Paths in a script
+//! are relative to the root of the package; `$__TEST_DIR__` (after `control substitution on`) is a
+//! fresh folder for each run of a file.
+
+use std::path::{Path, PathBuf};
+
+use relatrix::{Connection, Database, Result};
+
+use crate::engine::{self, Expected};
+use crate::values::{Letter, Style};
+use crate::{Options, Report, in_parallel, run_script};
+
+/// The folders, from plain SQL to what must fail.
+const THEMES: [&str; 5] = ["sql", "matrix", "mixed", "plan", "error"];
+
+/// One way to run a script.
+struct Setting {
+    name: &'static str,
+    threads: usize,
+    /// Run on each new connection.
+    statements: &'static [&'static str],
+}
+
+const SETTINGS: [Setting; 2] = [
+    Setting { name: "one thread", threads: 1, statements: &[] },
+    Setting { name: "four threads", threads: 4, statements: &[] },
+];
+
+impl Setting {
+    fn connect(&self) -> Result<Connection> {
+        let connection = Database::builder().threads(self.threads).build()?.connect();
+        for statement in self.statements {
+            connection.execute(statement)?;
+        }
+        Ok(connection)
+    }
+}
+
+/// Runs every selected file under every setting; true if all of it passed.
+pub(crate) fn run(options: &Options) -> bool {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("sqllogictests");
+    std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).expect("the package has a folder");
+    let mut files = Vec::new();
+    for theme in THEMES {
+        collect(&root.join(theme), &mut files);
+    }
+    let files: Vec<(String, PathBuf)> = files
+        .into_iter()
+        .map(|path| (path.strip_prefix(&root).unwrap_or(&path).display().to_string(), path))
+        .filter(|(name, _)| options.selects(name))
+        .collect();
+    let runs: Vec<_> =
+        files.iter().flat_map(|file| SETTINGS.iter().map(move |setting| (file, setting))).collect();
+    let reports = in_parallel(&runs, |((name, path), setting)| run_file(name, path, setting));
+
+    let mut failed = 0;
+    for (((name, _), setting), report) in runs.iter().zip(&reports) {
+        for failure in &report.failures {
+            println!("own files: {name} with {} failed\n{failure}", setting.name);
+        }
+        failed += report.failures.len();
+    }
+    println!(
+        "own files: {} files under {} settings, {} records passed, {failed} failed",
+        files.len(),
+        SETTINGS.len(),
+        reports.iter().map(|report| report.passed).sum::<usize>(),
+    );
+    failed == 0
+}
+
+fn run_file(name: &str, path: &Path, setting: &Setting) -> Report {
+    let script = match std::fs::read_to_string(path) {
+        Ok(script) => script,
+        Err(error) => return Report::broken(error.to_string()),
+    };
+    let connection = match setting.connect() {
+        Ok(connection) => connection,
+        Err(error) => return Report::broken(error.to_string()),
+    };
+    let expected = Expected::default();
+    let mut runner = engine::runner(connection, &expected, Style::Own);
+    runner.with_column_validator(same_column_count);
+    run_script(name, &script, runner, &expected, 1)
+}
+
+/// Files below a folder, in the order of their names.
+pub(crate) fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "slt" || extension == "zst")
+        {
+            files.push(path);
+        }
+    }
+}
+
+/// A record's type string says how many columns there are.
+#[expect(clippy::ptr_arg, reason = "the crate's signature")]
+pub(crate) fn same_column_count(actual: &Vec<Letter>, expected: &Vec<Letter>) -> bool {
+    actual.len() == expected.len()
+}

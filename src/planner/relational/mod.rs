@@ -1,0 +1,63 @@
+//! The relational half: what Relatrix adds to DataFusion's planners and rules.
+//!
+//! ```text
+//! syntax ─ types, coerce: what is planned otherwise ─ LogicalPlan
+//!   analyze    coerce, subquery::SingleRow, then DataFusion's rules, then overflow
+//!   optimize   DataFusion's rules, and subquery among them
+//! ExecutionPlan   overflow, then DataFusion's rules
+//! ```
+
+mod coerce;
+mod overflow;
+mod subquery;
+mod types;
+
+use std::sync::Arc;
+
+use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+
+use crate::functions::StringSubscript;
+
+pub(crate) use types::TypeNames;
+
+/// What plans an operator or a subscript before DataFusion's planners see it.
+pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+    vec![Arc::new(coerce::BooleanComparisons), Arc::new(StringSubscript)]
+}
+
+/// DataFusion's rules, and ours before them: they make of a statement what DataFusion accepts.
+pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(subquery::SingleRow), Arc::new(coerce::Coerce)];
+    rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(overflow::CheckedConstants));
+    rules
+}
+
+/// DataFusion's rules for physical plans, after ours: a later one may move expressions into scans.
+pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
+        vec![Arc::new(overflow::CheckedArithmetic)];
+    rules.extend(PhysicalOptimizer::new().rules);
+    rules
+}
+
+/// DataFusion's rules, and ours in their places among them.
+pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    // What DataFusion's rules leave of subqueries, before joins are looked at.
+    let after = rules.iter().rposition(|rule| {
+        matches!(
+            rule.name(),
+            "decorrelate_predicate_subquery"
+                | "scalar_subquery_to_join"
+                | "decorrelate_lateral_join"
+        )
+    });
+    let place = after.map_or(rules.len(), |last| last + 1);
+    rules.insert(place, Arc::new(subquery::UnnestSubqueries));
+    rules
+}

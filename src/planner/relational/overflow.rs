@@ -1,0 +1,185 @@
+//! Integer arithmetic that leaves its type is an error, where DataFusion's wraps around.
+//!
+//! Operators of a running plan get Arrow's checked kernels. What is constant DataFusion computes while it
+//! plans, with kernels of its own choice; so there the operators become calls of checked functions.
+
+use std::sync::Arc;
+
+use arrow::compute::kernels::numeric;
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, utils::take_function_args};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::BinaryExpr;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinary;
+use datafusion::physical_expr::{PhysicalExpr, projection::ProjectionExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::projection::ProjectionExec;
+
+/// Whether an operator can leave an integer's range.
+fn overflows(operator: Operator) -> bool {
+    matches!(operator, Operator::Plus | Operator::Minus | Operator::Multiply)
+}
+
+/// Checks what projections and filters compute.
+#[derive(Debug)]
+pub(super) struct CheckedArithmetic;
+
+impl PhysicalOptimizerRule for CheckedArithmetic {
+    fn name(&self) -> &str {
+        "checked_arithmetic"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+                let input = Arc::clone(projection.input());
+                let expressions = projection
+                    .expr()
+                    .iter()
+                    .map(|projected| {
+                        let expr = checked(&projected.expr)?;
+                        Ok(ProjectionExpr { expr, alias: projected.alias.clone() })
+                    })
+                    .collect::<Result<Vec<_>>>()?;
+                return Ok(Transformed::yes(Arc::new(ProjectionExec::try_new(
+                    expressions,
+                    input,
+                )?)));
+            }
+            if let Some(filter) = node.downcast_ref::<FilterExec>() {
+                let predicate = checked(filter.predicate())?;
+                let filter = FilterExecBuilder::from(filter).with_predicate(predicate).build()?;
+                return Ok(Transformed::yes(Arc::new(filter)));
+            }
+            Ok(Transformed::no(node))
+        })
+        .map(|transformed| transformed.data)
+    }
+}
+
+fn checked(expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    let checked = Arc::clone(expression).transform_up(|node| {
+        match node.downcast_ref::<PhysicalBinary>() {
+            Some(binary) if overflows(*binary.op()) => Ok(Transformed::yes(Arc::new(
+                PhysicalBinary::new(
+                    Arc::clone(binary.left()),
+                    *binary.op(),
+                    Arc::clone(binary.right()),
+                )
+                .with_fail_on_overflow(true),
+            ) as _)),
+            _ => Ok(Transformed::no(node)),
+        }
+    })?;
+    Ok(checked.data)
+}
+
+/// Checks what is computed while planning. Runs last, when operands have their final types.
+#[derive(Debug)]
+pub(super) struct CheckedConstants;
+
+impl AnalyzerRule for CheckedConstants {
+    fn name(&self) -> &str {
+        "checked_constants"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let no_columns = DFSchema::empty();
+        plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let checked = expression.transform_up(|inner| {
+                    Ok(match inner {
+                        Expr::BinaryExpr(BinaryExpr { left, op, right })
+                            if overflows(op)
+                                && is_constant_integer(&left, &no_columns)
+                                && is_constant_integer(&right, &no_columns) =>
+                        {
+                            let function = ScalarUDF::from(Checked::new(op));
+                            Transformed::yes(function.call(vec![*left, *right]))
+                        }
+                        inner => Transformed::no(inner),
+                    })
+                })?;
+                Ok(checked.update_data(|data| name.restore(data)))
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+}
+
+fn is_constant_integer(expression: &Expr, no_columns: &DFSchema) -> bool {
+    let plain = !expression
+        .exists(|node| {
+            Ok(!matches!(
+                node,
+                Expr::Literal(_, _)
+                    | Expr::Cast(_)
+                    | Expr::Negative(_)
+                    | Expr::BinaryExpr(_)
+                    | Expr::ScalarFunction(_)
+            ) || node.is_volatile_node())
+        })
+        .expect("the closure does not fail");
+    plain && expression.get_type(no_columns).is_ok_and(|data_type| data_type.is_integer())
+}
+
+/// An operator as a function that fails where the result does not fit.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    operator: Operator,
+    signature: Signature,
+}
+
+impl Checked {
+    fn new(operator: Operator) -> Self {
+        Self { operator, signature: Signature::any(2, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        match self.operator {
+            Operator::Plus => "checked_add",
+            Operator::Minus => "checked_subtract",
+            _ => "checked_multiply",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        Ok(arguments[0].clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [left, right] = take_function_args(self.name(), &args.args)?;
+        let kernel = match self.operator {
+            Operator::Plus => numeric::add,
+            Operator::Minus => numeric::sub,
+            _ => numeric::mul,
+        };
+        datafusion::physical_expr_common::datum::apply(left, right, kernel)
+    }
+}

@@ -1,0 +1,251 @@
+//! Forms of SQL that DataFusion lacks, written in those it has.
+//!
+//! ```text
+//! x = ANY (q)         x IN (q)
+//! x < ANY (q)         (SELECT CASE WHEN bool_or(x < y) THEN true
+//! (x, …) IN (q)                    WHEN count(*) > count(x < y) THEN NULL ELSE false END FROM q(y))
+//! x < ALL (q)         NOT (x >= ANY (q))
+//! x LIKE 'p' ESCAPE   x LIKE 'p', with the backslash as its escape
+//! x[:b], x[a:]        x[1:b], x[a:-1]
+//! INTERVAL (1) DAY    INTERVAL 1 DAY
+//! FROM t              SELECT * FROM t
+//! FROM RANGE(5)       FROM range(5)
+//! ```
+//!
+//! Matrix expressions have rules of their own and are left alone.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectNamePart, Query, Select, SelectFlavor, SelectItem, Statement, Subscript, TableFactor,
+    UnaryOperator, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
+};
+use sqlparser::dialect::GenericDialect;
+use sqlparser::parser::Parser;
+
+/// Rewrites every such form in a statement.
+pub(super) fn desugar(statement: &mut Statement) {
+    let _ = VisitMut::visit(statement, &mut Desugar::default());
+}
+
+#[derive(Default)]
+struct Desugar {
+    /// How many matrix expressions are open.
+    within_matrix: usize,
+}
+
+impl VisitorMut for Desugar {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        self.within_matrix += usize::from(reads_matrix(factor));
+        if let TableFactor::Table { name, args: Some(_), .. } = factor
+            && let [ObjectNamePart::Identifier(name)] = &mut name.0[..]
+            && name.quote_style.is_none()
+        {
+            name.value = name.value.to_lowercase();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        self.within_matrix -= usize::from(reads_matrix(factor));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        if select.flavor == SelectFlavor::FromFirstNoSelect {
+            select.flavor = SelectFlavor::Standard;
+            select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.within_matrix > 0 {
+            return ControlFlow::Continue(());
+        }
+        let replacement = match expr {
+            Expr::AnyOp { left, compare_op, right, .. } => match right.as_ref() {
+                Expr::Subquery(query) => Some(any(left, compare_op, query)),
+                _ => None,
+            },
+            Expr::AllOp { left, compare_op, right } => {
+                match (right.as_ref(), inverse(compare_op)) {
+                    (Expr::Subquery(query), Some(inverse)) => Some(not(any(left, &inverse, query))),
+                    _ => None,
+                }
+            }
+            Expr::InSubquery { expr, subquery, negated } if row(expr).is_some() => {
+                let member = any(expr, &BinaryOperator::Eq, subquery);
+                Some(if *negated { not(member) } else { member })
+            }
+            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+                if let Some(escape) = escape_char
+                    && let Value::SingleQuotedString(text) = &escape.value
+                    && let [escape] = text.chars().collect::<Vec<_>>()[..]
+                    && escape != '\\'
+                    && let Expr::Value(pattern) = pattern.as_mut()
+                    && let Value::SingleQuotedString(text) = &mut pattern.value
+                    && let Some(escaped) = with_backslashes(text, escape)
+                {
+                    *text = escaped;
+                    *escape_char = None;
+                }
+                None
+            }
+            Expr::Interval(interval) => {
+                while let Expr::Nested(inner) = interval.value.as_ref()
+                    && matches!(inner.as_ref(), Expr::Value(_) | Expr::Nested(_))
+                {
+                    interval.value = inner.clone();
+                }
+                None
+            }
+            Expr::CompoundFieldAccess { access_chain, .. } => {
+                access_chain.iter_mut().for_each(close_slice);
+                None
+            }
+            _ => None,
+        };
+        if let Some(replacement) = replacement {
+            *expr = replacement;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// What reads a matrix as a relation.
+const MATRIX_READERS: [&str; 3] = ["matrix", "entries", "vectors"];
+
+fn reads_matrix(factor: &TableFactor) -> bool {
+    let TableFactor::Table { name, args: Some(_), .. } = factor else { return false };
+    MATRIX_READERS.contains(&name.to_string().to_lowercase().as_str())
+}
+
+/// A slice from the first element or to the last, with the bound written out.
+fn close_slice(access: &mut AccessExpr) {
+    let number = |text: &str| Some(Expr::value(Value::Number(text.to_owned(), false)));
+    if let AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) = access {
+        *lower_bound = lower_bound.take().or_else(|| number("1"));
+        *upper_bound = upper_bound.take().or_else(|| number("-1"));
+    }
+}
+
+fn not(expr: Expr) -> Expr {
+    Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(expr))) }
+}
+
+fn inverse(operator: &BinaryOperator) -> Option<BinaryOperator> {
+    Some(match operator {
+        BinaryOperator::Eq => BinaryOperator::NotEq,
+        BinaryOperator::NotEq => BinaryOperator::Eq,
+        BinaryOperator::Lt => BinaryOperator::GtEq,
+        BinaryOperator::LtEq => BinaryOperator::Gt,
+        BinaryOperator::Gt => BinaryOperator::LtEq,
+        BinaryOperator::GtEq => BinaryOperator::Lt,
+        _ => return None,
+    })
+}
+
+/// The elements of `(a, b)` and `row(a, b)`.
+fn row(expr: &Expr) -> Option<Vec<Expr>> {
+    match expr {
+        Expr::Tuple(elements) if elements.len() > 1 => Some(elements.clone()),
+        Expr::Nested(inner) => row(inner),
+        Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("row") => {
+            let FunctionArguments::List(list) = &call.args else { return None };
+            list.args
+                .iter()
+                .map(|argument| match argument {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                    _ => None,
+                })
+                .collect()
+        }
+        _ => None,
+    }
+}
+
+/// `left operator ANY (query)`.
+fn any(left: &Expr, operator: &BinaryOperator, query: &Query) -> Expr {
+    let elements = row(left);
+    if elements.is_none() && *operator == BinaryOperator::Eq {
+        return Expr::InSubquery {
+            expr: Box::new(left.clone()),
+            subquery: Box::new(query.clone()),
+            negated: false,
+        };
+    }
+    let elements = elements.unwrap_or_else(|| vec![left.clone()]);
+    // Rows are unlike where one element is; every other comparison is of single values or of all elements.
+    let (operator, rows_differ) = match operator {
+        BinaryOperator::NotEq if elements.len() > 1 => (&BinaryOperator::Eq, true),
+        operator => (operator, false),
+    };
+    let names: Vec<String> = (1..=elements.len()).map(|n| format!("\"element {n}\"")).collect();
+    let equal: Vec<String> = elements
+        .iter()
+        .zip(&names)
+        .map(|(element, name)| format!("({element}) {operator} \"candidates\".{name}"))
+        .collect();
+    let mut test = equal.join(" AND ");
+    if rows_differ {
+        test = format!("NOT ({test})");
+    }
+    let text = format!(
+        "(SELECT CASE WHEN bool_or({test}) THEN true WHEN count(*) > count({test}) THEN NULL \
+         ELSE false END FROM ({query}) AS \"candidates\" ({}))",
+        names.join(", ")
+    );
+    Parser::new(&GenericDialect {})
+        .try_with_sql(&text)
+        .and_then(|mut parser| parser.parse_expr())
+        .unwrap_or_else(|_| Expr::Identifier(Ident::new(text)))
+}
+
+/// A pattern with backslashes in place of another escape; `None` if it ends within one.
+fn with_backslashes(pattern: &str, escape: char) -> Option<String> {
+    let mut text = String::new();
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        let literal = if character == escape { characters.next()? } else { character };
+        if character == escape || literal == '\\' {
+            text.push('\\');
+        }
+        text.push(literal);
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn desugared(sql: &str) -> String {
+        let mut statement = Parser::parse_sql(&GenericDialect {}, sql).unwrap().remove(0);
+        desugar(&mut statement);
+        statement.to_string()
+    }
+
+    #[test]
+    fn membership_stays_a_membership() {
+        assert_eq!(
+            desugared("SELECT * FROM t WHERE a = ANY (SELECT b FROM u)"),
+            "SELECT * FROM t WHERE a IN (SELECT b FROM u)"
+        );
+    }
+
+    #[test]
+    fn a_row_is_compared_element_by_element() {
+        let sql = desugared("SELECT (a, 2) IN (SELECT b, c FROM u)");
+        let test = r#"(a) = "candidates"."element 1" AND (2) = "candidates"."element 2""#;
+        assert!(sql.contains(&format!("bool_or({test})")), "{sql}");
+    }
+
+    #[test]
+    fn an_escape_becomes_a_backslash() {
+        assert_eq!(desugared(r"SELECT a LIKE 'x$%y\' ESCAPE '$'"), r"SELECT a LIKE 'x\%y\\'");
+    }
+}

@@ -1,0 +1,309 @@
+//! Unlike names for the columns of one SELECT list.
+//!
+//! SQL lets a list hold the same expression or name several times; DataFusion wants each once. So every
+//! repetition is given an alias before planning. In a sub-query that alias is the column's name, `a_1`
+//! for the second `a`, as in DuckDB; in the outermost list it is taken off the result again.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Fields, Schema};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
+use futures::StreamExt;
+use sqlparser::ast::{
+    DuplicateTreatment, Expr, FunctionArguments, Ident, Query, Select, SelectItem, SetExpr,
+    Statement, UnaryOperator, Value, VisitMut, VisitorMut,
+};
+
+use super::desugar::desugar;
+
+/// What to call the columns of a result whose aliases are ours.
+#[derive(Debug, Default)]
+pub(crate) struct DisplayNames(HashMap<String, String>);
+
+impl DisplayNames {
+    /// The rows under the names that the statement asked for.
+    pub(crate) fn renamed(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        if self.0.is_empty() {
+            return rows;
+        }
+        let given = rows.schema();
+        let fields: Fields = given
+            .fields()
+            .iter()
+            .map(|field| match self.0.get(field.name()) {
+                Some(name) => Arc::new(field.as_ref().clone().with_name(name)),
+                None => Arc::clone(field),
+            })
+            .collect();
+        let schema = Arc::new(Schema::new_with_metadata(fields, given.metadata().clone()));
+        let shown = Arc::clone(&schema);
+        let rows = rows.map(move |batch| {
+            let batch = batch?;
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let (_, columns, _) = batch.into_parts();
+            Ok(RecordBatch::try_new_with_options(Arc::clone(&shown), columns, &options)?)
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+}
+
+/// Gives repeated columns of every SELECT list an alias, and DataFusion its own forms of what it lacks.
+pub(crate) fn distinguish(statement: &mut SqlStatement) -> DisplayNames {
+    let mut names = DisplayNames::default();
+    match statement {
+        SqlStatement::Statement(statement) => {
+            desugar(statement);
+            if let Statement::Query(query) = statement.as_mut() {
+                let sorted = query.order_by.is_some();
+                outermost(&mut query.body, sorted, &mut names);
+            }
+            let _ = VisitMut::visit(statement.as_mut(), &mut Inner);
+        }
+        SqlStatement::CopyTo(copy) => {
+            if let CopyToSource::Query(query) = &mut copy.source {
+                let _ = VisitMut::visit(query.as_mut(), &mut Inner);
+            }
+        }
+        SqlStatement::Explain(explain) => return distinguish(&mut explain.statement),
+        _ => {}
+    }
+    names
+}
+
+/// The list that names the result's columns: the first of a set operation.
+///
+/// If the result is sorted, by a column that the list holds converted, as in
+/// `SELECT a::TEXT FROM t ORDER BY a`, DataFusion adds that column to the list; so it must have an alias.
+fn outermost(body: &mut SetExpr, sorted: bool, names: &mut DisplayNames) {
+    match body {
+        SetExpr::Select(select) => rename(select, sorted, |name, position| {
+            let alias = format!("{name} ({position})");
+            names.0.insert(alias.clone(), name.to_owned());
+            alias
+        }),
+        SetExpr::Query(query) => {
+            let sorted = sorted || query.order_by.is_some();
+            outermost(&mut query.body, sorted, names);
+        }
+        SetExpr::SetOperation { left, .. } => outermost(left, false, names),
+        _ => {}
+    }
+}
+
+/// Every other list. The outermost one comes by again, with nothing left to rename.
+struct Inner;
+
+impl VisitorMut for Inner {
+    type Break = ();
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        lists(&mut query.body);
+        ControlFlow::Continue(())
+    }
+}
+
+fn lists(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => {
+            rename(select, false, |name, position| format!("{name}_{position}"));
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            lists(left);
+            lists(right);
+        }
+        _ => {}
+    }
+}
+
+/// Aliases the items of a list that an earlier item has made ambiguous, and converted columns if so asked.
+/// The position counts the earlier ones of the same name.
+fn rename(
+    select: &mut Select,
+    converted_columns: bool,
+    mut alias: impl FnMut(&str, usize) -> String,
+) {
+    let mut earlier: Vec<Name> = Vec::new();
+    for item in &mut select.projection {
+        let Some(mut name) = Name::of(item) else { continue };
+        let converted = converted_columns
+            && matches!(name, Name::Column { .. })
+            && matches!(item, SelectItem::UnnamedExpr(expr)
+                if !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)));
+        if converted || earlier.iter().any(|other| other.clashes_with(&name)) {
+            let shown = name.shown(item);
+            let mut position = 0;
+            let new = loop {
+                position += 1;
+                let new = alias(&shown, position);
+                if earlier.iter().all(|other| !other.is(&new)) {
+                    break new;
+                }
+            };
+            let expr = match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr,
+                _ => continue,
+            };
+            *item = SelectItem::ExprWithAlias {
+                expr: expr.clone(),
+                alias: Ident::with_quote('"', &new),
+            };
+            name = Name::Alias(new);
+        }
+        earlier.push(name);
+    }
+}
+
+/// What a column of a list is called, in as far as DataFusion compares it.
+enum Name {
+    Column {
+        relation: Option<String>,
+        column: String,
+    },
+    Alias(String),
+    /// The text of an expression, without what DataFusion leaves out of names.
+    Expression(String),
+}
+
+impl Name {
+    fn of(item: &SelectItem) -> Option<Self> {
+        Some(match item {
+            SelectItem::ExprWithAlias { alias, .. } => Self::Alias(folded(alias)),
+            SelectItem::UnnamedExpr(expr) => match canonical(expr) {
+                Expr::Identifier(column) => {
+                    Self::Column { relation: None, column: folded(&column) }
+                }
+                Expr::CompoundIdentifier(mut parts) => {
+                    let column = folded(&parts.pop()?);
+                    Self::Column { relation: parts.last().map(folded), column }
+                }
+                expr => Self::Expression(expr.to_string().to_lowercase()),
+            },
+            _ => return None,
+        })
+    }
+
+    fn clashes_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Column { relation: left, column: a },
+                Self::Column { relation: right, column: b },
+            ) => a == b && (left.is_none() || right.is_none() || left == right),
+            (Self::Alias(a) | Self::Expression(a), Self::Alias(b) | Self::Expression(b))
+            | (Self::Column { column: a, .. }, Self::Alias(b))
+            | (Self::Alias(a), Self::Column { column: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Self::Column { column, .. } => column == name,
+            Self::Alias(alias) => alias == name,
+            Self::Expression(_) => false,
+        }
+    }
+
+    /// The name that a result shows for the item.
+    fn shown(&self, item: &SelectItem) -> String {
+        match self {
+            Self::Column { column, .. } => column.clone(),
+            Self::Alias(alias) => alias.clone(),
+            Self::Expression(text) => match item {
+                SelectItem::UnnamedExpr(expr) => expr.to_string(),
+                _ => text.clone(),
+            },
+        }
+    }
+}
+
+/// A name as DataFusion compares it: lower case unless quoted.
+fn folded(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn placeholder(name: &str) -> Expr {
+    Expr::Value(Value::Placeholder(name.to_owned()).into())
+}
+
+/// An expression without casts, parentheses, plus signs, `ALL`, the order of an aggregate, and with every sub-query the same: that
+/// much at least DataFusion leaves out of an expression's name.
+fn canonical(expr: &Expr) -> Expr {
+    struct Canonical;
+    impl VisitorMut for Canonical {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Nested(inner)
+                | Expr::Cast { expr: inner, .. }
+                | Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } => {
+                    *expr = inner.as_ref().clone();
+                }
+                Expr::Subquery(_) => *expr = placeholder("subquery"),
+                Expr::Exists { .. } => *expr = placeholder("exists"),
+                Expr::InSubquery { .. } => *expr = placeholder("in"),
+                Expr::Function(function) => {
+                    if let FunctionArguments::List(list) = &mut function.args {
+                        list.clauses.clear();
+                        if list.duplicate_treatment == Some(DuplicateTreatment::All) {
+                            list.duplicate_treatment = None;
+                        }
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut expr = expr.clone();
+    let _ = VisitMut::visit(&mut expr, &mut Canonical);
+    expr
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::{StatementKind, parse};
+
+    fn distinguished(sql: &str) -> String {
+        let mut statement = parse(sql).unwrap().remove(0);
+        let StatementKind::Sql(sql) = &mut statement.kind else { panic!("{sql} is not SQL") };
+        distinguish(sql);
+        sql.to_string()
+    }
+
+    #[test]
+    fn a_list_without_repetitions_stays_as_it_is() {
+        for sql in
+            ["SELECT a, b + 1, t.c AS d FROM t", "SELECT x.a, y.a FROM t AS x CROSS JOIN t AS y"]
+        {
+            assert_eq!(distinguished(sql), sql);
+        }
+    }
+
+    #[test]
+    fn what_datafusion_calls_the_same_is_told_apart() {
+        assert_eq!(distinguished("SELECT a, A FROM t"), r#"SELECT a, A AS "a (1)" FROM t"#);
+        assert_eq!(
+            distinguished("SELECT a, + t.a, CAST(a AS INT) FROM t"),
+            r#"SELECT a, +t.a AS "a (1)", CAST(a AS INT) AS "a (2)" FROM t"#
+        );
+        assert_eq!(
+            distinguished("SELECT a AS b, b FROM t"),
+            r#"SELECT a AS b, b AS "b (1)" FROM t"#
+        );
+    }
+
+    #[test]
+    fn a_sub_query_keeps_its_new_names() {
+        assert_eq!(
+            distinguished("SELECT * FROM (SELECT a, a, a AS a_1 FROM t) AS u"),
+            r#"SELECT * FROM (SELECT a, a AS "a_1", a AS "a_1_1" FROM t) AS u"#
+        );
+    }
+}
