@@ -286,7 +286,7 @@ macro_rules! plain_operator {
                 let matrix = self.clone().matrix(context);
                 let schema = self.schema();
                 let batch = {
-                    let schema = schema.clone();
+                    let schema = Arc::clone(&schema);
                     async move { matrix_batch(schema, &matrix.await?) }
                 };
                 Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(batch).boxed())))

@@ -40,17 +40,18 @@ CREATE MATRIX standard_errors =
 --    coefficient times the reading's standard deviation. Of the weather, humid air costs most, then wind,
 --    then haze (less visibility, more delay), then rain; warmth least.
 CREATE VIEW effects AS
-    SELECT term, minutes, error, minutes / error AS t_value, minutes * spread AS typical
+    SELECT b.term, minutes, error, minutes / error AS t_value, minutes * spread AS typical
     FROM MATRIX(coefficients) AS b(term, minutes)
-    JOIN MATRIX(standard_errors) AS e(term, error) USING (term)
-    JOIN MATRIX(t(sqrt(col_sums((x - col_means(x)) ^ 2) / (nrow(x) - 1)))) AS s(term, spread) USING (term);
+    JOIN MATRIX(standard_errors) AS e(term, error) ON e.term = b.term
+    JOIN MATRIX(t(sqrt(col_sums((x - col_means(x)) ^ 2) / (nrow(x) - 1)))) AS s(term, spread)
+        ON s.term = b.term;
 
 SELECT term, round(minutes, 4) AS minutes, round(error, 4) AS error, round(t_value, 1) AS t_value, round(typical, 2) AS typical
 FROM effects
 ORDER BY abs(typical) DESC;
 
 -- 5. Does the weather explain it all? By no means: most of a delay has other causes.
-SELECT (MATRIX(nrow(x))) AS flights,
+SELECT CAST((MATRIX(nrow(x))) AS BIGINT) AS flights,
        round((MATRIX(1 - sum((y - x @ coefficients) ^ 2) / sum((y - mean(y)) ^ 2))), 4) AS r_squared;
 
 -- 6. Who is late when the weather is not to blame? The residuals carry the labels of their flights.
