@@ -4,22 +4,25 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::{Schema, UInt64Type};
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
 use datafusion::catalog::TableProvider;
-use datafusion::datasource::MemTable;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::{collect, execute_stream};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use futures::{StreamExt, TryStreamExt};
 use tokio::runtime::Runtime;
 
+use crate::catalog::{Entry, IfTaken, SCHEMA, TableName, unknown};
+use crate::config::{Setting, Settings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::query::{CancelHandle, Outcome, ResultSet, ResultStream, Running, Statements, wait};
-use crate::sql::{self, Statement, StatementKind};
+use crate::matrix::Matrix;
+use crate::query::{CancelHandle, Outcome, ResultSet, ResultStream, wait};
+use crate::session::{self, Resources, Session, Started};
+use crate::sql::{self, Statement};
+use crate::storage::{MemoryTable, TableDefinition};
 use crate::value::Parameters;
 use crate::{functions, session};
 
@@ -39,8 +42,10 @@ impl fmt::Debug for Database {
 struct Shared {
     /// `None` only while it is being dropped.
     runtime: Option<Runtime>,
-    context: SessionContext,
-    matrices: Arc<crate::matrices::Matrices>,
+    shared: Resources,
+    /// What every connection's session starts from.
+    state: SessionState,
+    settings: Settings,
 }
 
 impl Drop for Shared {
@@ -62,21 +67,44 @@ impl Drop for Shared {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
-    threads: Option<usize>,
-    memory_limit_bytes: Option<usize>,
+    settings: Settings,
 }
 
 impl Builder {
     /// Worker threads; as many as there are cores unless set.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads);
+        self.settings.threads = threads.max(1);
         self
     }
 
-    /// Bytes that statements may use together.
+    /// Bytes that statements may use together; three quarters of the machine's unless set.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.memory_limit_bytes = Some(bytes);
+        self.settings.memory_limit_bytes = bytes;
         self
+    }
+
+    /// Where rows go that do not fit into memory; the system's temporary directory unless set.
+    pub fn temp_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.temp_directory = Some(directory.into());
+        self
+    }
+
+    /// Rows that operators pass on at a time.
+    pub fn batch_size(mut self, rows: usize) -> Self {
+        self.settings.batch_size = rows.max(1);
+        self
+    }
+
+    /// Any setting of `SHOW ALL` by its name.
+    ///
+    /// # Errors
+    /// Where there is no such setting, or the value makes no sense for it.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
+        let setting = Setting::named(name).ok_or_else(|| unknown("setting", name))?;
+        setting
+            .set(&mut self.settings, value)
+            .map_err(|error| Error::argument(setting.name, error))?;
+        Ok(self)
     }
 
     /// Makes the database.
@@ -84,25 +112,17 @@ impl Builder {
     /// # Errors
     /// Where the operating system refuses threads or the temporary directory.
     pub fn build(self) -> Result<Database> {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime.thread_name("relatrix").enable_all().thread_stack_size(STACK_BYTES);
-        let mut config = SessionConfig::new().with_information_schema(true);
-        if let Some(threads) = self.threads {
-            runtime.worker_threads(threads.max(1));
-            config = config.with_target_partitions(threads.max(1));
-        }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.unwrap_or(0)).build();
-        let pool = pool.map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        config = config.with_extension(Arc::new(crate::exec::Engine { pool }));
-        config = config.with_option_extension(crate::config::Settings::default());
-        let mut environment = RuntimeEnvBuilder::new();
-        if let Some(bytes) = self.memory_limit_bytes {
-            environment = environment.with_memory_limit(bytes, 1.0);
-        }
-        let runtime = runtime.build().map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        let state = session::new_state(config, environment.build_arc()?)?;
-        let context = SessionContext::new_with_state(state);
-        Ok(Database(Arc::new(Shared { runtime: Some(runtime), context, matrices: Arc::default() })))
+        let Self { settings } = self;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("relatrix")
+            .worker_threads(settings.threads)
+            .thread_stack_size(STACK_BYTES)
+            .enable_all()
+            .build()
+            .map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        let shared = Resources::new(&settings)?;
+        let state = session::new_state(&settings, &shared)?;
+        Ok(Database(Arc::new(Shared { runtime: Some(runtime), shared, state, settings })))
     }
 }
 
@@ -131,11 +151,9 @@ impl Database {
 
     /// A connection, with settings and prepared statements of its own.
     pub fn connect(&self) -> Connection {
-        Connection(Arc::new(Session {
-            database: self.clone(),
-            time_limit: Mutex::default(),
-            statements: Arc::default(),
-        }))
+        let Shared { shared, state, settings, .. } = self.0.as_ref();
+        let session = Session::new(shared.clone(), settings.clone(), state.clone());
+        Connection { database: self.clone(), session: Arc::new(session) }
     }
 
     /// Runs a future on the database's threads; dropping the result stops it.
@@ -165,45 +183,9 @@ impl Database {
 /// Cheap to clone: clones are the same connection. Every blocking call may be made on a thread of an
 /// asynchronous runtime too, which it then blocks.
 #[derive(Debug, Clone)]
-pub struct Connection(Arc<Session>);
-
-#[derive(Debug)]
-struct Session {
+pub struct Connection {
     database: Database,
-    time_limit: Mutex<Option<Duration>>,
-    statements: Arc<Statements>,
-}
-
-/// What a statement became, before anybody decides to wait for it or not.
-enum Started {
-    Rows(ResultStream),
-    Count(u64, Arc<Running>),
-    Done(Arc<Running>),
-}
-
-impl Started {
-    fn outcome(self) -> Outcome {
-        match self {
-            Started::Rows(stream) => Outcome::Rows(ResultSet::new(stream)),
-            Started::Count(count, _) => Outcome::Count(count),
-            Started::Done(_) => Outcome::Done,
-        }
-    }
-
-    /// The rows, or one row with the count, or no row of no column.
-    fn rows(self) -> Result<ResultStream> {
-        match self {
-            Started::Rows(stream) => Ok(stream),
-            Started::Count(count, running) => {
-                let counts = Arc::new(arrow::array::UInt64Array::from(vec![count]));
-                let batch = RecordBatch::try_from_iter([("count", counts as _)])?;
-                Ok(ResultStream::of(batch.schema(), vec![batch], running))
-            }
-            Started::Done(running) => {
-                Ok(ResultStream::of(Arc::new(Schema::empty()), Vec::new(), running))
-            }
-        }
-    }
+    session: Arc<Session>,
 }
 
 impl Connection {
@@ -262,12 +244,9 @@ impl Connection {
     /// As [`Connection::execute`].
     pub async fn execute_async_with(&self, text: &str, parameters: Parameters) -> Result<u64> {
         match self.start(sql::parse(text)?, parameters).await? {
-            Started::Rows(mut stream) => {
-                while futures::StreamExt::next(&mut stream).await.transpose()?.is_some() {}
-                Ok(0)
-            }
-            Started::Count(count, _) => Ok(count),
-            Started::Done(_) => Ok(0),
+            Started::Rows(stream) => drain(stream).await.map(|()| 0),
+            Started::Count(count) => Ok(count),
+            Started::Done => Ok(0),
         }
     }
 
@@ -322,24 +301,102 @@ impl Connection {
         }
     }
 
-    /// Makes a table of these batches.
+    /// Makes a table of batches, of a stream of them, or of any [`TableProvider`].
+    ///
+    /// A stream is read to its end. A table of the same name is replaced.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use relatrix::arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    /// let batch = RecordBatch::try_from_iter([("n", numbers)])?;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.register("numbers", vec![batch])?;
+    /// let sum = connection.query("SELECT sum(n) FROM numbers")?.rows::<(i64,)>()?;
+    /// assert_eq!(sum, [(6,)]);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// Where a batch has another schema than the first.
+    /// Where there is no batch to tell the columns, or one has other columns than the first.
     pub fn register(&self, name: &str, table: impl Into<Registered>) -> Result<()> {
-        let Registered(table) = table.into();
-        self.0.database.0.context.register_table(name, table?)?;
+        let entry = match table.into().0 {
+            Source::Foreign(table) => Entry::Foreign(table),
+            Source::Batches(batches) => {
+                let Some(first) = batches.first() else {
+                    let message = "there is no batch, and so no columns";
+                    return Err(Error::argument(format!("table '{name}'"), message));
+                };
+                memory_table(&first.schema(), batches)?
+            }
+            Source::Stream(stream) => {
+                let schema = stream.schema();
+                let batches = wait(
+                    self.database.spawn(async move { Ok(stream.try_collect::<Vec<_>>().await?) }),
+                )?;
+                memory_table(&schema, batches)?
+            }
+        };
+        let name = TableName { schema: SCHEMA.to_owned(), table: name.to_owned() };
+        self.session.shared.catalog.create_table(&name, entry, IfTaken::Replace)?;
         Ok(())
+    }
+
+    /// Gives a name to a matrix, in place of one that had it.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Matrix, Shape};
+    /// # fn main() -> relatrix::Result<()> {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let x = Matrix::from_row_major(Shape::new(2, 1), vec![3.0, 4.0]).expect("two cells");
+    /// connection.register_matrix("x", x)?;
+    /// assert_eq!(connection.matrix("X")?.cell(1, 0), 4.0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// None at present; a durable database can refuse to store it.
+    pub fn register_matrix(&self, name: &str, matrix: impl Into<Arc<Matrix>>) -> Result<()> {
+        self.session.shared.matrices.set(&name.to_lowercase(), matrix.into());
+        Ok(())
+    }
+
+    /// The matrix of a name or of any expression.
+    ///
+    /// The cells of a stored matrix are shared, not copied.
+    ///
+    /// ```
+    /// # fn main() -> relatrix::Result<()> {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.execute("CREATE MATRIX x = [[1, 2], [3, 4]]")?;
+    /// assert_eq!(connection.matrix("t(x) @ x")?.cell(0, 1), 14.0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever keeps the expression from being parsed, planned or computed.
+    pub fn matrix(&self, expression: &str) -> Result<Matrix> {
+        let (session, text) = (Arc::clone(&self.session), expression.to_owned());
+        let running = session.statements.begin(session.time_limit());
+        wait(
+            self.database.spawn(async move { running.unless_stopped(session.matrix(&text)).await }),
+        )
+    }
+
+    /// How long the latest statement took from its syntax to a plan ready to run.
+    pub fn planning_time(&self) -> Duration {
+        self.session.planning_time()
     }
 
     /// Stops whatever this connection is running, from any thread.
     pub fn cancel_handle(&self) -> CancelHandle {
-        CancelHandle::all(Arc::clone(&self.0.statements))
+        CancelHandle::all(Arc::clone(&self.session.statements))
     }
 
     /// Limits every later statement to this time; `None` lifts the limit.
     pub fn set_timeout(&self, limit: Option<Duration>) {
-        *self.0.time_limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+        self.session.set_time_limit(limit);
     }
 
     /// Starts statements one after the other on the database's threads; yields what the last becomes.
@@ -348,15 +405,14 @@ impl Connection {
         statements: Vec<Statement>,
         parameters: Parameters,
     ) -> impl Future<Output = Result<Started>> + Send + use<> {
-        let session = Arc::clone(&self.0);
-        self.0.database.spawn(async move {
+        let session = Arc::clone(&self.session);
+        self.database.spawn(async move {
             let mut last = None;
             for statement in &statements {
                 if let Some(Started::Rows(stream)) = last.take() {
                     drain(stream).await?;
                 }
-                let limit = *session.time_limit.lock().unwrap_or_else(PoisonError::into_inner);
-                let running = session.statements.begin(limit);
+                let running = session.statements.begin(session.time_limit());
                 let started = session.start(statement, &parameters, &running);
                 last = Some(running.unless_stopped(started).await?);
             }
@@ -367,66 +423,8 @@ impl Connection {
 
 /// Runs to the end a statement whose rows nobody wants.
 async fn drain(mut stream: ResultStream) -> Result<()> {
-    while futures::StreamExt::next(&mut stream).await.transpose()?.is_some() {}
+    while stream.next().await.transpose()?.is_some() {}
     Ok(())
-}
-
-impl Session {
-    /// The whole flow: syntax → logical plan → physical plan → rows.
-    async fn start(
-        &self,
-        statement: &Statement,
-        parameters: &Parameters,
-        running: &Arc<Running>,
-    ) -> Result<Started> {
-        let context = &self.database.0.context;
-        let statements = crate::matrices::Statements {
-            matrices: Arc::clone(&self.database.0.matrices),
-            state: context.state(),
-            parameters: parameters.clone(),
-            primary_key: Arc::new(|_| None),
-        };
-        let rows = |batch: RecordBatch| {
-            Started::Rows(ResultStream::of(batch.schema(), vec![batch], Arc::clone(running)))
-        };
-        let (plan, names) = match statements.resolved(statement)? {
-            StatementKind::Sql(mut syntax) => {
-                functions::expand(&mut syntax);
-                let names = sql::distinguish(&mut syntax);
-                (statements.plan(*syntax).await?, names)
-            }
-            StatementKind::CreateMatrix(create) => {
-                statements.create(*create).await?;
-                return Ok(Started::Done(Arc::clone(running)));
-            }
-            StatementKind::DropMatrix { name, if_exists } => {
-                statements.drop(&name, if_exists)?;
-                return Ok(Started::Done(Arc::clone(running)));
-            }
-            StatementKind::ShowMatrices => return Ok(rows(statements.show()?)),
-            StatementKind::DescribeMatrix { name } => return Ok(rows(statements.describe(&name)?)),
-            StatementKind::CopyMatrix(copy) => {
-                return Ok(Started::Count(statements.copy(copy).await?, Arc::clone(running)));
-            }
-            other => return Err(Error::unsupported(format!("{other:?}"))),
-        };
-        let done = matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_));
-        let writes = matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_));
-        let frame = context.execute_logical_plan(plan).await?;
-        if done {
-            return Ok(Started::Done(Arc::clone(running)));
-        }
-        let tasks = Arc::new(frame.task_ctx());
-        let plan = frame.create_physical_plan().await?;
-        running.watch(&plan);
-        if writes {
-            let counts = collect(plan, tasks).await?;
-            let count = |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().value(0);
-            return Ok(Started::Count(counts.iter().map(count).sum(), Arc::clone(running)));
-        }
-        let stream = execute_stream(plan, tasks)?;
-        Ok(Started::Rows(ResultStream::start(names.renamed(stream), Arc::clone(running))))
-    }
 }
 
 /// Stack of each thread. Syntax trees are cloned and dropped by recursion, about 1.2 KB a level
@@ -466,28 +464,40 @@ impl Prepared {
     pub fn execute(&self, parameters: Parameters) -> Result<u64> {
         match wait(self.connection.start(vec![self.statement.clone()], parameters))? {
             Started::Rows(stream) => wait(drain(stream)).map(|()| 0),
-            Started::Count(count, _) => Ok(count),
-            Started::Done(_) => Ok(0),
+            Started::Count(count) => Ok(count),
+            Started::Done => Ok(0),
         }
     }
 }
 
-/// What can become a table: batches, or any [`TableProvider`].
-#[derive(Debug)]
-pub struct Registered(Result<Arc<dyn TableProvider>>);
+/// What can become a table: batches, a stream of them, or any [`TableProvider`].
+pub struct Registered(Source);
+
+enum Source {
+    Batches(Vec<RecordBatch>),
+    Stream(SendableRecordBatchStream),
+    Foreign(Arc<dyn TableProvider>),
+}
 
 impl From<Vec<RecordBatch>> for Registered {
     fn from(batches: Vec<RecordBatch>) -> Self {
-        let schema = batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
-        Self(match MemTable::try_new(schema, vec![batches]) {
-            Ok(table) => Ok(Arc::new(table)),
-            Err(error) => Err(error.into()),
-        })
+        Self(Source::Batches(batches))
+    }
+}
+
+impl From<SendableRecordBatchStream> for Registered {
+    fn from(stream: SendableRecordBatchStream) -> Self {
+        Self(Source::Stream(stream))
     }
 }
 
 impl From<Arc<dyn TableProvider>> for Registered {
     fn from(table: Arc<dyn TableProvider>) -> Self {
-        Self(Ok(table))
+        Self(Source::Foreign(table))
     }
+}
+
+fn memory_table(schema: &Schema, batches: Vec<RecordBatch>) -> Result<Entry> {
+    let table = MemoryTable::new(schema, TableDefinition::default(), batches)?;
+    Ok(Entry::Table(Arc::new(table)))
 }

@@ -3,6 +3,7 @@
 //! An [`Error`] is what happened ([`ErrorKind`]: values, not prose) and where ([`Place`]). Ours travel
 //! through DataFusion as external errors; [`Error::from`] takes them out again.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use datafusion::error::DataFusionError;
@@ -319,7 +320,7 @@ pub enum ErrorKind {
     },
 
     /// An error of the relational half.
-    #[error("{0}")]
+    #[error("{}", relational(.0))]
     Relational(Box<DataFusionError>),
 
     /// A broken promise inside the engine; please report it.
@@ -337,8 +338,28 @@ impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
         match carried(error) {
             Ok(ours) => ours,
-            Err(error) => ErrorKind::Relational(Box::new(error)).into(),
+            Err(error) => {
+                let place = error.diagnostic().and_then(|found| found.span).map(|span| span.start);
+                let place = place.map(|start| Place { line: start.line, column: start.column });
+                Self::from(ErrorKind::Relational(Box::new(error))).at(place)
+            }
         }
+    }
+}
+
+/// What DataFusion says, without the names of the stages it passed.
+fn relational(error: &DataFusionError) -> Cow<'_, str> {
+    match error {
+        DataFusionError::Diagnostic(_, inner) | DataFusionError::Context(_, inner) => {
+            relational(inner)
+        }
+        DataFusionError::Shared(inner) => relational(inner),
+        DataFusionError::Collection(all) => match all.first() {
+            Some(first) => relational(first),
+            None => error.message(),
+        },
+        DataFusionError::Internal(_) => error.to_string().into(),
+        _ => error.message(),
     }
 }
 
@@ -351,7 +372,7 @@ impl From<arrow::error::ArrowError> for Error {
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
         match *error.0 {
-            Inner { kind: ErrorKind::Relational(error), place: None } => *error,
+            Inner { kind: ErrorKind::Relational(error), .. } => *error,
             inner => DataFusionError::External(Box::new(Error(Box::new(inner)))),
         }
     }

@@ -5,6 +5,7 @@ pub mod error;
 pub mod exec;
 pub mod matrix;
 
+mod catalog;
 mod config;
 mod database;
 mod files;
@@ -15,9 +16,13 @@ mod query;
 mod rows;
 mod session;
 mod sql;
+mod storage;
 mod value;
 
-pub use database::{Builder, Connection, Database, Prepared};
+pub use arrow;
+pub use config::parse_bytes;
+pub use database::{Builder, Connection, Database, Prepared, Registered};
+pub use datafusion;
 pub use error::{Error, ErrorKind, Place, Result};
 pub use query::{CancelHandle, Outcome, Progress, ResultSet, ResultStream};
 pub use rows::{FromRow, FromValue};

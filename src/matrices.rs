@@ -10,12 +10,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
-use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
+use crate::catalog::Scope;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::operation::Stored;
 use crate::files;
@@ -106,11 +106,11 @@ impl Matrices {
     }
 }
 
-/// What planning a statement asks: the matrices and the parameters' values.
+/// What planning a statement asks: the matrices, the tables' keys and the parameters' values.
 struct Names {
     matrices: Arc<Matrices>,
     parameters: Parameters,
-    primary_key: Arc<dyn Fn(&ObjectName) -> Option<Vec<String>> + Send + Sync>,
+    scope: Arc<Scope>,
 }
 
 impl Catalog for Names {
@@ -120,7 +120,7 @@ impl Catalog for Names {
     }
 
     fn primary_key(&self, table: &ObjectName) -> Option<Vec<String>> {
-        (self.primary_key)(table)
+        self.scope.primary_key(table)
     }
 
     fn parameter(&self, placeholder: &str) -> Result<Parameter> {
@@ -146,10 +146,8 @@ impl Catalog for Names {
 #[derive(Clone)]
 pub(crate) struct Statements {
     pub(crate) matrices: Arc<Matrices>,
-    pub(crate) state: SessionState,
+    pub(crate) scope: Arc<Scope>,
     pub(crate) parameters: Parameters,
-    /// The columns of a table's primary key.
-    pub(crate) primary_key: Arc<dyn Fn(&ObjectName) -> Option<Vec<String>> + Send + Sync>,
 }
 
 impl Statements {
@@ -178,26 +176,15 @@ impl Statements {
             let names = Names {
                 matrices: Arc::clone(&self.matrices),
                 parameters: self.parameters.clone(),
-                primary_key: Arc::clone(&self.primary_key),
+                scope: Arc::clone(&self.scope),
             };
             let planning = Arc::new(Planning::new(Arc::new(names), defaults, held.clone()));
-            let mut state = self.state.clone();
-            state.register_relation_planner(Arc::new(MatrixRelations(Arc::clone(&planning))))?;
-            let planned = state.statement_to_plan(statement.clone()).await;
+            let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
+            let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
-                let plan = planned?;
-                let parameters = &self.parameters;
-                return Ok(if parameters.is_empty() {
-                    plan
-                } else {
-                    plan.with_param_values(parameters.scalars())?
-                });
+                return self.parameters.fill(planned?);
             };
-            let plan = whole_plan(relation.clone())?;
-            let plan = match self.parameters.is_empty() {
-                true => plan,
-                false => plan.with_param_values(self.parameters.scalars())?,
-            };
+            let plan = self.parameters.fill(whole_plan(relation.clone())?)?;
             let matrix = Arc::new(self.run(&plan).await?);
             let name = relation.name.clone();
             held.push((relation, Stored { name, matrix }));
@@ -206,8 +193,24 @@ impl Statements {
 
     /// The matrix that a plan over [`sql::WHOLE`] computes.
     async fn run(&self, plan: &LogicalPlan) -> Result<Matrix> {
-        let physical = self.state.create_physical_plan(plan).await?;
-        matrix_exec(&physical)?.matrix(self.state.task_ctx()).await
+        let state = self.scope.state();
+        let physical = state.create_physical_plan(plan).await?;
+        matrix_exec(&physical)?.matrix(state.task_ctx()).await
+    }
+
+    /// The matrix of a name or an expression.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being parsed, planned or computed.
+    pub(crate) async fn matrix(&self, text: &str) -> Result<Matrix> {
+        let mut expr = sql::parse_expression(text)?;
+        if let Expr::Identifier(name) = &expr
+            && let Some(Entry::Matrix { matrix, .. }) = self.matrices.entry(&sql::normalized(name))
+        {
+            return Ok(matrix.as_ref().clone());
+        }
+        sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, 0))?;
+        self.compute(expr, &MatrixOptions::default()).await
     }
 
     /// Computes a resolved expression.
@@ -245,7 +248,8 @@ impl Statements {
 
     /// Bytes that the memory limit still allows.
     fn free_bytes(&self) -> usize {
-        let pool = &self.state.runtime_env().memory_pool;
+        let state = self.scope.state();
+        let pool = &state.runtime_env().memory_pool;
         match pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes.saturating_sub(pool.reserved()),
             _ => usize::MAX,

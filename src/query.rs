@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use futures::{Stream, StreamExt};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::Matrix;
@@ -143,7 +143,8 @@ impl Iterator for ResultSet {
 pub struct ResultStream {
     schema: SchemaRef,
     batches: mpsc::Receiver<Result<RecordBatch>>,
-    feed: Option<JoinHandle<()>>,
+    /// Stops with its last reader.
+    feed: Option<SpawnedTask<()>>,
     running: Arc<Running>,
     ended: bool,
 }
@@ -153,18 +154,17 @@ impl ResultStream {
     pub(crate) fn start(stream: SendableRecordBatchStream, running: Arc<Running>) -> Self {
         let schema = stream.schema();
         let (sender, batches) = mpsc::channel(1);
-        #[allow(clippy::disallowed_methods, reason = "it ends when its receiver is dropped")]
-        let feed = tokio::spawn(feed(stream, sender, Arc::clone(&running)));
+        let feed = SpawnedTask::spawn(feed(stream, sender, Arc::clone(&running)));
         Self { schema, batches, feed: Some(feed), running, ended: false }
     }
 
     /// A stream of batches that are here already.
-    pub(crate) fn of(schema: SchemaRef, ready: Vec<RecordBatch>, running: Arc<Running>) -> Self {
+    pub(crate) fn of(schema: SchemaRef, ready: Vec<RecordBatch>) -> Self {
         let (sender, batches) = mpsc::channel(ready.len().max(1));
         for batch in ready {
             sender.try_send(Ok(batch)).expect("the channel was made to hold them all");
         }
-        Self { schema, batches, feed: None, running, ended: false }
+        Self { schema, batches, feed: None, running: Running::new(None), ended: false }
     }
 
     /// Names and types of the columns.
@@ -209,14 +209,6 @@ impl ResultStream {
             Ok(()) => self.running.stop_error(),
             Err(panic) => Some(ErrorKind::Internal(panic.to_string()).into()),
         })
-    }
-}
-
-impl Drop for ResultStream {
-    fn drop(&mut self) {
-        if let Some(feed) = &self.feed {
-            feed.abort();
-        }
     }
 }
 

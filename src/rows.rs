@@ -226,18 +226,21 @@ pub(crate) fn matrix(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Matr
     };
     if let [one] = all.columns()
         && let Some((values, width)) = list_cells(one)?
+        && f64::accepts(values.data_type())
     {
         let shape = Shape::new(all.num_rows(), width);
         check_nulls(schema.field(0).name(), one)?;
         check_nulls(schema.field(0).name(), &values)?;
+        check_exact(schema.field(0).name(), &values)?;
         return match values.data_type() {
             DataType::Float32 => cells::<f32>(shape, &values),
             _ => cells::<f64>(shape, &cast(&values, &DataType::Float64)?),
         };
     }
-    for (field, column) in schema.fields().iter().zip(all.columns()) {
-        check_column::<f64>(schema, schema.index_of(field.name())?)?;
+    for (index, (field, column)) in schema.fields().iter().zip(all.columns()).enumerate() {
+        check_column::<f64>(schema, index)?;
         check_nulls(field.name(), column)?;
+        check_exact(field.name(), column)?;
     }
     let single = |column: &ArrayRef| column.data_type() == &DataType::Float32;
     let matrix = if !all.columns().is_empty() && all.columns().iter().all(single) {
@@ -275,6 +278,29 @@ fn check_nulls(name: &str, column: &ArrayRef) -> Result<()> {
     };
     let row = nulls.iter().position(|valid| !valid).map_or(0, |row| row + 1);
     Err(ErrorKind::NullCell { column: name.to_owned(), row }.into())
+}
+
+/// Whole numbers beyond 2⁵³ have no `f64` of their own.
+fn check_exact(name: &str, column: &ArrayRef) -> Result<()> {
+    const EXACT: u64 = 1 << 53;
+    let odd = match column.data_type() {
+        DataType::Int64 => {
+            let mut values = column.as_primitive::<Int64Type>().values().iter();
+            values.find(|value| value.unsigned_abs() > EXACT).map(ToString::to_string)
+        }
+        DataType::UInt64 => {
+            let mut values = column.as_primitive::<UInt64Type>().values().iter();
+            values.find(|&&value| value > EXACT).map(ToString::to_string)
+        }
+        _ => None,
+    };
+    match odd {
+        Some(value) => {
+            let (column, element) = (name.to_owned(), Element::Float64);
+            Err(ErrorKind::Inexact { value, column, element }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Cells that lie in row order already.

@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::logical_expr::LogicalPlan;
 
+use crate::error::{ErrorKind, Result};
 use crate::matrix::Matrix;
 
 /// One SQL value.
@@ -139,12 +141,30 @@ impl Parameters {
     }
 
     /// All scalars by name, positional ones under their number, as DataFusion's planner wants them.
-    pub(crate) fn scalars(&self) -> ParamValues {
+    fn scalars(&self) -> ParamValues {
         let positional = self.positional.iter().enumerate();
         let positional = positional.map(|(index, value)| ((index + 1).to_string(), value));
         let named = self.named.iter().map(|(name, value)| (name.clone(), value));
         let all = positional.chain(named);
         ParamValues::Map(all.map(|(name, value)| (name, value.0.clone().into())).collect())
+    }
+}
+
+impl Parameters {
+    /// Puts the scalars in the place of a plan's parameters.
+    ///
+    /// # Errors
+    /// For the first parameter that has no value.
+    pub(crate) fn fill(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let names = plan.get_parameter_names()?;
+        if names.is_empty() {
+            return Ok(plan);
+        }
+        if let Some(missing) = names.iter().find(|name| self.scalar(name).is_none()) {
+            let (what, hint) = ("value for parameter", String::new());
+            return Err(ErrorKind::Unknown { what, name: missing.clone(), hint }.into());
+        }
+        Ok(plan.with_param_values(self.scalars())?)
     }
 }
 

@@ -131,8 +131,7 @@ impl MatrixExec {
         let engine = context.session_config().get_extension::<Engine>().ok_or_else(|| {
             Error::from(ErrorKind::Internal("the session has no matrix engine".into()))
         })?;
-        let settings =
-            context.session_config().options().extensions.get::<crate::config::Settings>();
+        let settings = context.session_config().get_extension::<crate::config::Settings>();
         let mut streams = self.inputs.iter().map(|input| {
             let stream = input.plan.execute(0, Arc::clone(context))?;
             Ok::<_, Error>(Box::new(Batches { stream, handle: Handle::current() }) as Box<dyn Rows>)

@@ -66,7 +66,7 @@ impl ExtensionPlanner for MatrixPlanner {
                 at += 1;
             }
         }
-        let settings = session.config().options().extensions.get::<Settings>().cloned();
+        let settings = session.config().get_extension::<Settings>();
         let settings = settings.unwrap_or_default();
         let schema = Arc::clone(matrix.schema().inner());
         let graph = Graph::clone(&matrix.graph);

@@ -9,9 +9,13 @@
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
 //!  └ MatrixExec
+//!
+//! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
+//! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
 
 mod bind;
+pub(crate) mod cooperative;
 mod cost;
 mod estimate;
 mod functions;
@@ -20,6 +24,7 @@ mod graph;
 mod labels;
 mod lower;
 mod matrix_node;
+pub(crate) mod modify;
 mod order;
 mod relation;
 pub(crate) mod relational;

@@ -3,7 +3,7 @@
 //! DataFusion writes `STORED AS csv OPTIONS ('format.has_header' 'true')`, which it parses itself.
 
 use datafusion::sql::parser::{CopyToSource, CopyToStatement};
-use sqlparser::ast::Value;
+use sqlparser::ast::{Statement, Value};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
@@ -36,6 +36,17 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Option<CopyToStatement>, Pars
     }
     parser.expect_token(&Token::RParen)?;
     Ok(Some(CopyToStatement { source, target, partitioned_by: vec![], stored_as, options }))
+}
+
+/// `COPY table FROM 'file'`, which DataFusion's parser takes for a `COPY … TO`; else nothing is consumed.
+pub(super) fn parse_from(parser: &mut Parser) -> Result<Option<Statement>, ParserError> {
+    parser.maybe_parse(|parser| {
+        parser.expect_keyword_is(Keyword::COPY)?;
+        match parser.parse_copy()? {
+            copy @ Statement::Copy { to: false, .. } => Ok(copy),
+            _ => parser.expected_ref("FROM", parser.peek_token_ref()),
+        }
+    })
 }
 
 /// `name [=] [value]`; an option without a value is switched on.

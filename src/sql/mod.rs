@@ -22,7 +22,7 @@ mod statement;
 mod tests;
 mod tokens;
 
-pub(crate) use names::distinguish;
+pub(crate) use names::{DisplayNames, distinguish};
 pub use parse::parse;
 pub(crate) use parse::parse_expression;
 pub(crate) use place::{place_of, place_of_name};

@@ -93,6 +93,9 @@ fn statement(parser: &mut DFParser, source: &mut Source) -> Result<StatementKind
     if let Some(copy) = copy::parse(&mut parser.parser)? {
         return Ok(StatementKind::Sql(Box::new(SqlStatement::CopyTo(copy))));
     }
+    if let Some(copy) = copy::parse_from(&mut parser.parser)? {
+        return Ok(StatementKind::Sql(Box::new(SqlStatement::Statement(Box::new(copy)))));
+    }
     let parsed = parser.parse_statement()?;
     let SqlStatement::Statement(sql) = &parsed else {
         return Ok(StatementKind::Sql(Box::new(parsed)));

@@ -1,0 +1,290 @@
+//! What one statement sees: one version of each table, whatever others do meanwhile.
+//!
+//! DataFusion asks for tables by name. Its questions end here, in this order: temporary names, names of
+//! the database, files. An answer is kept, so that every mention of a table reads the same version.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::ViewTable;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::planner::RelationPlanner;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::optimizer::Analyzer;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+use datafusion::sql::parser::Statement as SqlStatement;
+use sqlparser::ast::ObjectName;
+
+use super::{CATALOG, Catalog, Entry, IfTaken, SCHEMA, TableName, View, files};
+use crate::error::{Error, Result};
+use crate::storage::{MemoryTable, Snapshot};
+
+/// Ends the name of a table whose rows are wanted with their numbers; see `planner::modify`.
+pub(crate) const ROW_NUMBERS: &str = " (rows)";
+
+/// The names of one statement.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    database: Arc<Catalog>,
+    temporary: Arc<Catalog>,
+    state: SessionState,
+    seen: Mutex<HashMap<TableName, Arc<dyn TableProvider>>>,
+    /// The views that are being planned, one within the other.
+    expanding: Mutex<Vec<TableName>>,
+}
+
+impl Scope {
+    /// A scope in which nothing has been looked up. `state` is what views are planned with.
+    pub(crate) fn new(
+        database: Arc<Catalog>,
+        temporary: Arc<Catalog>,
+        state: SessionState,
+    ) -> Arc<Self> {
+        let (seen, expanding) = Default::default();
+        Arc::new(Self { database, temporary, state, seen, expanding })
+    }
+
+    /// The session's state with this scope as its catalog.
+    pub(crate) fn state(self: &Arc<Self>) -> SessionState {
+        self.state_with(self.state.clone())
+    }
+
+    fn state_with(self: &Arc<Self>, views: SessionState) -> SessionState {
+        let mut state = views.clone();
+        let names = Names { scope: Arc::clone(self), views: Arc::new(views) };
+        state.register_catalog_list(Arc::new(names));
+        state
+    }
+
+    /// What DataFusion's planner makes of a statement's syntax, and of the views in it.
+    ///
+    /// # Errors
+    /// Whatever keeps the statement from being planned.
+    pub(crate) async fn plan(
+        self: &Arc<Self>,
+        syntax: SqlStatement,
+        relations: Arc<dyn RelationPlanner>,
+    ) -> Result<LogicalPlan> {
+        let mut state = self.state.clone();
+        state.register_relation_planner(relations)?;
+        let planned = self.state_with(state).statement_to_plan(syntax).await;
+        planned.map_err(|error| plain_names(error).into())
+    }
+
+    /// The catalog that a name without more belongs to: that of temporary names where it is one.
+    pub(crate) fn owner(&self, name: &TableName) -> &Catalog {
+        let temporary = name.schema == SCHEMA && self.temporary.table(name).is_some();
+        if temporary { &self.temporary } else { &self.database }
+    }
+
+    /// The catalog for new names.
+    pub(crate) fn catalog(&self, temporary: bool) -> &Catalog {
+        if temporary { &self.temporary } else { &self.database }
+    }
+
+    pub(crate) fn entry(&self, name: &TableName) -> Option<Entry> {
+        self.owner(name).table(name)
+    }
+
+    /// The table of our own under this name.
+    ///
+    /// # Errors
+    /// Where there is none, or it is a view or a table of someone else's.
+    pub(crate) fn memory_table(&self, name: &TableName) -> Result<Arc<MemoryTable>> {
+        match self.entry(name) {
+            Some(Entry::Table(table)) => Ok(table),
+            Some(other) => {
+                let message = format!("{} '{name}' cannot be written to", other.kind());
+                Err(Error::unsupported(message))
+            }
+            None => Err(super::unknown("table", &name.to_string())),
+        }
+    }
+
+    /// The columns of the declared PRIMARY KEY of a table, which label the rows of a matrix.
+    pub(crate) fn primary_key(&self, name: &ObjectName) -> Option<Vec<String>> {
+        let Some(Entry::Table(table)) = self.entry(&TableName::new(name).ok()?) else {
+            return None;
+        };
+        let name = |&column: &usize| table.schema().field(column).name().clone();
+        Some(table.primary_key()?.iter().map(name).collect())
+    }
+
+    /// The version of a table that this statement reads.
+    pub(crate) fn snapshot(&self, name: &TableName) -> Result<Snapshot> {
+        let table = self.memory_table(name)?;
+        let mut seen = self.seen();
+        if let Some(snapshot) = seen.get(name).and_then(|seen| seen.downcast_ref::<Snapshot>()) {
+            return Ok(snapshot.clone());
+        }
+        let snapshot = Snapshot::new(table);
+        seen.insert(name.clone(), Arc::new(snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<TableName, Arc<dyn TableProvider>>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table of a name; `views` is what views are planned with.
+    async fn table(
+        self: &Arc<Self>,
+        name: TableName,
+        views: &SessionState,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(table) = name.table.strip_suffix(ROW_NUMBERS) {
+            let name = TableName { table: table.to_owned(), ..name };
+            return Ok(Some(Arc::new(self.snapshot(&name)?.with_row_numbers())));
+        }
+        if let Some(table) = self.seen().get(&name) {
+            return Ok(Some(Arc::clone(table)));
+        }
+        let table = match self.entry(&name) {
+            Some(Entry::Table(_)) => return Ok(Some(Arc::new(self.snapshot(&name)?))),
+            Some(Entry::Foreign(table)) => table,
+            Some(Entry::View(view)) => self.view(&name, &view, views).await?,
+            None => match files::open(&name.table, &self.state).await? {
+                Some(table) => table,
+                None => return Ok(None),
+            },
+        };
+        self.seen().insert(name, Arc::clone(&table));
+        Ok(Some(table))
+    }
+
+    async fn view(
+        self: &Arc<Self>,
+        name: &TableName,
+        view: &View,
+        views: &SessionState,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let expanding = || self.expanding.lock().unwrap_or_else(PoisonError::into_inner);
+        if expanding().contains(name) {
+            return Err(Error::argument(format!("view '{name}'"), "it is defined by itself"));
+        }
+        expanding().push(name.clone());
+        let state = self.state_with(views.clone());
+        let planned = state.statement_to_plan(view.syntax.clone()).await;
+        expanding().pop();
+        let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = planned? else {
+            return Err(Error::argument(format!("view '{name}'"), "it is not a query"));
+        };
+        // The types of a view's columns are those after coercion, as where UNION mixes two.
+        let coercion = Analyzer::with_rules(vec![Arc::new(TypeCoercion::new())]);
+        let plan = coercion.execute_and_check(
+            Arc::unwrap_or_clone(create.input),
+            &ConfigOptions::default(),
+            |_, _| (),
+        )?;
+        Ok(Arc::new(ViewTable::new(plan, Some(view.text.clone()))))
+    }
+}
+
+/// Says `t` where DataFusion says `relatrix.main.t`, which nobody wrote.
+fn plain_names(error: DataFusionError) -> DataFusionError {
+    match error {
+        DataFusionError::Plan(message) => {
+            DataFusionError::Plan(message.replace(&format!("{CATALOG}.{SCHEMA}."), ""))
+        }
+        DataFusionError::Diagnostic(found, inner) => {
+            DataFusionError::Diagnostic(found, Box::new(plain_names(*inner)))
+        }
+        other => other,
+    }
+}
+
+/// A scope as DataFusion's list of catalogs, of which there is one.
+#[derive(Debug, Clone)]
+struct Names {
+    scope: Arc<Scope>,
+    /// What views are planned with.
+    views: Arc<SessionState>,
+}
+
+impl CatalogProviderList for Names {
+    fn register_catalog(
+        &self,
+        _name: String,
+        _catalog: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(Schemas(self.clone())) as _)
+    }
+}
+
+#[derive(Debug)]
+struct Schemas(Names);
+
+impl CatalogProvider for Schemas {
+    fn schema_names(&self) -> Vec<String> {
+        self.0.scope.database.schema_names()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let known = self.schema_names().iter().any(|schema| schema == name);
+        let tables = || Tables { names: self.0.clone(), schema: name.to_owned() };
+        known.then(|| Arc::new(tables()) as _)
+    }
+}
+
+#[derive(Debug)]
+struct Tables {
+    names: Names,
+    schema: String,
+}
+
+impl Tables {
+    fn name(&self, table: &str) -> TableName {
+        TableName { schema: self.schema.clone(), table: table.to_owned() }
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Tables {
+    fn table_names(&self) -> Vec<String> {
+        let mut names = self.names.scope.database.table_names(&self.schema);
+        if self.schema == SCHEMA {
+            names.extend(self.names.scope.temporary.table_names(SCHEMA));
+            names.sort();
+            names.dedup();
+        }
+        names
+    }
+
+    async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        Ok(self.names.scope.table(self.name(name), &self.names.views).await?)
+    }
+
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        let name = self.name(&name);
+        self.names.scope.database.create_table(&name, Entry::Foreign(table), IfTaken::Fail)?;
+        Ok(None)
+    }
+
+    fn deregister_table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        let dropped = self.names.scope.database.drop_table(&self.name(name));
+        Ok(dropped.and_then(|entry| match entry {
+            Entry::Foreign(table) => Some(table),
+            Entry::Table(_) | Entry::View(_) => None,
+        }))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.names.scope.entry(&self.name(name)).is_some()
+    }
+}

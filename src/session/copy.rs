@@ -1,0 +1,69 @@
+//! COPY between tables and files: the format follows the extension.
+
+use datafusion::sql::parser::Statement as SqlStatement;
+use sqlparser::ast::{self, CopySource, CopyTarget, Value};
+
+use crate::catalog::{Format, format_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sql::{self, Statement, StatementKind};
+
+/// Fills in the format of `COPY … TO 'file'`, and makes `COPY table FROM 'file'` the INSERT that it is.
+///
+/// # Errors
+/// Where the extension is not one of a format.
+pub(super) fn rewrite(syntax: &mut SqlStatement) -> Result<()> {
+    match syntax {
+        SqlStatement::CopyTo(copy) if copy.stored_as.is_none() => {
+            let name = match format_of(&copy.target).ok_or_else(|| unknown_format(&copy.target))? {
+                Format::Parquet => "PARQUET",
+                Format::Json => "JSON",
+                Format::Arrow => "ARROW",
+                Format::Csv { delimiter } => {
+                    let key = "format.delimiter";
+                    if !copy.options.iter().any(|(name, _)| name.eq_ignore_ascii_case(key)) {
+                        let delimiter = char::from(delimiter).to_string();
+                        copy.options.push((key.to_owned(), Value::SingleQuotedString(delimiter)));
+                    }
+                    "CSV"
+                }
+            };
+            copy.stored_as = Some(name.to_owned());
+            Ok(())
+        }
+        SqlStatement::Statement(statement) => {
+            let ast::Statement::Copy {
+                source: CopySource::Table { table_name, columns },
+                to: false,
+                target: CopyTarget::File { filename },
+                options,
+                ..
+            } = statement.as_ref()
+            else {
+                return Ok(());
+            };
+            if !options.is_empty() {
+                let message = "COPY FROM takes no options; the extension tells the format";
+                return Err(Error::unsupported(message));
+            }
+            format_of(filename).ok_or_else(|| unknown_format(filename))?;
+            let names: Vec<_> = columns.iter().map(ToString::to_string).collect();
+            let columns =
+                if names.is_empty() { String::new() } else { format!("({})", names.join(", ")) };
+            let file = filename.replace('\'', "''");
+            let insert = format!("INSERT INTO {table_name} {columns} SELECT * FROM '{file}'");
+            let parsed = sql::parse(&insert)?;
+            let Some(StatementKind::Sql(insert)) = parsed.first().map(Statement::kind) else {
+                return Err(Error::syntax(insert));
+            };
+            syntax.clone_from(insert);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unknown_format(path: &str) -> Error {
+    let message =
+        "its extension is none of parquet, csv, tsv, json, ndjson, jsonl, arrow, feather, ipc";
+    ErrorKind::File { path: path.to_owned(), message: message.to_owned() }.into()
+}

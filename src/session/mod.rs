@@ -1,0 +1,388 @@
+//! What a connection knows, and what becomes of a statement.
+//!
+//! [`new_state`] lists everything that Relatrix adds to DataFusion; [`Session::start`] is the way of a
+//! statement from syntax to rows.
+
+mod copy;
+mod define;
+mod parameters;
+mod prepare;
+mod settings;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow::array::{AsArray, RecordBatch, UInt64Array};
+use arrow::datatypes::{Schema, UInt64Type};
+use async_trait::async_trait;
+use datafusion::catalog::Session as PlanningSession;
+use datafusion::common::format::ExplainFormat;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{
+    ExplainOption, LogicalPlan, LogicalPlanBuilder, Statement as PlannedStatement,
+};
+use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement as SqlStatement;
+
+use crate::catalog::{CATALOG, Catalog, SCHEMA, Scope};
+use crate::config::Settings;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::Engine;
+use crate::functions;
+use crate::matrices::{self, Matrices};
+use crate::matrix::Matrix;
+use crate::planner::cooperative::CooperativeJoins;
+use crate::planner::modify::{self, ModifyPlanner};
+use crate::planner::{MatrixPlanner, relational};
+use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
+use crate::sql::{self, DisplayNames, Explain, Statement, StatementKind};
+use crate::value::Parameters;
+
+/// DataFusion's defaults and all our additions to them: what a new connection starts from.
+pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<SessionState> {
+    let mut config = SessionConfig::new()
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_extension(Arc::new(settings.clone()))
+        .with_extension(Arc::clone(&resources.engine));
+    settings.apply(config.options_mut());
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(Arc::clone(&resources.environment))
+        .with_expr_planners(relational::expr_planners())
+        .with_default_features()
+        .with_type_planner(Arc::new(relational::TypeNames))
+        .with_analyzer_rules(relational::analyzer_rules())
+        .with_optimizer_rules(relational::optimizer_rules())
+        .with_physical_optimizer_rules(relational::physical_optimizer_rules())
+        .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
+        .with_query_planner(Arc::new(Planner))
+        .build();
+    functions::register(&mut state)?;
+    Ok(state)
+}
+
+/// DataFusion's physical planner with those of our nodes.
+#[derive(Debug)]
+struct Planner;
+
+#[async_trait]
+impl QueryPlanner for Planner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn PlanningSession,
+    ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        let nodes = vec![Arc::new(ModifyPlanner) as _, Arc::new(MatrixPlanner) as _];
+        DefaultPhysicalPlanner::with_extension_planners(nodes)
+            .create_physical_plan(plan, session)
+            .await
+    }
+}
+
+/// What the connections of a database share.
+#[derive(Clone)]
+pub(crate) struct Resources {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) matrices: Arc<Matrices>,
+    environment: Arc<RuntimeEnv>,
+    engine: Arc<Engine>,
+}
+
+impl Resources {
+    /// Those of an empty database.
+    ///
+    /// # Errors
+    /// Where the operating system refuses threads or the temporary directory.
+    pub(crate) fn new(settings: &Settings) -> Result<Self> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
+        let pool = pool.map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        Ok(Self {
+            catalog: Arc::default(),
+            matrices: Arc::default(),
+            environment: environment(settings)?,
+            engine: Arc::new(Engine { pool }),
+        })
+    }
+}
+
+/// Memory and temporary files for the statements under these settings.
+///
+/// # Errors
+/// Where the temporary directory cannot be used.
+fn environment(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
+    const NAMED_CONSUMERS: usize = 3;
+    let pool = TrackConsumersPool::new(
+        FairSpillPool::new(settings.pool_bytes()),
+        std::num::NonZeroUsize::new(NAMED_CONSUMERS).expect("it is not zero"),
+    );
+    let mut builder = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        // A list of files is not kept: a file written a moment ago must be found.
+        .with_object_list_cache_limit(0);
+    if let Some(directory) = &settings.temp_directory {
+        builder = builder.with_temp_file_path(directory);
+    }
+    Ok(builder.build_arc()?)
+}
+
+/// A connection's settings, prepared statements, temporary names, and the database's catalog.
+pub(crate) struct Session {
+    pub(crate) shared: Resources,
+    temporary: Arc<Catalog>,
+    /// DataFusion's settings and functions; its catalog is made anew for each statement.
+    context: SessionContext,
+    settings: Mutex<Settings>,
+    /// What RESET goes back to.
+    defaults: Settings,
+    prepared: Mutex<HashMap<String, prepare::Prepared>>,
+    pub(crate) statements: Arc<Statements>,
+    planning_time: Mutex<Duration>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What a statement became, before anybody decides to wait for it or not.
+pub(crate) enum Started {
+    Rows(ResultStream),
+    Count(u64),
+    Done,
+}
+
+impl Started {
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Started::Rows(stream) => Outcome::Rows(ResultSet::new(stream)),
+            Started::Count(count) => Outcome::Count(count),
+            Started::Done => Outcome::Done,
+        }
+    }
+
+    /// The rows, or one row with the count, or no row of no column.
+    pub(crate) fn rows(self) -> Result<ResultStream> {
+        match self {
+            Started::Rows(stream) => Ok(stream),
+            Started::Count(count) => {
+                let counts = Arc::new(UInt64Array::from(vec![count]));
+                let batch = RecordBatch::try_from_iter([("count", counts as _)])?;
+                Ok(ResultStream::of(batch.schema(), vec![batch]))
+            }
+            Started::Done => Ok(ResultStream::of(Arc::new(Schema::empty()), Vec::new())),
+        }
+    }
+}
+
+/// The value behind a lock whose holders never leave it half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    pub(crate) fn new(shared: Resources, defaults: Settings, state: SessionState) -> Self {
+        Self {
+            context: SessionContext::new_with_state(state),
+            shared,
+            temporary: Arc::default(),
+            settings: Mutex::new(defaults.clone()),
+            defaults,
+            prepared: Mutex::default(),
+            statements: Arc::default(),
+            planning_time: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        locked(&self.settings).time_limit()
+    }
+
+    pub(crate) fn set_time_limit(&self, limit: Option<Duration>) {
+        let milliseconds = limit.map_or(0, |limit| limit.as_millis().max(1) as u64);
+        locked(&self.settings).statement_timeout_ms = milliseconds;
+    }
+
+    pub(crate) fn planning_time(&self) -> Duration {
+        *locked(&self.planning_time)
+    }
+
+    /// The way of a statement: names in matrix expressions are resolved, then it is SQL to be planned and
+    /// run, or one of the statements about matrices.
+    pub(crate) async fn start(
+        &self,
+        statement: &Statement,
+        parameters: &Parameters,
+        running: &Arc<Running>,
+    ) -> Result<Started> {
+        let scope = self.scope();
+        let matrices = self.matrices(&scope, parameters.clone());
+        let rows =
+            |batch: RecordBatch| Started::Rows(ResultStream::of(batch.schema(), vec![batch]));
+        match matrices.resolved(statement)? {
+            StatementKind::Sql(syntax) => self.sql(*syntax, parameters, running).await,
+            StatementKind::CreateMatrix(create) => {
+                matrices.create(*create).await.map(|()| Started::Done)
+            }
+            StatementKind::DropMatrix { name, if_exists } => {
+                matrices.drop(&name, if_exists).map(|()| Started::Done)
+            }
+            StatementKind::ShowMatrices => matrices.show().map(rows),
+            StatementKind::DescribeMatrix { name } => matrices.describe(&name).map(rows),
+            StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
+            StatementKind::Explain(explain) => {
+                let plan = explained(&matrices, explain).await?;
+                self.run(&scope, plan, &DisplayNames::default(), Instant::now(), running).await
+            }
+            StatementKind::Transaction(_) => {
+                Err(Error::unsupported("transactions come with durable storage"))
+            }
+            StatementKind::Analyze { .. } => {
+                Err(Error::unsupported("ANALYZE comes with durable storage"))
+            }
+        }
+    }
+
+    /// The matrix of a name or an expression.
+    pub(crate) async fn matrix(&self, text: &str) -> Result<Matrix> {
+        self.matrices(&self.scope(), Parameters::new()).matrix(text).await
+    }
+
+    fn matrices(&self, scope: &Arc<Scope>, parameters: Parameters) -> matrices::Statements {
+        let (matrices, scope) = (Arc::clone(&self.shared.matrices), Arc::clone(scope));
+        matrices::Statements { matrices, scope, parameters }
+    }
+
+    /// The way of a statement that is SQL: an answer at once, or a plan, then rows.
+    async fn sql(
+        &self,
+        mut syntax: SqlStatement,
+        parameters: &Parameters,
+        running: &Arc<Running>,
+    ) -> Result<Started> {
+        let began = Instant::now();
+        parameters::number_question_marks(&mut syntax);
+        copy::rewrite(&mut syntax)?;
+        functions::expand(&mut syntax);
+        let names = sql::distinguish(&mut syntax);
+        if let Some(answer) = self.answer(&syntax).await? {
+            return Ok(answer);
+        }
+        if let Some((syntax, parameters)) = self.prepared(&syntax).await? {
+            return Box::pin(self.sql(syntax, &parameters, running)).await;
+        }
+        // Whoever writes to a table reads the version that it will change: its turn comes first.
+        let scope = self.scope();
+        let table = modify::written_table(&syntax).map(|name| scope.memory_table(&name));
+        let _turn = match table {
+            Some(Ok(table)) => Some(table.turn().await),
+            Some(Err(_)) | None => None,
+        };
+        let temporary = define::take_temporary(&mut syntax);
+        match self.plan(&scope, syntax, parameters).await? {
+            LogicalPlan::Ddl(definition) => self.define(&scope, definition, temporary).await,
+            LogicalPlan::Statement(
+                statement @ (PlannedStatement::SetVariable(_) | PlannedStatement::ResetVariable(_)),
+            ) => {
+                self.context.execute_logical_plan(LogicalPlan::Statement(statement)).await?;
+                Ok(Started::Done)
+            }
+            plan => self.run(&scope, plan, &names, began, running).await,
+        }
+    }
+
+    /// What a statement does that needs no plan of its own; `None` where it needs one.
+    async fn answer(&self, syntax: &SqlStatement) -> Result<Option<Started>> {
+        match syntax {
+            SqlStatement::Reset(reset) => self.reset(reset),
+            SqlStatement::Statement(statement) => {
+                if let Some(done) = self.setting(statement)? {
+                    return Ok(Some(done));
+                }
+                if let Some(done) = self.keep_prepared(statement)? {
+                    return Ok(Some(done));
+                }
+                self.define_by_syntax(statement).await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A new scope: the names and the versions that one statement sees.
+    pub(crate) fn scope(&self) -> Arc<Scope> {
+        let (catalog, temporary) = (Arc::clone(&self.shared.catalog), Arc::clone(&self.temporary));
+        Scope::new(catalog, temporary, self.context.state())
+    }
+
+    /// Syntax to logical plan, with values for the parameters.
+    async fn plan(
+        &self,
+        scope: &Arc<Scope>,
+        mut syntax: SqlStatement,
+        parameters: &Parameters,
+    ) -> Result<LogicalPlan> {
+        let modification = modify::rewrite(&mut syntax)?;
+        let plan = self.matrices(scope, parameters.clone()).plan(syntax).await?;
+        match modification {
+            Some(modification) => modification.plan(scope, plan),
+            None => Ok(plan),
+        }
+    }
+
+    /// Logical plan to rows, or to the count of those written.
+    async fn run(
+        &self,
+        scope: &Arc<Scope>,
+        plan: LogicalPlan,
+        names: &DisplayNames,
+        began: Instant,
+        running: &Arc<Running>,
+    ) -> Result<Started> {
+        let writes = match &plan {
+            LogicalPlan::Dml(_) | LogicalPlan::Copy(_) => true,
+            LogicalPlan::Extension(extension) => modify::is_modification(extension),
+            _ => false,
+        };
+        let state = scope.state();
+        let plan = state.create_physical_plan(&plan).await?;
+        *locked(&self.planning_time) = began.elapsed();
+        running.watch(&plan);
+        if writes {
+            return Ok(Started::Count(written(&collect(plan, state.task_ctx()).await?)));
+        }
+        let stream = names.renamed(execute_stream(plan, state.task_ctx())?);
+        Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running))))
+    }
+}
+
+/// The plan of EXPLAIN of a statement about matrices.
+async fn explained(matrices: &matrices::Statements, explain: Explain) -> Result<LogicalPlan> {
+    let StatementKind::CreateMatrix(create) = *explain.inner else {
+        return Err(Error::unsupported("EXPLAIN takes a query or CREATE MATRIX"));
+    };
+    let Some(plan) = matrices.plan_of(*create).await? else {
+        return Err(Error::unsupported("a matrix from a file has no plan to explain"));
+    };
+    let format = explain.format.as_deref().unwrap_or("indent").parse::<ExplainFormat>()?;
+    let option = ExplainOption::default()
+        .with_analyze(explain.analyze)
+        .with_verbose(explain.verbose)
+        .with_format(format);
+    Ok(LogicalPlanBuilder::from(plan).explain_option_format(option)?.build()?)
+}
+
+/// The count that a plan which writes yields.
+fn written(counts: &[RecordBatch]) -> u64 {
+    let counts =
+        counts.iter().flat_map(|batch| batch.column(0).as_primitive::<UInt64Type>().iter());
+    counts.flatten().sum()
+}

@@ -1,0 +1,108 @@
+//! PREPARE, EXECUTE and DEALLOCATE: a statement is kept as syntax and planned anew each time, so that it
+//! sees the tables and settings of that time.
+
+use arrow::array::{ArrayRef, RecordBatch};
+use datafusion::common::ScalarValue;
+use datafusion::physical_plan::collect;
+use datafusion::sql::parser::Statement as SqlStatement;
+use sqlparser::ast::{CastKind, DataType, Expr, Ident, SelectItem, Statement};
+
+use super::{Session, Started, locked};
+use crate::catalog::{exists, normalized, unknown};
+use crate::error::{Error, Result};
+use crate::planner::modify;
+use crate::value::Parameters;
+
+/// A statement under a name, with the types of its parameters where they were given.
+#[derive(Debug, Clone)]
+pub(super) struct Prepared {
+    types: Vec<DataType>,
+    statement: Box<Statement>,
+}
+
+impl Session {
+    /// Does what PREPARE and DEALLOCATE say.
+    pub(super) fn keep_prepared(&self, statement: &Statement) -> Result<Option<Started>> {
+        let mut prepared = locked(&self.prepared);
+        match statement {
+            Statement::Prepare { name, data_types, statement } => {
+                let name = normalized(name);
+                if prepared.contains_key(&name) {
+                    return Err(exists("prepared statement", &name));
+                }
+                let kept = Prepared { types: data_types.clone(), statement: statement.clone() };
+                prepared.insert(name, kept);
+            }
+            Statement::Deallocate { name, .. } if name.value.eq_ignore_ascii_case("all") => {
+                prepared.clear();
+            }
+            Statement::Deallocate { name, .. } => {
+                let name = normalized(name);
+                prepared.remove(&name).ok_or_else(|| unknown("prepared statement", &name))?;
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(Started::Done))
+    }
+
+    /// For EXECUTE, the statement it names and the values it gives.
+    pub(super) async fn prepared(
+        &self,
+        syntax: &SqlStatement,
+    ) -> Result<Option<(SqlStatement, Parameters)>> {
+        let SqlStatement::Statement(statement) = syntax else { return Ok(None) };
+        let Statement::Execute { name: Some(name), parameters, using, .. } = statement.as_ref()
+        else {
+            return Ok(None);
+        };
+        let ident = name.0.last().and_then(|part| part.as_ident());
+        let name = ident.map_or_else(|| name.to_string(), normalized);
+        let prepared = locked(&self.prepared).get(&name).cloned();
+        let prepared = prepared.ok_or_else(|| unknown("prepared statement", &name))?;
+        let given: Vec<_> =
+            parameters.iter().chain(using.iter().map(|value| &value.expr)).cloned().collect();
+        if !prepared.types.is_empty() && prepared.types.len() != given.len() {
+            let message = format!("takes {} values, not {}", prepared.types.len(), given.len());
+            return Err(Error::argument(format!("prepared statement '{name}'"), message));
+        }
+        let values = self.values(given, &prepared.types).await?;
+        Ok(Some((SqlStatement::Statement(prepared.statement), values)))
+    }
+
+    /// The values of expressions that name no columns, cast where types are given.
+    async fn values(&self, given: Vec<Expr>, types: &[DataType]) -> Result<Parameters> {
+        if given.is_empty() {
+            return Ok(Parameters::new());
+        }
+        let cast = |(at, value): (usize, Expr)| match types.get(at) {
+            Some(data_type) => Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(value),
+                data_type: data_type.clone(),
+                array: false,
+                format: None,
+            },
+            None => value,
+        };
+        let alias = |at: usize| Ident::new(format!("p{at}"));
+        let select = given
+            .into_iter()
+            .enumerate()
+            .map(|(at, value)| SelectItem::ExprWithAlias {
+                expr: cast((at, value)),
+                alias: alias(at),
+            })
+            .collect();
+        let query = modify::query(select, Vec::new(), None);
+        let syntax = SqlStatement::Statement(Box::new(Statement::Query(Box::new(query))));
+        let scope = self.scope();
+        let state = scope.state();
+        let plan = self.plan(&scope, syntax, &Parameters::new()).await?;
+        let plan = state.create_physical_plan(&plan).await?;
+        let batches: Vec<RecordBatch> = collect(plan, state.task_ctx()).await?;
+        let row = batches.iter().find(|batch| batch.num_rows() == 1);
+        let row = row.ok_or_else(|| Error::argument("EXECUTE", "its values are not one row"))?;
+        let value = |column: &ArrayRef| ScalarValue::try_from_array(column, 0);
+        Ok(row.columns().iter().map(value).collect::<Result<Vec<_>, _>>()?.into_iter().collect())
+    }
+}

@@ -1,0 +1,152 @@
+//! SET, RESET, SHOW and SHOW ALL, over the list in `config`.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, StringArray};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::sql::parser::ResetStatement;
+use sqlparser::ast::{Expr, ObjectName, Set, Statement, Value, ValueWithSpan};
+
+use super::{Session, Started, environment, locked};
+use crate::config::{SETTINGS, Setting, Settings};
+use crate::error::{Error, Result};
+use crate::query::ResultStream;
+
+impl Session {
+    /// Does what SET and SHOW of our own settings say; `None` for all else.
+    pub(super) fn setting(&self, statement: &Statement) -> Result<Option<Started>> {
+        match statement {
+            Statement::Set(Set::SingleAssignment { variable, values, .. }) => {
+                let Some(setting) = named(variable) else { return Ok(None) };
+                let [value] = values.as_slice() else {
+                    return Err(Error::argument(setting.name, "takes one value"));
+                };
+                self.set(setting, &text(value)).map(|()| Some(Started::Done))
+            }
+            Statement::ShowVariable { variable } => match variable.as_slice() {
+                [all] if all.value.eq_ignore_ascii_case("all") => self.show_all().map(Some),
+                [name] => match Setting::named(&name.value) {
+                    Some(setting) => self.show(&[setting]).map(Some),
+                    None => Ok(None),
+                },
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Does what RESET of one of our own settings, or of all, says; `None` for all else.
+    pub(super) fn reset(
+        &self,
+        ResetStatement::Variable(name): &ResetStatement,
+    ) -> Result<Option<Started>> {
+        let all = name.to_string().eq_ignore_ascii_case("all");
+        let reset: Vec<_> = match named(name) {
+            Some(setting) => vec![setting],
+            None if all => SETTINGS.iter().collect(),
+            None => return Ok(None),
+        };
+        for setting in reset {
+            self.set(setting, &setting.get(&self.defaults))?;
+        }
+        Ok(Some(Started::Done))
+    }
+
+    fn set(&self, setting: &Setting, value: &str) -> Result<()> {
+        let mut settings = locked(&self.settings);
+        let mut changed = settings.clone();
+        setting.set(&mut changed, value).map_err(|error| Error::argument(setting.name, error))?;
+        if changed == *settings {
+            return Ok(());
+        }
+        self.apply(&settings, &changed)?;
+        *settings = changed;
+        Ok(())
+    }
+
+    /// Hands new values to DataFusion's state.
+    fn apply(&self, old: &Settings, new: &Settings) -> Result<()> {
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        new.apply(state.config_mut().options_mut());
+        state.config_mut().set_extension(Arc::new(new.clone()));
+        let memory =
+            |settings: &Settings| (settings.memory_limit_bytes, settings.temp_directory.clone());
+        if memory(old) != memory(new) {
+            let builder = SessionStateBuilder::new_from_existing(state.clone());
+            *state = builder.with_runtime_env(environment(new)?).build();
+        }
+        Ok(())
+    }
+
+    fn show(&self, shown: &[&Setting]) -> Result<Started> {
+        let settings = locked(&self.settings);
+        let rows = shown.iter().map(|setting| Row {
+            name: setting.name.to_owned(),
+            value: Some(setting.get(&settings)),
+            unit: setting.unit,
+            description: setting.description.to_owned(),
+        });
+        table(rows.collect())
+    }
+
+    /// Ours first, then DataFusion's.
+    fn show_all(&self) -> Result<Started> {
+        let settings = locked(&self.settings);
+        let ours = SETTINGS.iter().map(|setting| Row {
+            name: setting.name.to_owned(),
+            value: Some(setting.get(&settings)),
+            unit: setting.unit,
+            description: setting.description.to_owned(),
+        });
+        let state = self.context.state();
+        let mut theirs = state.config_options().entries();
+        theirs.sort_by(|a, b| a.key.cmp(&b.key));
+        let theirs = theirs.into_iter().map(|entry| Row {
+            name: entry.key,
+            value: entry.value,
+            unit: "",
+            description: entry.description.to_owned(),
+        });
+        table(ours.chain(theirs).collect())
+    }
+}
+
+/// A setting as SHOW shows it.
+struct Row {
+    name: String,
+    value: Option<String>,
+    unit: &'static str,
+    description: String,
+}
+
+fn table(rows: Vec<Row>) -> Result<Started> {
+    let column = |text: fn(&Row) -> Option<&str>| {
+        Arc::new(rows.iter().map(text).collect::<StringArray>()) as _
+    };
+    let batch = RecordBatch::try_from_iter([
+        ("name", column(|row| Some(&row.name))),
+        ("value", column(|row| row.value.as_deref())),
+        ("unit", column(|row| Some(row.unit))),
+        ("description", column(|row| Some(&row.description))),
+    ])?;
+    Ok(Started::Rows(ResultStream::of(batch.schema(), vec![batch])))
+}
+
+/// The setting of ours that is named; a name with dots is one of DataFusion's.
+fn named(name: &ObjectName) -> Option<&'static Setting> {
+    match name.0.as_slice() {
+        [name] => Setting::named(&name.as_ident()?.value),
+        _ => None,
+    }
+}
+
+/// The value of SET as text, without quotes.
+fn text(value: &Expr) -> String {
+    match value {
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => text.clone(),
+        Expr::Value(ValueWithSpan { value: Value::DoubleQuotedString(text), .. }) => text.clone(),
+        Expr::Identifier(name) => name.value.clone(),
+        other => other.to_string(),
+    }
+}

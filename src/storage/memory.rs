@@ -1,0 +1,425 @@
+//! A table in memory: a current version that never changes, and the writers that make the next one.
+//!
+//! Writers of one table take turns (`MemoryTable::turn`), so the version a writer has read is the version it
+//! changes. A writer that fails leaves the table as it was.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
+use arrow::compute::{concat_batches, filter_record_batch, interleave};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::logical_expr::Expr;
+use tokio::sync::OwnedMutexGuard;
+
+use super::keys::{Key, UniqueKey};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Batches shorter than this grow by what is inserted next; the size that DataFusion likes to read.
+const BATCH_ROWS: usize = 8192;
+
+/// What a table is, apart from its rows.
+#[derive(Debug, Default)]
+pub(crate) struct TableDefinition {
+    pub(crate) keys: Vec<Key>,
+    /// What a column gets that an INSERT leaves out.
+    pub(crate) defaults: HashMap<String, Expr>,
+}
+
+/// A table in memory.
+#[derive(Debug)]
+pub(crate) struct MemoryTable {
+    id: u64,
+    schema: SchemaRef,
+    defaults: HashMap<String, Expr>,
+    primary_key: Option<Vec<usize>>,
+    state: Mutex<State>,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct State {
+    current: Arc<Version>,
+    keys: Vec<UniqueKey>,
+}
+
+/// All rows at one time.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) rows: usize,
+}
+
+/// What to do with rows that are named by their numbers in a version.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Remove them.
+    Delete(Vec<UInt64Array>),
+    /// Give them new values in these columns, one batch of values beside each array of numbers.
+    Update { columns: Vec<usize>, rows: Vec<UInt64Array>, values: Vec<Vec<ArrayRef>> },
+}
+
+impl MemoryTable {
+    /// A table of these rows.
+    ///
+    /// # Errors
+    /// Where a row breaks a key or a NOT NULL.
+    pub(crate) fn new(
+        schema: &Schema,
+        definition: TableDefinition,
+        batches: Vec<RecordBatch>,
+    ) -> Result<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let TableDefinition { keys, defaults } = definition;
+        let primary_key = keys.iter().find(|key| key.primary).map(|key| key.columns.clone());
+        let required = |column| primary_key.as_ref().is_some_and(|key| key.contains(&column));
+        let fields = schema.fields().iter().enumerate().map(|(column, field)| {
+            let nullable = field.is_nullable() && !required(column);
+            // Metadata of the source, as a file's, says nothing about the table.
+            Field::new(field.name(), field.data_type().clone(), nullable)
+        });
+        let empty = Version { number: 0, batches: Vec::new(), rows: 0 };
+        let table = Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+            defaults,
+            primary_key,
+            state: Mutex::new(State {
+                current: Arc::new(empty),
+                keys: keys.into_iter().map(UniqueKey::new).collect(),
+            }),
+            turn: Arc::default(),
+        };
+        table.insert(batches)?;
+        Ok(table)
+    }
+
+    /// A number that no other table of this process has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The columns of the declared PRIMARY KEY.
+    pub(crate) fn primary_key(&self) -> Option<&[usize]> {
+        self.primary_key.as_deref()
+    }
+
+    pub(crate) fn default_of(&self, column: &str) -> Option<&Expr> {
+        self.defaults.get(column)
+    }
+
+    /// The version that a statement beginning now reads.
+    pub(crate) fn current(&self) -> Arc<Version> {
+        Arc::clone(&self.state().current)
+    }
+
+    /// Waits for other writers to be done; whoever holds the guard is the only writer.
+    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A state is replaced as a whole, so one that a panic left behind is sound.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends rows and counts them.
+    ///
+    /// # Errors
+    /// Where a row breaks a key or a NOT NULL; then none is in.
+    pub(crate) fn insert(&self, rows: Vec<RecordBatch>) -> Result<u64> {
+        let rows: Vec<_> = rows
+            .into_iter()
+            .filter(|batch| batch.num_rows() > 0)
+            .map(|batch| self.conform(batch.columns()))
+            .collect::<Result<_>>()?;
+        let mut state = self.state();
+        let State { current, keys } = &mut *state;
+        let new: Vec<_> = keys
+            .iter_mut()
+            .map(|key| key.check(&self.schema, &current.batches, &rows))
+            .collect::<Result<_>>()?;
+        let count: usize = rows.iter().map(RecordBatch::num_rows).sum();
+        let mut batches = current.batches.clone();
+        for batch in rows {
+            append(&mut batches, batch)?;
+        }
+        for (key, new) in keys.iter_mut().zip(new) {
+            key.keep(new);
+        }
+        *current =
+            Arc::new(Version { number: current.number + 1, batches, rows: current.rows + count });
+        Ok(count as u64)
+    }
+
+    /// Changes rows of the version that `seen` names, and counts them.
+    ///
+    /// # Errors
+    /// Where a row breaks a key or a NOT NULL, or another writer came between; then nothing changes.
+    pub(crate) fn change(&self, seen: u64, change: Change) -> Result<u64> {
+        let mut state = self.state();
+        let State { current, keys } = &mut *state;
+        if current.number != seen {
+            let message = "the table was changed by another statement meanwhile";
+            return Err(ErrorKind::Unsupported(message.to_owned()).into());
+        }
+        let (batches, count, touched) = match change {
+            Change::Delete(rows) => {
+                let (batches, count) = delete(&current.batches, &rows)?;
+                (batches, count, None)
+            }
+            Change::Update { columns, rows, values } => {
+                let (batches, count) = self.update(&current.batches, &columns, &rows, &values)?;
+                (batches, count, Some(columns))
+            }
+        };
+        if count == 0 {
+            return Ok(0);
+        }
+        let changes = |key: &UniqueKey, columns: &[usize]| {
+            key.key.columns.iter().any(|column| columns.contains(column))
+        };
+        let mut fresh = Vec::with_capacity(keys.len());
+        for key in keys.iter() {
+            fresh.push(match &touched {
+                Some(columns) if changes(key, columns) => {
+                    let mut key = UniqueKey::new(key.key.clone());
+                    let all = key.check(&self.schema, &[], &batches)?;
+                    key.keep(all);
+                    Some(key)
+                }
+                _ => None,
+            });
+        }
+        for (key, fresh) in keys.iter_mut().zip(fresh) {
+            match (fresh, &touched) {
+                (Some(fresh), _) => *key = fresh,
+                (None, Some(_)) => (),
+                (None, None) => key.forget(),
+            }
+        }
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        *current = Arc::new(Version { number: current.number + 1, batches, rows });
+        Ok(count)
+    }
+
+    /// Removes all rows and counts them.
+    pub(crate) fn truncate(&self) -> u64 {
+        let mut state = self.state();
+        let State { current, keys } = &mut *state;
+        let count = current.rows as u64;
+        keys.iter_mut().for_each(UniqueKey::forget);
+        *current = Arc::new(Version { number: current.number + 1, batches: Vec::new(), rows: 0 });
+        count
+    }
+
+    /// Adds a key that the rows there are must keep to.
+    ///
+    /// # Errors
+    /// Where two rows share a key.
+    pub(crate) fn add_key(&self, key: Key) -> Result<()> {
+        let mut state = self.state();
+        let mut key = UniqueKey::new(key);
+        let taken = key.check(&self.schema, &[], &state.current.batches)?;
+        key.keep(taken);
+        state.keys.push(key);
+        Ok(())
+    }
+
+    /// Lifts the keys that this index made.
+    pub(crate) fn drop_index(&self, index: &str) {
+        self.state().keys.retain(|key| key.key.index.as_deref() != Some(index));
+    }
+
+    /// The columns under the table's schema, with a plain word about a NULL where none may be.
+    fn conform(&self, columns: &[ArrayRef]) -> Result<RecordBatch> {
+        for (field, column) in self.schema.fields().iter().zip(columns) {
+            check_not_null(field, column)?;
+        }
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.to_vec())?)
+    }
+
+    fn update(
+        &self,
+        batches: &[RecordBatch],
+        columns: &[usize],
+        rows: &[UInt64Array],
+        values: &[Vec<ArrayRef>],
+    ) -> Result<(Vec<RecordBatch>, u64)> {
+        // Where a row is named twice, as by a join that matches it twice, the first value stays.
+        let mut new: HashMap<u64, (usize, usize)> = HashMap::new();
+        for (batch, numbers) in rows.iter().enumerate() {
+            for (row, &number) in numbers.values().iter().enumerate() {
+                new.entry(number).or_insert((batch + 1, row));
+            }
+        }
+        let mut first = 0;
+        let mut updated = Vec::with_capacity(batches.len());
+        for old in batches {
+            let numbers = first..first + old.num_rows() as u64;
+            first = numbers.end;
+            let places: Vec<_> = numbers
+                .enumerate()
+                .map(|(row, number)| new.get(&number).copied().unwrap_or((0, row)))
+                .collect();
+            if places.iter().all(|&(source, _)| source == 0) {
+                updated.push(old.clone());
+                continue;
+            }
+            let mut all = old.columns().to_vec();
+            for (at, &column) in columns.iter().enumerate() {
+                let sources = std::iter::once(old.column(column).as_ref());
+                let sources: Vec<&dyn Array> =
+                    sources.chain(values.iter().map(|batch| batch[at].as_ref())).collect();
+                all[column] = interleave(&sources, &places)?;
+            }
+            updated.push(self.conform(&all)?);
+        }
+        Ok((updated, new.len() as u64))
+    }
+}
+
+fn check_not_null(field: &Field, column: &ArrayRef) -> Result<()> {
+    if field.is_nullable() || column.logical_null_count() == 0 {
+        return Ok(());
+    }
+    Err(Error::argument(
+        format!("column '{}'", field.name()),
+        "is NOT NULL, and this row has no value",
+    ))
+}
+
+/// Appends a batch, merged with shorter ones before it as the digits of a counter carry: each row is
+/// copied O(log n) times, and there are few batches however rows come in.
+fn append(batches: &mut Vec<RecordBatch>, mut batch: RecordBatch) -> Result<()> {
+    while let Some(last) = batches.last()
+        && last.num_rows() + batch.num_rows() <= BATCH_ROWS
+        && last.num_rows() <= 2 * batch.num_rows()
+    {
+        batch = concat_batches(&batch.schema(), [last, &batch])?;
+        batches.pop();
+    }
+    batches.push(batch);
+    Ok(())
+}
+
+fn delete(batches: &[RecordBatch], rows: &[UInt64Array]) -> Result<(Vec<RecordBatch>, u64)> {
+    let total: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let mut keep = vec![true; total];
+    let mut count = 0;
+    for &row in rows.iter().flat_map(|numbers| numbers.values()) {
+        // A row that a join names twice goes once.
+        count += u64::from(std::mem::replace(&mut keep[row as usize], false));
+    }
+    let mut first = 0;
+    let mut left = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let kept = &keep[first..first + batch.num_rows()];
+        first += batch.num_rows();
+        if kept.iter().all(|&kept| kept) {
+            left.push(batch.clone());
+        } else if kept.contains(&true) {
+            left.push(filter_record_batch(batch, &BooleanArray::from(kept.to_vec()))?);
+        }
+    }
+    Ok((left, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::DataType;
+
+    use super::*;
+
+    fn batch(values: &[i64]) -> RecordBatch {
+        let values: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+        RecordBatch::try_from_iter([("a", values)]).unwrap()
+    }
+
+    fn table(keys: Vec<Key>, values: &[i64]) -> Result<MemoryTable> {
+        let schema = Schema::new(vec![Field::new("a", DataType::Int64, true)]);
+        let definition = TableDefinition { keys, ..TableDefinition::default() };
+        MemoryTable::new(&schema, definition, vec![batch(values)])
+    }
+
+    fn values(table: &MemoryTable) -> Vec<i64> {
+        let current = table.current();
+        let all = concat_batches(table.schema(), &current.batches).unwrap();
+        assert_eq!(all.num_rows(), current.rows);
+        arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(all.column(0))
+            .values()
+            .to_vec()
+    }
+
+    fn primary() -> Vec<Key> {
+        vec![Key { index: None, columns: vec![0], primary: true }]
+    }
+
+    #[test]
+    fn single_rows_grow_into_few_batches_in_order() {
+        let table = table(Vec::new(), &[]).unwrap();
+        for value in 0..1000 {
+            table.insert(vec![batch(&[value])]).unwrap();
+        }
+        assert_eq!(values(&table), (0..1000).collect::<Vec<_>>());
+        assert!(table.current().batches.len() <= 11);
+    }
+
+    #[test]
+    fn a_version_stays_as_it_was() {
+        let table = table(Vec::new(), &[1, 2, 3]).unwrap();
+        let before = table.current();
+        let gone = Change::Delete(vec![UInt64Array::from(vec![1, 1])]);
+        assert_eq!(table.change(before.number, gone).unwrap(), 1);
+        assert_eq!(values(&table), [1, 3]);
+        assert_eq!(before.rows, 3);
+        assert_eq!(before.batches[0].num_rows(), 3);
+    }
+
+    #[test]
+    fn a_stale_writer_changes_nothing() {
+        let table = table(Vec::new(), &[1]).unwrap();
+        let seen = table.current().number;
+        table.insert(vec![batch(&[2])]).unwrap();
+        table.change(seen, Change::Delete(vec![UInt64Array::from(vec![0])])).unwrap_err();
+        assert_eq!(values(&table), [1, 2]);
+    }
+
+    #[test]
+    fn a_key_holds_each_value_once() {
+        table(primary(), &[1, 1]).unwrap_err();
+        let table = table(primary(), &[1, 2]).unwrap();
+        let error = table.insert(vec![batch(&[3]), batch(&[2])]).unwrap_err();
+        assert_eq!(error.to_string(), "primary key a = 2 appears twice; it holds each value once");
+        assert_eq!(values(&table), [1, 2]);
+        // The failed insert has not taken 3.
+        table.insert(vec![batch(&[3])]).unwrap();
+        // A deleted key is free again.
+        let seen = table.current().number;
+        table.change(seen, Change::Delete(vec![UInt64Array::from(vec![0])])).unwrap();
+        table.insert(vec![batch(&[1])]).unwrap();
+        assert_eq!(values(&table), [2, 3, 1]);
+    }
+
+    #[test]
+    fn an_update_may_pass_through_taken_keys() {
+        let table = table(primary(), &[1, 2, 3]).unwrap();
+        let up = |numbers: Vec<u64>, new: Vec<i64>| Change::Update {
+            columns: vec![0],
+            rows: vec![UInt64Array::from(numbers)],
+            values: vec![vec![Arc::new(Int64Array::from(new))]],
+        };
+        let seen = table.current().number;
+        assert_eq!(table.change(seen, up(vec![0, 1, 2], vec![2, 3, 4])).unwrap(), 3);
+        assert_eq!(values(&table), [2, 3, 4]);
+        table.change(seen + 1, up(vec![0], vec![4])).unwrap_err();
+        assert_eq!(values(&table), [2, 3, 4]);
+    }
+}

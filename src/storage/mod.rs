@@ -1,0 +1,18 @@
+//! Tables that hold rows of their own: in memory, as a row of versions that never change.
+//!
+//! Enters: Arrow batches and row numbers. Leaves: [`Snapshot`], one version of a table as DataFusion's
+//! `TableProvider`. Not here: names (`catalog`), how UPDATE and DELETE find their rows (`planner::modify`).
+//!
+//! ```text
+//! MemoryTable ─ current Version ─ Snapshot ─► scan            a statement reads one version throughout
+//!      ▲                                        │
+//!      └──── insert, change (all or nothing) ◄──┘ rows         a writer makes the next one
+//! ```
+
+mod keys;
+mod memory;
+mod snapshot;
+
+pub(crate) use keys::Key;
+pub(crate) use memory::{MemoryTable, TableDefinition};
+pub(crate) use snapshot::{ROW_NUMBER, Snapshot};

@@ -1,0 +1,201 @@
+//! One version of a table as DataFusion's `TableProvider`, with the numbers of its rows if wanted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Statistics, plan_err};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use futures::TryStreamExt;
+
+use super::memory::{Change, MemoryTable, Version};
+
+/// The column that [`Snapshot::with_row_numbers`] adds; no unquoted name is spelled so.
+pub(crate) const ROW_NUMBER: &str = "(row)";
+
+/// A table as one statement sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    table: Arc<MemoryTable>,
+    version: Arc<Version>,
+    schema: SchemaRef,
+    row_numbers: bool,
+}
+
+impl Snapshot {
+    /// The table as it is now.
+    pub(crate) fn new(table: Arc<MemoryTable>) -> Self {
+        let (version, schema) = (table.current(), Arc::clone(table.schema()));
+        Self { table, version, schema, row_numbers: false }
+    }
+
+    /// The same rows with their numbers in a last column.
+    pub(crate) fn with_row_numbers(&self) -> Self {
+        let number = Arc::new(Field::new(ROW_NUMBER, DataType::UInt64, false));
+        let fields = self.table.schema().fields().iter().cloned().chain([number]);
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Self { schema, row_numbers: true, ..self.clone() }
+    }
+
+    pub(crate) fn table(&self) -> &Arc<MemoryTable> {
+        &self.table
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version.number
+    }
+
+    /// A plan that writes what `input` yields: row numbers, and new values for `columns` beside them.
+    pub(crate) fn change(
+        &self,
+        columns: Option<Vec<usize>>,
+        input: Arc<dyn ExecutionPlan>,
+    ) -> Arc<dyn ExecutionPlan> {
+        let kind = columns.map_or(Write::Delete, Write::Update);
+        self.sink(kind, input)
+    }
+
+    fn sink(&self, write: Write, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let (table, seen) = (Arc::clone(&self.table), self.version.number);
+        let sink = Writer { table, seen, write, schema: nullable(&input.schema()) };
+        Arc::new(DataSinkExec::new(input, Arc::new(sink), None))
+    }
+}
+
+/// The schema without NOT NULL, which the table checks itself, to name the column in its own words.
+fn nullable(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+#[async_trait]
+impl TableProvider for Snapshot {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        self.table.default_of(column)
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut batches = self.version.batches.clone();
+        if self.row_numbers {
+            let mut first = 0;
+            for batch in &mut batches {
+                let numbers = first..first + batch.num_rows() as u64;
+                first = numbers.end;
+                let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(numbers));
+                let columns = batch.columns().iter().cloned().chain([numbers]).collect();
+                *batch = RecordBatch::try_new(self.schema(), columns)?;
+            }
+        }
+        let source = MemorySourceConfig::try_new(&[batches], self.schema(), projection.cloned())?
+            .with_show_sizes(state.config_options().explain.show_sizes);
+        Ok(DataSourceExec::from_data_source(source))
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        let bytes = self.version.batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        Some(Statistics {
+            num_rows: Precision::Exact(self.version.rows),
+            total_byte_size: Precision::Inexact(bytes),
+            column_statistics: vec![ColumnStatistics::new_unknown(); self.schema.fields().len()],
+        })
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        operation: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match operation {
+            InsertOp::Append => Ok(self.sink(Write::Insert, input)),
+            other => plan_err!("{other} is not supported"),
+        }
+    }
+}
+
+/// What to do with the rows that come in.
+#[derive(Debug, Clone)]
+enum Write {
+    Insert,
+    Delete,
+    /// With the columns that change.
+    Update(Vec<usize>),
+}
+
+/// Gathers all rows of a statement, then writes them at once: all or nothing.
+#[derive(Debug)]
+struct Writer {
+    table: Arc<MemoryTable>,
+    seen: u64,
+    write: Write,
+    schema: SchemaRef,
+}
+
+impl DisplayAs for Writer {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |&column: &usize| self.table.schema().field(column).name().as_str();
+        match &self.write {
+            Write::Insert => f.write_str("InsertRows"),
+            Write::Delete => f.write_str("DeleteRows"),
+            Write::Update(columns) => {
+                let names: Vec<_> = columns.iter().map(name).collect();
+                write!(f, "UpdateRows ({})", names.join(", "))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl DataSink for Writer {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    async fn write_all(
+        &self,
+        data: SendableRecordBatchStream,
+        _context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        let batches: Vec<RecordBatch> = data.try_collect().await?;
+        let rows = || {
+            let numbers =
+                |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().clone();
+            batches.iter().map(numbers).collect()
+        };
+        let count = match &self.write {
+            Write::Insert => self.table.insert(batches)?,
+            Write::Delete => self.table.change(self.seen, Change::Delete(rows()))?,
+            Write::Update(columns) => {
+                let values = batches.iter().map(|batch| batch.columns()[1..].to_vec()).collect();
+                let change = Change::Update { columns: columns.clone(), rows: rows(), values };
+                self.table.change(self.seen, change)?
+            }
+        };
+        Ok(count)
+    }
+}
