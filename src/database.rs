@@ -24,7 +24,6 @@ use crate::session::{self, Resources, Session, Started};
 use crate::sql::{self, Statement};
 use crate::storage::{MemoryTable, TableDefinition};
 use crate::value::Parameters;
-use crate::{functions, session};
 
 /// A database: its tables, matrices, threads and memory.
 ///

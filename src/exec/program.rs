@@ -9,6 +9,7 @@ use super::intake::Intake;
 use super::kernels::fused;
 use super::labels::{AxisLabels, LabelCheck};
 use super::operation::{Aggregate, Axis, Iteration, Operation};
+use crate::error::Place;
 use crate::matrix::Element;
 
 /// The number of a value.
@@ -65,6 +66,24 @@ pub(crate) struct Pass {
     pub(crate) sinks: Vec<Sink>,
     /// The widest row of the pass in cells: blocks are bounded by it.
     pub(crate) row_cells: usize,
+}
+
+impl Step {
+    /// The slot of the value that the step makes, or reads, where it is one.
+    pub(crate) fn output(&self) -> Option<Slot> {
+        match self {
+            Step::Gather { output, .. }
+            | Step::Evaluate { output, .. }
+            | Step::Align { output, .. }
+            | Step::Part { output, .. } => Some(*output),
+            Step::Pass(pass) => match pass.source {
+                Source::Relation { slot, .. } => Some(slot),
+                Source::Cut => pass.sinks.first().and_then(Sink::output),
+            },
+            Step::Iterate(rounds) => Some(rounds.output),
+            Step::Release(_) => None,
+        }
+    }
 }
 
 impl Pass {
@@ -216,4 +235,6 @@ pub(crate) struct Note {
     pub(crate) density: f64,
     pub(crate) bytes: f64,
     pub(crate) seconds: f64,
+    /// Where it stands in the text, for what goes wrong when it runs.
+    pub(crate) place: Option<Place>,
 }

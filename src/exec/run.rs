@@ -122,36 +122,44 @@ impl Run<'_> {
     pub(super) fn steps(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             self.around.cancel.check()?;
-            let start = Instant::now();
-            match step {
-                Step::Gather { relation, output } => {
-                    let intake = &self.program.intakes[*relation];
-                    let inputs = &mut self.inputs[*relation];
-                    let gathered =
-                        entries::gather(intake, inputs, self.around.cancel, self.around.pool)?;
-                    self.relations[*relation] = gathered.labels;
-                    self.keep(*output, gathered.cells.into(), start)?;
-                }
-                Step::Evaluate { operation, inputs, output } => {
-                    let inputs: Vec<&Cells> =
-                        inputs.iter().map(|&slot| self.cells(slot)).collect::<Result<_>>()?;
-                    let value = self.around.pool.install(|| evaluate(operation, &inputs))?;
-                    self.keep(*output, value, start)?;
-                }
-                Step::Align { from, to, input, output } => {
-                    let cells = self.align(from, to, *input)?;
-                    self.keep(*output, cells.into(), start)?;
-                }
-                Step::Part { of, at, output } => {
-                    let part = self.value(*of)?.part(*at).clone();
-                    self.keep(*output, part.into(), start)?;
-                }
-                Step::Pass(pass) => self.pass(pass)?,
-                Step::Iterate(rounds) => self.iterate(rounds)?,
-                Step::Release(slots) => {
-                    for &slot in slots {
-                        self.release(slot);
-                    }
+            self.step(step).map_err(|error| match step.output() {
+                Some(slot) => error.at(self.program.notes[slot].place),
+                None => error,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        let start = Instant::now();
+        match step {
+            Step::Gather { relation, output } => {
+                let intake = &self.program.intakes[*relation];
+                let inputs = &mut self.inputs[*relation];
+                let gathered =
+                    entries::gather(intake, inputs, self.around.cancel, self.around.pool)?;
+                self.relations[*relation] = gathered.labels;
+                self.keep(*output, gathered.cells.into(), start)?;
+            }
+            Step::Evaluate { operation, inputs, output } => {
+                let inputs: Vec<&Cells> =
+                    inputs.iter().map(|&slot| self.cells(slot)).collect::<Result<_>>()?;
+                let value = self.around.pool.install(|| evaluate(operation, &inputs))?;
+                self.keep(*output, value, start)?;
+            }
+            Step::Align { from, to, input, output } => {
+                let cells = self.align(from, to, *input)?;
+                self.keep(*output, cells.into(), start)?;
+            }
+            Step::Part { of, at, output } => {
+                let part = self.value(*of)?.part(*at).clone();
+                self.keep(*output, part.into(), start)?;
+            }
+            Step::Pass(pass) => self.pass(pass)?,
+            Step::Iterate(rounds) => self.iterate(rounds)?,
+            Step::Release(slots) => {
+                for &slot in slots {
+                    self.release(slot);
                 }
             }
         }

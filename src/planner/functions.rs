@@ -453,7 +453,7 @@ fn unknown(name: &str) -> Error {
             (datafusion::common::utils::datafusion_strsim::levenshtein(name, known), known)
         })
         .min()
-        .filter(|(distance, _)| *distance <= 2);
+        .filter(|(distance, _)| *distance <= name.len() / 3);
     let hint = near.map_or(String::new(), |(_, known)| format!("; did you mean {known}?"));
     ErrorKind::Unknown { what: "matrix function", name: name.to_owned(), hint }.into()
 }

@@ -189,6 +189,12 @@ impl Graph {
         readers
     }
 
+    /// Gives a node a place in the text, unless it has one.
+    pub(crate) fn stands_at(&mut self, id: NodeId, place: Option<Place>) {
+        let node = &mut self.nodes[id.index()];
+        node.place = node.place.or(place);
+    }
+
     /// A 1x1 constant.
     pub(crate) fn constant(&mut self, value: f64) -> NodeId {
         self.add(Operation::Constant(value.into()), [], None)
@@ -225,6 +231,11 @@ impl Graph {
         inputs: Vec<NodeId>,
         place: Option<Place>,
     ) -> Result<Node> {
+        if !matches!(operation, Operation::Part(_)) {
+            for &input in &inputs {
+                self.single(input)?;
+            }
+        }
         let (rows, columns) = self.sizes(&operation, &inputs)?;
         let element = self.element(&operation, &inputs);
         let mut node =
@@ -237,6 +248,19 @@ impl Graph {
             }
         }
         Ok(node)
+    }
+
+    /// # Errors
+    /// Where a node is a decomposition, which has several results.
+    pub(crate) fn single(&self, id: NodeId) -> Result<()> {
+        let operation = &self.node(id).operation;
+        let parts = Part::all(operation);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let fields: Vec<String> = parts.iter().map(|part| format!(".{}", part.name())).collect();
+        let message = format!("has several results; pick one of {}", fields.join(", "));
+        Err(Error::argument(operation.name(), message))
     }
 
     /// The element of a result: that of its inputs, where a literal number takes the other's.

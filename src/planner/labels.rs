@@ -1,7 +1,9 @@
 //! Labels through operations: which dimension of a result inherits which labels, and which must agree.
 //!
 //! Where two operands share a dimension and both are labelled there, the labels must be equal: at once
-//! where their values are known, else by a [`LabelCheck`] that runs when the relations have.
+//! where their values are known, else by a [`LabelCheck`] that runs when the relations have. Along a
+//! dimension of size 1 there is nothing to line up: `x[:, 'a'] * x[:, 'b']` is a product of two columns,
+//! whatever they are called.
 
 use std::sync::Arc;
 
@@ -81,7 +83,9 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             Some(Axis::Columns) => [none(), rule.columns(0)],
         },
         Op::Product => {
-            rule.must_match(rule.columns(0), rule.rows(1), Axis::Columns)?;
+            if rule.input(0).columns != Dim::ONE {
+                rule.must_match(rule.columns(0), rule.rows(1), Axis::Columns)?;
+            }
             [rule.rows(0), rule.columns(1)]
         }
         Op::Gram => [rule.columns(0), rule.columns(0)],
@@ -169,13 +173,15 @@ impl Rule<'_> {
             .filter(|&at| size(self.input(at)) != Dim::ONE || whole == Dim::ONE)
             .filter(|&at| self.node.is_scalar() || !self.input(at).is_scalar())
             .collect();
-        if self.node.is_scalar() {
-            let labels = |at: &usize| self.input(*at).labels[axis as usize].clone();
-            let mut named = full.iter().map(labels).filter(|labels| *labels != AxisLabels::None);
-            let first = named.next().unwrap_or_default();
-            return Ok(if named.all(|other| other == first) { first } else { AxisLabels::None });
-        }
         self.agreed(axis, full)
+    }
+
+    /// The label of a dimension of size 1, where the inputs that have one have the same.
+    fn unanimous(&self, axis: Axis, inputs: impl IntoIterator<Item = usize>) -> AxisLabels {
+        let labels = inputs.into_iter().map(|at| self.input(at).labels[axis as usize].clone());
+        let mut named = labels.filter(|labels| *labels != AxisLabels::None);
+        let first = named.next().unwrap_or_default();
+        if named.all(|other| other == first) { first } else { AxisLabels::None }
     }
 
     /// Labels one after another. Columns without names are called by their number, `c3`, where others

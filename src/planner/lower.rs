@@ -172,6 +172,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
         density: estimate.density,
         bytes: estimate.bytes,
         seconds: estimate.seconds,
+        place: node.place,
     }
 }
 

@@ -39,6 +39,7 @@ impl Binder<'_> {
     /// # Errors
     /// Where a relation must run first, or the result does not fit the form.
     pub(crate) fn ready_for(&mut self, root: NodeId, form: Form) -> Result<()> {
+        self.graph.single(root)?;
         match form {
             Form::Rows => {
                 self.known_size(root, Axis::Columns)?;
@@ -74,6 +75,7 @@ impl MatrixNode {
     pub(crate) fn new(graph: Graph, root: NodeId, form: Form) -> Result<Self> {
         let mut inputs = Vec::new();
         for (index, relation) in graph.relations.iter().enumerate() {
+            // The sort that puts rows in the order of their keys costs more than most of what follows.
             let sorts = relation.order == RowOrder::Keys
                 && relation.intake.streams()
                 && relation.intake.row_keys > 0

@@ -319,10 +319,10 @@ fn positions(keys: &[Ident], schema: &DFSchema) -> Result<Vec<usize>> {
 }
 
 fn not_numeric(name: &str, data_type: &DataType) -> Error {
-    let message = format!(
-        "is {data_type}, and cells are numbers; leave it out, cast it, or make it a label with ROWS BY"
-    );
-    Error::argument(format!("column '{name}'"), message)
+    Error::unsupported(format!(
+        "column '{name}' is {data_type}, and cells are numbers; leave it out, cast it, or make it a \
+         label with ROWS BY"
+    ))
 }
 
 /// DataFusion's message about a table that is not there names the table function; ours says what the

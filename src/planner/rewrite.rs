@@ -52,6 +52,7 @@ fn rebuilt(
         let inputs = node.inputs.iter().map(|input| moved[input]).collect();
         let place = node.place;
         let to = change(&mut new, &node.operation, inputs, id).map_err(|error| error.at(place))?;
+        new.stands_at(to, place);
         moved.insert(id, to);
     }
     Ok((new, moved[&root]))
