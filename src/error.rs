@@ -55,12 +55,6 @@ impl Error {
         self
     }
 
-    /// The same error with its place moved, as when a statement begins within a longer text.
-    pub(crate) fn map_place(mut self, change: impl FnOnce(Place) -> Place) -> Self {
-        self.0.place = self.0.place.map(change);
-        self
-    }
-
     pub(crate) fn syntax(message: impl Into<String>) -> Self {
         ErrorKind::Syntax(message.into()).into()
     }

@@ -24,6 +24,7 @@ pub use config::parse_bytes;
 pub use database::{Builder, Connection, Database, Prepared, Registered};
 pub use datafusion;
 pub use error::{Error, ErrorKind, Place, Result};
+pub use planner::MATRIX_FUNCTIONS;
 pub use query::{CancelHandle, Outcome, Progress, ResultSet, ResultStream};
 pub use rows::{FromRow, FromValue};
 pub use sql::{Statement, is_complete, parse};

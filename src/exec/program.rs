@@ -151,7 +151,7 @@ impl BlockStep {
 #[derive(Debug, Clone)]
 pub(crate) enum Sink {
     /// All blocks, below one another.
-    Collect { from: Slot, element: Element, to: Slot },
+    Collect { from: Slot, to: Slot },
     /// A reduction of all cells or of each column.
     Reduce { from: Slot, aggregate: Aggregate, axis: Option<Axis>, to: Slot },
     /// A reduction of all cells of a chain that is never stored.

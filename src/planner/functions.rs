@@ -13,8 +13,8 @@ use crate::exec::operation::{Aggregate, Axis, Counted, Distribution, Operation a
 use crate::matrix::{Element, Layout, Shape};
 use crate::sql::place_of_name;
 
-/// Every function name, for completion and for hints.
-pub(crate) const NAMES: &[&str] = &[
+/// Every function of matrix expressions, by name and in order.
+pub const NAMES: &[&str] = &[
     "abs",
     "align",
     "cast",

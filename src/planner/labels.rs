@@ -154,6 +154,10 @@ impl Rule<'_> {
         axis: Axis,
         inputs: impl IntoIterator<Item = usize>,
     ) -> Result<AxisLabels> {
+        let size = if axis == Axis::Rows { self.node.rows } else { self.node.columns };
+        if size == Dim::ONE {
+            return Ok(self.unanimous(axis, inputs));
+        }
         let mut agreed = AxisLabels::None;
         for at in inputs {
             let labels = self.input(at).labels[axis as usize].clone();

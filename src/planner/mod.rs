@@ -34,6 +34,6 @@ mod schedule;
 mod subscript;
 
 pub(crate) use bind::Parameter;
-pub(crate) use functions::NAMES as FUNCTION_NAMES;
+pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, matrix_exec};
 pub(crate) use relations::{Catalog, Defaults, MatrixRelations, Planning, whole_plan};

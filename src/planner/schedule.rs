@@ -456,11 +456,7 @@ impl Scheduler<'_> {
             let node = self.graph.node(id);
             let input = |at: usize| node.inputs[at].index();
             if kept.contains(&id) {
-                sinks.push(Sink::Collect {
-                    from: id.index(),
-                    element: node.element,
-                    to: id.index(),
-                });
+                sinks.push(Sink::Collect { from: id.index(), to: id.index() });
             }
             if !matches!(kinds[&id], Kind::Sum(_)) || fused.reduced.contains(&id) {
                 continue;

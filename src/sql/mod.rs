@@ -32,6 +32,6 @@ pub(crate) use resolve::{
 };
 pub use statement::Statement;
 pub(crate) use statement::{
-    CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind, Transaction,
+    CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind,
 };
 pub use tokens::is_complete;

@@ -40,6 +40,7 @@ impl Statement {
     }
 
     /// What to do, as written.
+    #[cfg(test)]
     pub(crate) fn kind(&self) -> &StatementKind {
         &self.kind
     }
