@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
 use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::logical_expr::{ExplainOption, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
@@ -24,8 +24,7 @@ use crate::planner::{
     Catalog, Defaults, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan,
 };
 use crate::sql::{
-    self, CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, Named, Statement,
-    StatementKind,
+    self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Named, Statement, StatementKind,
 };
 use crate::value::Parameters;
 
@@ -271,25 +270,6 @@ impl Statements {
             }
             MatrixSource::File { .. } => Ok(None),
         }
-    }
-
-    /// The plan of EXPLAIN CREATE MATRIX.
-    ///
-    /// # Errors
-    /// Whatever keeps the inner statement from being planned, and a statement that has no plan.
-    pub(crate) async fn explain(&self, explain: Explain) -> Result<LogicalPlan> {
-        let StatementKind::CreateMatrix(create) = *explain.inner else {
-            return Err(Error::unsupported("EXPLAIN takes a query or CREATE MATRIX"));
-        };
-        let plan = self.plan_of(*create).await?.ok_or_else(|| {
-            Error::unsupported("a matrix from a file is read, and has no plan to explain")
-        })?;
-        let option = ExplainOption {
-            analyze: explain.analyze,
-            verbose: explain.verbose,
-            ..Default::default()
-        };
-        Ok(LogicalPlanBuilder::from(plan).explain_option_format(option)?.build()?)
     }
 
     /// CREATE MATRIX.

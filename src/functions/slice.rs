@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Int64Type};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::functions_nested::extract::array_slice_udf;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
-use datafusion::logical_expr::type_coercion::functions::data_types_with_scalar_udf;
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, GetFieldAccess, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+    ColumnarValue, ExprSchemable, GetFieldAccess, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, lit,
 };
 
 /// Plans a subscript of a text, which DataFusion takes for one of a list.
@@ -81,7 +81,12 @@ impl ScalarUDFImpl for Slice {
             [text, ..] if text.is_string() => {
                 plan_err!("{} of a text takes a first and a last position", self.name())
             }
-            _ => data_types_with_scalar_udf(arguments, &self.of_list),
+            _ => {
+                let field = |of: &DataType| Arc::new(Field::new("argument", of.clone(), true));
+                let fields: Vec<FieldRef> = arguments.iter().map(field).collect();
+                let coerced = fields_with_udf(&fields, self.of_list.as_ref())?;
+                Ok(coerced.iter().map(|field| field.data_type().clone()).collect())
+            }
         }
     }
 

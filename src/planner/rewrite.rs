@@ -21,17 +21,19 @@ use crate::error::Result;
 use crate::exec::operation::Operation as Op;
 use crate::matrix::Layout;
 
-/// The passes, in an order that matters: inverses become solves before their products are reordered
-/// past them, and transposed products are recognized last, in the order that was chosen.
+/// The passes, in an order that matters: products are ordered while inverses are still factors, so that
+/// `inv(t(x) @ x) @ t(x) @ y` solves for one column; transposed products are recognized in the order
+/// that was chosen.
 pub(crate) fn rewrite(
     graph: Graph,
     root: NodeId,
     relation_rows: &[Option<f64>],
     cost: &CostModel,
 ) -> Result<(Graph, NodeId)> {
-    let (graph, root) = rebuilt(&graph, root, &mut simplified)?;
+    let (graph, root) = rebuilt(&graph, root, &mut untransposed)?;
     let estimates = estimate(&graph, relation_rows, cost);
     let (graph, root) = reordered(&graph, root, &estimates, cost)?;
+    let (graph, root) = rebuilt(&graph, root, &mut solved)?;
     let estimates = estimate(&graph, relation_rows, cost);
     transposed_products(&graph, root, &estimates)
 }
@@ -58,27 +60,37 @@ fn rebuilt(
     Ok((new, moved[&root]))
 }
 
-fn simplified(graph: &mut Graph, operation: &Op, inputs: Vec<NodeId>, _: NodeId) -> Result<NodeId> {
+fn untransposed(
+    graph: &mut Graph,
+    operation: &Op,
+    inputs: Vec<NodeId>,
+    _: NodeId,
+) -> Result<NodeId> {
+    match operation {
+        Op::Transpose => transpose(graph, inputs[0]),
+        _ => graph.add(operation.clone(), inputs, None),
+    }
+}
+
+/// A product with an inverse as the solution of a system.
+fn solved(graph: &mut Graph, operation: &Op, inputs: Vec<NodeId>, _: NodeId) -> Result<NodeId> {
     let inverse = |graph: &Graph, id: NodeId| match graph.node(id).operation {
         Op::Inverse => Some(graph.node(id).inputs[0]),
         _ => None,
     };
-    match operation {
-        Op::Transpose => transpose(graph, inputs[0]),
-        Op::Product => {
-            let (left, right) = (inputs[0], inputs[1]);
-            if let Some(a) = inverse(graph, left) {
-                return graph.add(Op::Solve, [a, right], None);
-            }
-            if let Some(a) = inverse(graph, right) {
-                let (a, b) = (transpose(graph, a)?, transpose(graph, left)?);
-                let solved = graph.add(Op::Solve, [a, b], None)?;
-                return transpose(graph, solved);
-            }
-            graph.add(Op::Product, inputs, None)
-        }
-        _ => graph.add(operation.clone(), inputs, None),
+    if !matches!(operation, Op::Product) {
+        return graph.add(operation.clone(), inputs, None);
     }
+    let (left, right) = (inputs[0], inputs[1]);
+    if let Some(a) = inverse(graph, left) {
+        return graph.add(Op::Solve, [a, right], None);
+    }
+    if let Some(a) = inverse(graph, right) {
+        let (a, b) = (transpose(graph, a)?, transpose(graph, left)?);
+        let solution = graph.add(Op::Solve, [a, b], None)?;
+        return transpose(graph, solution);
+    }
+    graph.add(Op::Product, inputs, None)
 }
 
 /// The transpose of a node, without one of its own where there is one inside.

@@ -54,6 +54,9 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_extension(Arc::new(settings.clone()))
         .with_extension(Arc::clone(&resources.engine));
     settings.apply(config.options_mut());
+    // The rows of a matrix have an order: an ORDER BY in a sub-query means something there. Where it
+    // does not, the physical planner drops the sort all the same.
+    config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(&resources.environment))

@@ -271,9 +271,11 @@ mod tests {
     use crate::sql::{StatementKind, parse};
 
     fn distinguished(sql: &str) -> String {
-        let mut statement = parse(sql).unwrap().remove(0);
-        let StatementKind::Sql(sql) = &mut statement.kind else { panic!("{sql} is not SQL") };
-        distinguish(sql);
+        let statement = parse(sql).unwrap().remove(0);
+        let StatementKind::Sql(mut sql) = statement.kind().clone() else {
+            panic!("{sql} is not SQL")
+        };
+        distinguish(&mut sql);
         sql.to_string()
     }
 

@@ -40,7 +40,6 @@ impl Statement {
     }
 
     /// What to do, as written.
-    #[cfg(test)]
     pub(crate) fn kind(&self) -> &StatementKind {
         &self.kind
     }

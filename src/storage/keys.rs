@@ -80,7 +80,7 @@ impl UniqueKey {
         let mut found = HashSet::new();
         for batch in batches {
             let values: Vec<_> =
-                columns.iter().map(|&column| batch.column(column).clone()).collect();
+                columns.iter().map(|&column| std::sync::Arc::clone(batch.column(column))).collect();
             let encoded = converter.convert_columns(&values)?;
             for row in 0..batch.num_rows() {
                 if values.iter().any(|column| column.is_null(row)) {
