@@ -24,9 +24,11 @@ struct Setting {
     statements: &'static [&'static str],
 }
 
-const SETTINGS: [Setting; 2] = [
+const SETTINGS: [Setting; 4] = [
     Setting { name: "one thread", threads: 1, statements: &[] },
     Setting { name: "four threads", threads: 4, statements: &[] },
+    Setting { name: "fusion off", threads: 2, statements: &["SET fusion = false"] },
+    Setting { name: "tiny tiles", threads: 2, statements: &["SET tile_rows = 1"] },
 ];
 
 impl Setting {
