@@ -368,7 +368,7 @@ impl Connection {
     /// ```
     /// # fn main() -> relatrix::Result<()> {
     /// let connection = relatrix::Database::memory()?.connect();
-    /// connection.execute("CREATE MATRIX x = [[1, 2], [3, 4]]")?;
+    /// connection.execute("CREATE MATRIX x AS VALUES (1.0, 2.0), (3.0, 4.0)")?;
     /// assert_eq!(connection.matrix("t(x) @ x")?.cell(0, 1), 14.0);
     /// # Ok(()) }
     /// ```

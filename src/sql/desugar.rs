@@ -117,7 +117,7 @@ impl VisitorMut for Desugar {
 }
 
 /// What reads a matrix as a relation.
-const MATRIX_READERS: [&str; 3] = ["matrix", "entries", "vectors"];
+const MATRIX_READERS: [&str; 5] = ["matrix", "entries", "vectors", super::SCALAR, super::WHOLE];
 
 fn reads_matrix(factor: &TableFactor) -> bool {
     let TableFactor::Table { name, args: Some(_), .. } = factor else { return false };
