@@ -131,6 +131,17 @@ fn an_error_names_file_line_and_column_and_stops() {
 }
 
 #[test]
+fn an_unknown_column_has_a_caret_under_it() {
+    let output = run(&["-c", "SELECT 1;", "-c", "SELECT '日本', nonsense FROM (SELECT 1 AS x)"]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = stderr(&output);
+    assert!(errors.starts_with("-c:1:14: error: "), "{errors}");
+    let lines: Vec<&str> = errors.lines().collect();
+    // Wide characters take two columns each.
+    assert_eq!(lines[lines.len() - 1].find('^'), Some(17), "{errors}");
+}
+
+#[test]
 fn keep_going_runs_the_rest_and_still_fails() {
     let text = "SELECT 1 AS n; SELECT nonsense; SELEC 2; SELECT 3 AS n";
     let output = run(&["--keep-going", "--format=csv", "-c", text]);
@@ -148,7 +159,7 @@ fn timing_as_json_is_a_line_for_each_statement() {
         stderr(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let statements: Vec<&Value> = lines.iter().map(|line| &line["statement"]).collect();
     assert_eq!(statements, [1, 2, 3, 4]);
-    assert_eq!(lines[1]["rows"], 2);
+    assert_eq!((&lines[0]["rows"], &lines[1]["rows"]), (&Value::Null, &Value::from(2)));
     assert_eq!(lines[2]["rows"], 2);
     let seconds = lines[2]["seconds"].as_f64().unwrap();
     let planning_seconds = lines[2]["planning_seconds"].as_f64().unwrap();

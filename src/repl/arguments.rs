@@ -9,15 +9,15 @@ use crate::format::Format;
 
 const EXAMPLES: &str = "\
 Examples:
-  relatrix                                       a prompt; .help tells what it can do
-  relatrix tour.sql                              run a file
+  relatrix                          a prompt; .help tells what it can do
+  relatrix tour.sql                 run a file
   relatrix -c \"SELECT count(*) FROM 'trips.parquet'\"
   relatrix --format csv -c \"SELECT * FROM 'a.json'\" > a.csv
-  generate | relatrix --keep-going --timing      statements from a pipe, past errors
-  relatrix bench queries.sql                     time each statement
+  generate | relatrix --keep-going  statements from a pipe, past errors
+  relatrix bench queries.sql        time each statement
 
-The exit status is 0 where every statement succeeded, 1 where one failed, 2 for a wrong command line
-and 130 after Ctrl-C.";
+The exit status is 0 where every statement succeeded, 1 where one failed,
+2 for a wrong command line and 130 after Ctrl-C.";
 
 /// SQL and matrices in one language and one plan.
 ///

@@ -43,16 +43,10 @@ fn connect(options: &BenchOptions) -> Result<Connection, String> {
     if let Some(bytes) = options.memory.filter(|&bytes| bytes > 0) {
         builder = builder.memory_limit(bytes);
     }
-    let connected = builder.build().and_then(|database| {
-        let connection = database.connect();
-        if let Some(directory) = &options.tmp {
-            let directory = directory.display().to_string().replace('\'', "''");
-            connection
-                .execute(&format!("SET datafusion.runtime.temp_directory = '{directory}'"))?;
-        }
-        Ok(connection)
-    });
-    connected.map_err(|error| error.to_string())
+    if let Some(directory) = &options.tmp {
+        builder = builder.temp_directory(directory);
+    }
+    builder.build().map(|database| database.connect()).map_err(|error| error.to_string())
 }
 
 fn timed(connection: &Connection, options: &BenchOptions) -> Result<ExitCode, String> {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::ValueEnum;
+use relatrix::matrix::Matrix;
 
 use crate::arguments::Timing;
 use crate::format::Format;
@@ -77,8 +78,8 @@ fn help(_session: &mut Session, _argument: &str) -> Result<(), Stop> {
         text.push_str(&format!("{usage:<16}  {}\n", command.does));
     }
     text.push_str(
-        "\nStatements end with a semicolon and may have several lines. Tab completes, Ctrl-R searches the\n\
-         history, Ctrl-C stops a statement or clears the line.\n",
+        "\nStatements end with a semicolon and may have several lines. Tab completes,\n\
+         Ctrl-R searches the history, Ctrl-C stops a statement or clears the line.\n",
     );
     say(&text)
 }
@@ -101,6 +102,9 @@ fn schema(session: &mut Session, name: &str) -> Result<(), Stop> {
             "SELECT table_name, column_name, data_type FROM {columns} \
              ORDER BY table_name, ordinal_position"
         ));
+    }
+    if session.connection.execute(&format!("DESCRIBE MATRIX {}", quoted(name))).is_ok() {
+        return session.show(&format!("DESCRIBE MATRIX {}", quoted(name)));
     }
     let text = name.trim_matches('"').replace('\'', "''");
     let known = session
@@ -153,11 +157,18 @@ fn draw(session: &mut Session, name: &str) -> Result<(), Stop> {
     if name.is_empty() {
         return fail(session, ".plot needs the name of a matrix");
     }
-    let rows = session.connection.query(&format!("SELECT * FROM {}", quoted(name)));
-    match rows.and_then(|rows| rows.matrix()) {
+    match matrix(session, name) {
         Ok(matrix) => say(&plot::plot(&matrix, Screen::standard_output())),
         Err(error) => fail(session, &report::message_of(&error)),
     }
+}
+
+/// A stored matrix as it is; of views and tables, what their rows are as a matrix.
+fn matrix(session: &Session, name: &str) -> relatrix::Result<Matrix> {
+    session.connection.matrix(name.trim_matches('"')).or_else(|_| {
+        let query = format!("SELECT vector FROM VECTORS({})", quoted(name));
+        session.connection.query(&query)?.matrix()
+    })
 }
 
 fn open(session: &mut Session, path: &str) -> Result<(), Stop> {

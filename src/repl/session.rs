@@ -71,8 +71,8 @@ impl From<io::Error> for Failure {
 struct Measured {
     rows: Option<u64>,
     total: Duration,
-    /// From the text to the first thing that runs; unknown where it all happens in one go.
-    planning: Option<Duration>,
+    /// From the text to a plan that is ready to run.
+    planning: Duration,
 }
 
 impl Session {
@@ -218,14 +218,18 @@ impl Session {
         let started = Instant::now();
         let _guard = self.interrupt.watch(self.connection.cancel_handle());
         let mut watch = Watch::start(self.connection.cancel_handle());
-        let statement = match <[Statement; 1]>::try_from(relatrix::parse(text)?) {
+        let parsed = relatrix::parse(text)?;
+        let parsing = started.elapsed();
+        let statement = match <[Statement; 1]>::try_from(parsed) {
             Ok([statement]) => statement,
             Err(all) => {
                 let message = format!("{} statements where one was found", all.len());
                 return Err(Failure::Statement(ErrorKind::Internal(message).into()));
             }
         };
-        let rows = match self.connection.run(&statement)? {
+        let outcome = self.connection.run(&statement)?;
+        let planning = parsing + self.connection.planning_time();
+        let rows = match outcome {
             Outcome::Rows(rows) => rows,
             outcome => {
                 let total = started.elapsed();
@@ -235,10 +239,9 @@ impl Session {
                     let said = rows.map_or("done".to_owned(), counted);
                     writeln!(io::stdout(), "{said}")?;
                 }
-                return Ok(Measured { rows, total, planning: None });
+                return Ok(Measured { rows, total, planning });
             }
         };
-        let planning = started.elapsed();
         let screen = Screen::standard_output();
         let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let mut writer = self.format.writer(rows.schema(), screen);
@@ -259,7 +262,7 @@ impl Session {
         watch.hide();
         writer.finish(&mut output)?;
         output.flush()?;
-        Ok(Measured { rows: Some(count), total, planning: Some(planning) })
+        Ok(Measured { rows: Some(count), total, planning })
     }
 
     /// To standard error, so that the answers on standard output stay what they are.
@@ -275,19 +278,15 @@ impl Session {
 impl Measured {
     fn in_words(&self) -> String {
         let rows = self.rows.map_or(String::new(), |rows| format!("{} in ", counted(rows)));
-        let planning = self.planning.map_or(String::new(), |planning| {
-            format!(" ({} of it planning)", duration(planning.as_secs_f64()))
-        });
-        format!("{rows}{}{planning}", duration(self.total.as_secs_f64()))
+        let (total, planning) = (self.total.as_secs_f64(), self.planning.as_secs_f64());
+        format!("{rows}{} ({} of it planning)", duration(total), duration(planning))
     }
 
     fn as_json(&self, statement: usize) -> String {
-        let number = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
+        let rows = self.rows.map_or("null".to_owned(), |rows| rows.to_string());
+        let (total, planning) = (self.total.as_secs_f64(), self.planning.as_secs_f64());
         format!(
-            "{{\"statement\":{statement},\"rows\":{},\"seconds\":{:.6},\"planning_seconds\":{}}}",
-            number(self.rows.map(|rows| rows.to_string())),
-            self.total.as_secs_f64(),
-            number(self.planning.map(|planning| format!("{:.6}", planning.as_secs_f64()))),
+            "{{\"statement\":{statement},\"rows\":{rows},\"seconds\":{total:.6},\"planning_seconds\":{planning:.6}}}"
         )
     }
 }
