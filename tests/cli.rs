@@ -224,6 +224,18 @@ fn dot_commands_work_in_files() {
 }
 
 #[test]
+fn matrices_are_listed_described_and_drawn() {
+    let text = "CREATE MATRIX x = eye(3);\n.mode csv\n.matrices\n.schema x\n.plot x + 1\n";
+    let shown = answer(&["-c", text]);
+    assert_eq!(shown.matches("x,").count(), 2, "{shown}");
+    assert!(shown.contains("│████████                │"), "{shown}");
+    assert!(shown.ends_with("3x3 dense float64; from 1 to 2\n"), "{shown}");
+    let output = run(&["-c", ".plot absent"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("absent"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_file_that_reads_itself_ends() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("self.sql");

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use clap::ValueEnum;
-use relatrix::matrix::Matrix;
 
 use crate::arguments::Timing;
 use crate::format::Format;
@@ -39,7 +38,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: timer,
     },
     Command { name: ".read", argument: "FILE", does: "run the statements of a file", run: read },
-    Command { name: ".plot", argument: "NAME", does: "draw a matrix", run: draw },
+    Command {
+        name: ".plot",
+        argument: "NAME",
+        does: "draw a matrix, or what an expression yields",
+        run: draw,
+    },
     Command { name: ".open", argument: "", does: "begin anew with an empty database", run: open },
     Command { name: ".quit", argument: "", does: "leave, as Ctrl-D does", run: quit },
 ];
@@ -153,22 +157,14 @@ fn read(session: &mut Session, path: &str) -> Result<(), Stop> {
     }
 }
 
-fn draw(session: &mut Session, name: &str) -> Result<(), Stop> {
-    if name.is_empty() {
-        return fail(session, ".plot needs the name of a matrix");
+fn draw(session: &mut Session, expression: &str) -> Result<(), Stop> {
+    if expression.is_empty() {
+        return fail(session, ".plot needs a matrix: its name, or an expression");
     }
-    match matrix(session, name) {
+    match session.matrix(expression) {
         Ok(matrix) => say(&plot::plot(&matrix, Screen::standard_output())),
         Err(error) => fail(session, &report::message_of(&error)),
     }
-}
-
-/// A stored matrix as it is; of views and tables, what their rows are as a matrix.
-fn matrix(session: &Session, name: &str) -> relatrix::Result<Matrix> {
-    session.connection.matrix(name.trim_matches('"')).or_else(|_| {
-        let query = format!("SELECT vector FROM VECTORS({})", quoted(name));
-        session.connection.query(&query)?.matrix()
-    })
 }
 
 fn open(session: &mut Session, path: &str) -> Result<(), Stop> {

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use relatrix::matrix::Matrix;
 use relatrix::{Connection, Database, Error, ErrorKind, Outcome, Statement};
 
 use crate::arguments::{Options, Resources, Timing};
@@ -212,6 +213,13 @@ impl Session {
                 self.failed()
             }
         }
+    }
+
+    /// The matrix of a name or an expression; Ctrl-C stops this too.
+    pub(crate) fn matrix(&self, expression: &str) -> relatrix::Result<Matrix> {
+        let _guard = self.interrupt.watch(self.connection.cancel_handle());
+        let _watch = Watch::start(self.connection.cancel_handle());
+        self.connection.matrix(expression)
     }
 
     fn run_statement(&mut self, text: &str) -> Result<Measured, Failure> {
