@@ -21,6 +21,7 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::intake::column_type;
+use super::kernels::{dense, sparse};
 use crate::error::Result;
 use crate::matrix::{Cells, Element, Labels, Scalar, Storage};
 
@@ -83,20 +84,28 @@ fn list_type(element: Element, width: usize) -> DataType {
     DataType::FixedSizeList(Arc::new(item), width as i32)
 }
 
-/// The batches of a block of rows that begins at `first_row` of the whole result.
+/// The batches of a block of rows that begins at `first_row` of the whole result, made one by one as
+/// they are asked for.
 ///
 /// `rows` are the block's row labels; `columns` those of all columns.
-pub(crate) fn batches(
+pub(crate) fn batches<'a>(
     form: Form,
-    schema: &SchemaRef,
-    cells: &Cells,
-    rows: Option<&Labels>,
-    columns: Option<&Labels>,
+    schema: &'a SchemaRef,
+    cells: &'a Cells,
+    rows: Option<&'a Labels>,
+    columns: Option<&'a Labels>,
     first_row: usize,
-) -> Result<Vec<RecordBatch>> {
-    crate::with_storage!(cells, storage => {
-        let emitter = Emitter { form, schema, rows, columns, first_row };
-        emitter.batches(storage)
+) -> impl Iterator<Item = Result<RecordBatch>> + 'a {
+    let emitter = Emitter { form, schema, rows, columns, first_row };
+    let shape = cells.shape();
+    let rows_per_batch = match form {
+        // A row of entries is a batch of its own where it is long.
+        Form::Entries => (BATCH_ROWS * shape.rows.max(1) / cells.stored().max(1)).max(1),
+        _ => (BATCH_CELLS / shape.columns.max(1)).clamp(1, BATCH_ROWS),
+    };
+    (0..shape.rows).step_by(rows_per_batch).map(move |start| {
+        let rows = start..(start + rows_per_batch).min(shape.rows);
+        crate::with_storage!(cells, storage => emitter.batch(storage, rows))
     })
 }
 
@@ -109,17 +118,6 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    fn batches<T: Scalar>(&self, storage: &Storage<T>) -> Result<Vec<RecordBatch>> {
-        let shape = storage.shape();
-        let rows = match self.form {
-            // A row of entries is a batch of its own where it is long.
-            Form::Entries => (BATCH_ROWS * shape.rows.max(1) / storage.stored().max(1)).max(1),
-            _ => (BATCH_CELLS / shape.columns.max(1)).clamp(1, BATCH_ROWS),
-        };
-        let starts = (0..shape.rows).step_by(rows);
-        starts.map(|start| self.batch(storage, start..(start + rows).min(shape.rows))).collect()
-    }
-
     fn batch<T: Scalar>(&self, storage: &Storage<T>, rows: Range<usize>) -> Result<RecordBatch> {
         let block = storage.rows(rows.clone());
         let mut arrays = Vec::with_capacity(self.schema.fields().len());
@@ -134,7 +132,7 @@ impl Emitter<'_> {
                 let item = Arc::new(Field::new_list_field(column_type(T::ELEMENT), false));
                 let width = block.shape().columns as i32;
                 let values: ArrayRef =
-                    Arc::new(PrimitiveArray::<T::Arrow>::new(dense(&block), None));
+                    Arc::new(PrimitiveArray::<T::Arrow>::new(cells_of(&block), None));
                 arrays.push(Arc::new(FixedSizeListArray::try_new_with_length(
                     item,
                     width,
@@ -144,7 +142,7 @@ impl Emitter<'_> {
                 )?));
             }
             Form::Scalar | Form::Whole => {
-                arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(dense(&block), None)));
+                arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(cells_of(&block), None)));
             }
         }
         let options =
@@ -211,48 +209,24 @@ impl Emitter<'_> {
     }
 }
 
-/// The columns of a block, each as an array.
+/// The columns of a block, each as an array; they share the memory of its transpose.
 fn columns_of<T: Scalar>(block: &Storage<T>) -> Vec<ArrayRef> {
     let shape = block.shape();
-    let mut columns: Vec<Vec<T>> = match block {
-        Storage::Dense(_) => vec![Vec::with_capacity(shape.rows); shape.columns],
-        Storage::Csr(_) => vec![vec![T::ZERO; shape.rows]; shape.columns],
+    let turned = match block {
+        Storage::Dense(block) => dense::transpose(block),
+        Storage::Csr(block) => dense::transpose(&sparse::to_dense(block)),
     };
-    for row in 0..shape.rows {
-        match block {
-            Storage::Dense(dense) => {
-                for (column, &value) in columns.iter_mut().zip(dense.row(row)) {
-                    column.push(value);
-                }
-            }
-            Storage::Csr(csr) => {
-                let (places, values) = csr.row(row);
-                for (&place, &value) in places.iter().zip(values) {
-                    columns[place as usize][row] = value;
-                }
-            }
-        }
-    }
-    let array = |column: Vec<T>| -> ArrayRef {
-        Arc::new(PrimitiveArray::<T::Arrow>::new(column.into(), None))
+    let column = |at: usize| -> ArrayRef {
+        let cells = turned.buffer().slice(at * shape.rows, shape.rows);
+        Arc::new(PrimitiveArray::<T::Arrow>::new(cells, None))
     };
-    columns.into_iter().map(array).collect()
+    (0..shape.columns).map(column).collect()
 }
 
 /// All cells of a block, row by row.
-fn dense<T: Scalar>(block: &Storage<T>) -> ScalarBuffer<T> {
+fn cells_of<T: Scalar>(block: &Storage<T>) -> ScalarBuffer<T> {
     match block {
-        Storage::Dense(dense) => dense.buffer().clone(),
-        Storage::Csr(csr) => {
-            let shape = csr.shape();
-            let mut cells = vec![T::ZERO; shape.cells()];
-            for row in 0..shape.rows {
-                let (places, values) = csr.row(row);
-                for (&place, &value) in places.iter().zip(values) {
-                    cells[row * shape.columns + place as usize] = value;
-                }
-            }
-            cells.into()
-        }
+        Storage::Dense(block) => block.buffer().clone(),
+        Storage::Csr(block) => sparse::to_dense(block).buffer().clone(),
     }
 }

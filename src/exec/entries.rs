@@ -18,9 +18,12 @@ use super::evaluate;
 use super::intake::{Block, Form, Intake};
 use super::kernels::{Real, sparse};
 use super::labels::RelationLabels;
-use super::run::{Cancel, Inputs, Rows};
+use super::run::{Cancel, Inputs, Rows, Surroundings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Duplicates, Element, Labels, Nulls, Shape};
+
+/// Bytes for each entry beside its batch: places of row and column, and those that sorting moves.
+const PLACES_BYTES: usize = 40;
 
 /// A relation read whole.
 pub(super) struct Gathered {
@@ -35,14 +38,14 @@ pub(super) struct Gathered {
 pub(super) fn gather(
     intake: &Intake,
     inputs: &mut Inputs,
-    cancel: &Cancel,
-    pool: &rayon::ThreadPool,
+    around: &mut Surroundings<'_>,
 ) -> Result<Gathered> {
+    let (cancel, pool) = (around.cancel, around.pool);
     let [rows, columns] = &mut inputs.given;
     let given_rows = rows.as_mut().map(|rows| given(rows.as_mut(), cancel)).transpose()?;
     let given_columns = columns.as_mut().map(|rows| given(rows.as_mut(), cancel)).transpose()?;
     let mut batches = Vec::new();
-    let mut read = 0;
+    let (mut read, mut held_bytes) = (0, 0);
     while let Some(batch) = inputs.rows.next()? {
         cancel.check()?;
         let kept = if intake.nulls == Nulls::Drop { without_nulls(&batch)? } else { batch };
@@ -53,9 +56,12 @@ pub(super) fn gather(
             }
         }
         read += kept.num_rows();
+        let bytes = kept.get_array_memory_size() + PLACES_BYTES * kept.num_rows();
+        around.budget.grow(bytes, "the rows of a relation that is read whole")?;
+        held_bytes += bytes;
         batches.push(kept);
     }
-    match intake.form {
+    let gathered = match intake.form {
         Form::Wide | Form::Vectors { .. } => ordered(intake, &batches, given_rows),
         Form::Entries { column_keys, .. } => {
             let rows = keys_of(&batches, 0..intake.row_keys)?;
@@ -93,7 +99,9 @@ pub(super) fn gather(
             })?;
             Ok(Gathered { cells, labels })
         }
-    }
+    };
+    around.budget.shrink(held_bytes);
+    gathered
 }
 
 /// Where each of `to` is among `from`, for labels of the same types.

@@ -1,8 +1,7 @@
 //! One operation over whole values: the match from operations to kernels.
 //!
 //! Enters: an operation and its inputs, whose shapes the planner has checked as far as it could; what
-//! only running could tell is checked here. Leaves: a [`Value`]. [`evaluate_block`] is the same for a block
-//! of rows, on one thread.
+//! only running could tell is checked here. Leaves: a [`Value`].
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,11 +13,14 @@ use super::kernels::reduce::{self, Reduction};
 use super::kernels::{Real, decompose, dense, fused, normalize, sparse};
 use super::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
+use crate::matrix::{CellBuffer, Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
 
 /// A sparse result with more than this share of its cells stored is kept dense: beyond it the places
 /// cost more than the zeros (12 bytes for a stored cell against 8 for every cell, and slower loops).
 pub(crate) const DENSE_FROM: f64 = 0.4;
+
+/// Cells that one task fills.
+const TASK_CELLS: usize = 1 << 16;
 
 /// What an operation yields.
 #[derive(Debug, Clone)]
@@ -97,25 +99,11 @@ pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
     }
 }
 
-/// The same for a block of rows, where that differs: without threads of its own.
-pub(super) fn evaluate_block(operation: &Op, inputs: &[&Cells]) -> Result<Cells> {
-    if matches!(operation, Op::Product)
-        && inputs.iter().all(|input| input.layout() == Layout::Dense)
-    {
-        check_product(inputs[0].shape(), inputs[1].shape())?;
-        return Ok(match (inputs[0], inputs[1]) {
-            (Cells::F32(Storage::Dense(a)), Cells::F32(Storage::Dense(b))) => block_product(a, b),
-            _ => block_product(&dense_of::<f64>(inputs[0]), &dense_of::<f64>(inputs[1])),
-        });
-    }
-    evaluate(operation, inputs)?.cells()
-}
-
-fn block_product<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Cells {
-    let shape = Shape::new(a.shape().rows, b.shape().columns);
-    let mut cells = vec![T::ZERO; shape.cells()];
-    dense::product_into(a, b, false, &mut cells);
-    Dense::new(shape, cells.into()).into()
+/// The product of a block of dense rows, into memory of the caller and on its thread.
+pub(super) fn product_into<T: Real>(a: &Cells, b: &Cells, out: &mut [T]) -> Result<()> {
+    check_product(a.shape(), b.shape())?;
+    dense::product_into(&dense_of::<T>(a), &dense_of::<T>(b), false, out);
+    Ok(())
 }
 
 fn typed<T: Real>(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
@@ -129,7 +117,9 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
         Op::Eye(n) => matrix(sparse::diagonal_matrix(&vec![T::ONE; *n])),
         Op::Full(shape) => {
             let value = full(0).cells()[0];
-            matrix(Dense::new(*shape, vec![value; shape.cells()].into()))
+            let mut cells = CellBuffer::zeroed(shape.cells());
+            cells.par_chunks_mut(TASK_CELLS).for_each(|cells| cells.fill(value));
+            matrix(Dense::new(*shape, cells.into()))
         }
         Op::Range { start, step, count } => {
             let cell = |at: usize| T::from_f64(start.get() + step.get() * at as f64);
@@ -373,8 +363,8 @@ fn elementwise<T: Real>(
         let wider = |a: usize, b: usize| if a == 1 { b } else { a };
         shape = Shape::new(wider(shape.rows, of.rows), wider(shape.columns, of.columns));
     }
-    let mut cells = vec![T::ZERO; shape.cells()];
-    let views = super::pass::views(inputs, shape.rows, shape.columns);
+    let mut cells = CellBuffer::zeroed(shape.cells());
+    let views = super::block::views(inputs, shape.rows, shape.columns);
     program.run(&views, shape.rows, shape.columns, &mut fused::Scratch::new(), &mut cells);
     Ok(matrix(Dense::new(shape, cells.into())))
 }
@@ -530,7 +520,7 @@ fn densified<T: Scalar>(storage: Storage<T>) -> Dense<T> {
 fn random<T: Scalar>(distribution: Distribution, seed: u64, shape: Shape) -> Dense<T> {
     // Rows are few and long or many and short; a run of cells of fixed length serves both.
     const RUN: usize = 1 << 12;
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     cells.par_chunks_mut(RUN).enumerate().for_each(|(run, cells)| {
         let mut rng =
             SmallRng::seed_from_u64(seed ^ (run as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -54,6 +54,14 @@ pub(crate) struct RelationLabels {
     pub(crate) columns: Option<Labels>,
 }
 
+impl RelationLabels {
+    /// The same labels, holding no more memory than they need.
+    pub(crate) fn compacted(self) -> Self {
+        let compact = |labels: Option<Labels>| labels.map(Labels::compacted);
+        Self { rows: compact(self.rows), columns: compact(self.columns) }
+    }
+}
+
 impl AxisLabels {
     /// Names and types of the key columns; empty without labels.
     pub(crate) fn fields(&self) -> Vec<(String, DataType)> {

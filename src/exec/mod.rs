@@ -8,16 +8,19 @@
 //!           entries ────────────────────────┘
 //! ```
 
+mod block;
 pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
 mod explain;
+mod footprint;
 pub(crate) mod intake;
 pub mod kernels;
 pub(crate) mod labels;
 pub(crate) mod operation;
 mod pass;
 pub(crate) mod program;
+mod reader;
 pub(crate) mod run;
 
 use std::collections::HashMap;
@@ -27,7 +30,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
@@ -147,13 +152,15 @@ impl MatrixExec {
             let mut given = |is_given: bool| is_given.then(&mut next).transpose();
             inputs.push(Inputs { rows, given: [given(rows_given)?, given(columns_given)?] });
         }
-        let consumer = MemoryConsumer::new("matrix");
         Ok(Job {
             program: Arc::clone(&self.program),
             inputs,
             engine,
             cancel,
-            reservation: consumer.register(context.memory_pool()),
+            budget: Reserved {
+                pool: Arc::clone(context.memory_pool()),
+                reservation: MemoryConsumer::new("matrix").register(context.memory_pool()),
+            },
             tile_rows: settings.and_then(|settings| settings.tile_rows()),
             measured: Arc::clone(&self.measured),
         })
@@ -166,7 +173,7 @@ struct Job {
     inputs: Vec<Inputs>,
     engine: Arc<Engine>,
     cancel: Cancel,
-    reservation: MemoryReservation,
+    budget: Reserved,
     tile_rows: Option<usize>,
     measured: Arc<Mutex<HashMap<Slot, Measured>>>,
 }
@@ -182,7 +189,7 @@ impl Job {
         let around = Surroundings {
             pool: &self.engine.pool,
             cancel: &self.cancel,
-            budget: &mut Reserved(&mut self.reservation),
+            budget: &mut self.budget,
             emit,
             tile_rows: self.tile_rows,
             measured: &measured,
@@ -192,15 +199,24 @@ impl Job {
 }
 
 /// Bytes reserved in DataFusion's memory pool.
-struct Reserved<'a>(&'a mut MemoryReservation);
+struct Reserved {
+    pool: Arc<dyn MemoryPool>,
+    reservation: MemoryReservation,
+}
 
-impl Budget for Reserved<'_> {
-    fn grow(&mut self, bytes: usize, _what: &str) -> Result<()> {
-        Ok(self.0.try_grow(bytes)?)
+impl Budget for Reserved {
+    fn grow(&mut self, bytes: usize, what: &str) -> Result<()> {
+        self.reservation.try_grow(bytes).map_err(|_| {
+            let free_bytes = match self.pool.memory_limit() {
+                MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
+                MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
+            };
+            ErrorKind::MemorySpent { what: what.to_owned(), needed_bytes: bytes, free_bytes }.into()
+        })
     }
 
     fn shrink(&mut self, bytes: usize) {
-        self.0.shrink(bytes);
+        self.reservation.shrink(bytes);
     }
 }
 
@@ -308,8 +324,10 @@ impl ExecutionPlan for MatrixExec {
                 labels::AxisLabels::Known(labels) => Some(Labels::clone(labels)),
                 _ => None,
             };
-            let send = |batches: Vec<RecordBatch>| {
-                for batch in batches {
+            let engine = Arc::clone(&job.engine);
+            let send = |cells: &Cells, rows: Option<&Labels>, columns: Option<&Labels>, first| {
+                let mut batches = emit::batches(form, &schema, cells, rows, columns, first);
+                while let Some(batch) = engine.pool.install(|| batches.next()).transpose()? {
                     // A reader that has gone wants no more.
                     sender
                         .blocking_send(Ok(batch))
@@ -317,12 +335,10 @@ impl ExecutionPlan for MatrixExec {
                 }
                 Ok::<_, Error>(())
             };
-            let result = job.run(&mut |cells, rows, first| {
-                send(emit::batches(form, &schema, cells, rows, columns.as_ref(), first)?)
-            })?;
+            let result =
+                job.run(&mut |cells, rows, first| send(cells, rows, columns.as_ref(), first))?;
             if let Some(matrix) = result {
-                let (rows, columns) = (matrix.row_labels(), matrix.column_labels());
-                send(emit::batches(form, &schema, matrix.cells(), rows, columns, 0)?)?;
+                send(matrix.cells(), matrix.row_labels(), matrix.column_labels(), 0)?;
             }
             Ok(())
         });

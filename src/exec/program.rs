@@ -150,8 +150,8 @@ impl BlockStep {
 /// What a pass leaves behind.
 #[derive(Debug, Clone)]
 pub(crate) enum Sink {
-    /// All blocks, below one another.
-    Collect { from: Slot, to: Slot },
+    /// All blocks, below one another: cells of this type, so many in a row where that is known.
+    Collect { from: Slot, to: Slot, columns: Option<usize>, element: Element },
     /// A reduction of all cells or of each column.
     Reduce { from: Slot, aggregate: Aggregate, axis: Option<Axis>, to: Slot },
     /// A reduction of all cells of a chain that is never stored.

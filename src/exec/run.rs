@@ -12,6 +12,7 @@ use arrow::array::RecordBatch;
 
 use super::entries;
 use super::evaluate::{Value, evaluate};
+use super::footprint;
 use super::labels::{AxisLabels, RelationLabels, resolve};
 use super::program::{Program, Round, Rounds, Slot, Step};
 use crate::error::{Error, ErrorKind, Result};
@@ -136,16 +137,19 @@ impl Run<'_> {
             Step::Gather { relation, output } => {
                 let intake = &self.program.intakes[*relation];
                 let inputs = &mut self.inputs[*relation];
-                let gathered =
-                    entries::gather(intake, inputs, self.around.cancel, self.around.pool)?;
-                self.relations[*relation] = gathered.labels;
+                let gathered = entries::gather(intake, inputs, &mut self.around)?;
+                self.relations[*relation] = gathered.labels.compacted();
                 self.keep(*output, gathered.cells.into(), start)?;
             }
             Step::Evaluate { operation, inputs, output } => {
-                let inputs: Vec<&Cells> =
-                    inputs.iter().map(|&slot| self.cells(slot)).collect::<Result<_>>()?;
+                let inputs: Vec<&Cells> = inputs
+                    .iter()
+                    .map(|&slot| cells(self.program, &self.values, slot))
+                    .collect::<Result<_>>()?;
+                let expected_bytes = footprint::bytes(operation, &inputs);
+                self.around.budget.grow(expected_bytes, &self.program.notes[*output].text)?;
                 let value = self.around.pool.install(|| evaluate(operation, &inputs))?;
-                self.keep(*output, value, start)?;
+                self.keep_counted(*output, value, expected_bytes, start)?;
             }
             Step::Align { from, to, input, output } => {
                 let cells = self.align(from, to, *input)?;
@@ -168,9 +172,24 @@ impl Run<'_> {
 
     /// Stores a value and counts its bytes.
     pub(super) fn keep(&mut self, slot: Slot, value: Value, start: Instant) -> Result<()> {
+        self.keep_counted(slot, value, 0, start)
+    }
+
+    /// Stores a value for which so many bytes were counted before it was made.
+    pub(super) fn keep_counted(
+        &mut self,
+        slot: Slot,
+        value: Value,
+        counted_bytes: usize,
+        start: Instant,
+    ) -> Result<()> {
         let bytes = value.size_bytes();
         self.release(slot);
-        self.around.budget.grow(bytes, &self.program.notes[slot].text)?;
+        if bytes > counted_bytes {
+            self.around.budget.grow(bytes - counted_bytes, &self.program.notes[slot].text)?;
+        } else {
+            self.around.budget.shrink(counted_bytes - bytes);
+        }
         let (shape, stored) = value.extent();
         let seconds = start.elapsed().as_secs_f64();
         (self.around.measured)(slot, Measured { shape, stored, bytes, seconds });

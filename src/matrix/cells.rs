@@ -12,6 +12,7 @@ use super::{Element, Layout, Shape};
 /// `f64` or `f32`: what a kernel is generic over.
 pub trait Scalar:
     ArrowNativeType
+    + bytemuck::Pod
     + Copy
     + Debug
     + Default

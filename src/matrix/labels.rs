@@ -1,8 +1,9 @@
 //! Labels: the keys that say which row or column of a table a matrix row or column came from.
 
 use arrow::array::UInt64Array;
-use arrow::array::{Array, ArrayRef, StringArray, new_empty_array};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, new_empty_array};
 use arrow::compute::{concat, take};
+use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::ops::Range;
@@ -33,6 +34,19 @@ impl Labels {
         let names: StringArray =
             names.into_iter().map(|name| Some(name.as_ref().to_owned())).collect();
         Self::new(vec![("name".to_owned(), Arc::new(names))])
+    }
+
+    /// The same keys without memory that they do not need: a few strings seen through a view would keep
+    /// the pages that they were read from.
+    pub(crate) fn compacted(self) -> Self {
+        let compact = |keys: ArrayRef| -> ArrayRef {
+            match keys.data_type() {
+                DataType::Utf8View => Arc::new(keys.as_string_view().gc()),
+                DataType::BinaryView => Arc::new(keys.as_binary_view().gc()),
+                _ => keys,
+            }
+        };
+        Self { fields: self.fields.into_iter().map(|(name, keys)| (name, compact(keys))).collect() }
     }
 
     /// The key columns with their names.
@@ -90,7 +104,7 @@ impl Labels {
     /// Where the parts differ in key columns or types.
     pub fn concat(parts: &[Labels]) -> Result<Self, ArrowError> {
         let Some(first) = parts.first() else {
-            let empty = new_empty_array(&arrow::datatypes::DataType::Utf8);
+            let empty = new_empty_array(&DataType::Utf8);
             return Ok(Self::new(vec![("name".to_owned(), empty)]));
         };
         if let Some(odd) = parts.iter().find(|part| part.fields.len() != first.fields.len()) {

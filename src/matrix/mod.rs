@@ -8,12 +8,14 @@
 //!        └ Labels of the rows, Labels of the columns
 //! ```
 
+mod buffer;
 mod cells;
 mod labels;
 mod rules;
 
 use std::fmt;
 
+pub use buffer::CellBuffer;
 pub use cells::{Cells, Csr, Dense, Scalar, Storage};
 pub use labels::Labels;
 pub use rules::{Duplicates, Nulls};

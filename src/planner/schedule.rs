@@ -456,7 +456,8 @@ impl Scheduler<'_> {
             let node = self.graph.node(id);
             let input = |at: usize| node.inputs[at].index();
             if kept.contains(&id) {
-                sinks.push(Sink::Collect { from: id.index(), to: id.index() });
+                let (columns, element) = (node.columns.known(), node.element);
+                sinks.push(Sink::Collect { from: id.index(), to: id.index(), columns, element });
             }
             if !matches!(kinds[&id], Kind::Sum(_)) || fused.reduced.contains(&id) {
                 continue;

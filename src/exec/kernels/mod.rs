@@ -32,6 +32,7 @@ pub mod normalize;
 pub mod reduce;
 pub mod sparse;
 
+use arrow::buffer::ScalarBuffer;
 use faer::{MatMut, MatRef};
 
 use crate::matrix::{Dense, Scalar, Shape};
@@ -106,7 +107,7 @@ fn view_mut<T: Real>(cells: &mut [T], shape: Shape) -> MatMut<'_, T> {
 }
 
 /// A dense matrix over fresh cells.
-fn dense<T: Scalar>(shape: Shape, cells: Vec<T>) -> Dense<T> {
+fn dense<T: Scalar>(shape: Shape, cells: impl Into<ScalarBuffer<T>>) -> Dense<T> {
     Dense::new(shape, cells.into())
 }
 
@@ -163,7 +164,7 @@ pub(crate) mod testing {
     /// Uniform cells in -1 … 1.
     pub(crate) fn random<T: Scalar>(rng: &mut SmallRng, rows: usize, columns: usize) -> Dense<T> {
         let cells = (0..rows * columns).map(|_| T::from_f64(rng.random_range(-1.0..1.0)));
-        dense(Shape::new(rows, columns), cells.collect())
+        dense(Shape::new(rows, columns), cells.collect::<Vec<_>>())
     }
 
     /// About `density` of the cells stored; the offsets begin beyond 0, as a block's do.
@@ -195,7 +196,7 @@ pub(crate) mod testing {
         cell: impl Fn(usize, usize) -> T,
     ) -> Dense<T> {
         let cells = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
-        dense(Shape::new(rows, columns), cells.map(|(i, j)| cell(i, j)).collect())
+        dense(Shape::new(rows, columns), cells.map(|(i, j)| cell(i, j)).collect::<Vec<_>>())
     }
 
     /// The textbook product, in `f64`.

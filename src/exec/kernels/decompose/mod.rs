@@ -25,7 +25,7 @@ use rayon::prelude::*;
 
 use super::{Real, dense, view};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Dense, Shape};
+use crate::matrix::{CellBuffer, Dense, Shape};
 
 /// In how many parts faer cuts what it does in parallel: more than there are threads costs little,
 /// and the bits follow from it.
@@ -80,7 +80,7 @@ fn fill<T: Real>(mut to: faer::MatMut<'_, T>, from: MatRef<'_, T>) {
 /// The cells by rows again.
 fn by_rows<T: Real>(x: MatRef<'_, T>) -> Dense<T> {
     let shape = Shape::new(x.nrows(), x.ncols());
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     fill(super::view_mut(&mut cells, shape).transpose_mut(), x.transpose());
     dense(shape, cells)
 }

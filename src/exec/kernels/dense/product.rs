@@ -6,7 +6,7 @@ use faer::Accum;
 
 use super::super::gemm::{Grain, gemm, gemm_lower, multiply, multiply_lower};
 use super::super::{Real, dense, view, view_mut};
-use crate::matrix::{Dense, Shape};
+use crate::matrix::{CellBuffer, Dense, Shape};
 
 /// `a·b`.
 ///
@@ -17,7 +17,7 @@ use crate::matrix::{Dense, Shape};
 /// Where the inner sizes differ.
 pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     multiply(view_mut(&mut cells, shape), Accum::Replace, view(a), view(b), T::ONE, Grain::PRODUCT);
     dense(shape, cells)
 }
@@ -38,7 +38,7 @@ pub fn product_into<T: Real>(a: &Dense<T>, b: &Dense<T>, accumulate: bool, out: 
 /// Where the numbers of rows differ.
 pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
     let shape = Shape::new(x.shape().columns, y.shape().columns);
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     let left = view(x).transpose();
     multiply(view_mut(&mut cells, shape), Accum::Replace, left, view(y), T::ONE, Grain::PRODUCT);
     dense(shape, cells)
@@ -57,7 +57,7 @@ pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T]) {
 pub fn gram<T: Real>(x: &Dense<T>) -> Dense<T> {
     let n = x.shape().columns;
     let shape = Shape::new(n, n);
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, Grain::PRODUCT);
     mirror(&mut cells, n);
     dense(shape, cells)

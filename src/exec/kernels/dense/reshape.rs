@@ -8,7 +8,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::dense;
-use crate::matrix::{Dense, Scalar, Shape};
+use crate::matrix::{CellBuffer, Dense, Scalar, Shape};
 
 /// Cells that one task writes at least; about 50 µs.
 const TASK_CELLS: usize = 1 << 15;
@@ -20,7 +20,7 @@ pub fn transpose<T: Scalar>(x: &Dense<T>) -> Dense<T> {
     if m <= 1 || n <= 1 {
         return reshape(x, x.shape().transposed());
     }
-    let mut cells = vec![T::ZERO; m * n];
+    let mut cells = CellBuffer::zeroed(m * n);
     cells.par_chunks_mut(TILE * m).enumerate().for_each(|(stripe, out)| {
         let left = stripe * TILE;
         for top in (0..m).step_by(TILE) {
@@ -134,8 +134,15 @@ pub fn vstack<T: Scalar>(parts: &[Dense<T>]) -> Dense<T> {
     let columns = parts[0].shape().columns;
     assert!(parts.iter().all(|part| part.shape().columns == columns), "equally many columns");
     let rows = parts.iter().map(|part| part.shape().rows).sum();
-    let mut cells = Vec::with_capacity(rows * columns);
-    parts.iter().for_each(|part| cells.extend_from_slice(part.cells()));
+    let mut cells = CellBuffer::zeroed(rows * columns);
+    let mut left = &mut cells[..];
+    let mut copies = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (to, rest) = std::mem::take(&mut left).split_at_mut(part.cells().len());
+        copies.push((to, part.cells()));
+        left = rest;
+    }
+    copies.into_par_iter().for_each(|(to, from)| to.copy_from_slice(from));
     dense(Shape::new(rows, columns), cells)
 }
 
@@ -155,7 +162,7 @@ pub fn kron<T: Scalar>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
 
 /// Running sums down the rows.
 pub fn cumsum<T: Scalar>(x: &Dense<T>) -> Dense<T> {
-    let mut cells = vec![T::ZERO; x.shape().cells()];
+    let mut cells = CellBuffer::zeroed(x.shape().cells());
     cumsum_into(x, &mut vec![T::ZERO; x.shape().columns], &mut cells);
     dense(x.shape(), cells)
 }
@@ -179,13 +186,13 @@ pub fn cumsum_into<T: Scalar>(x: &Dense<T>, carry: &mut [T], out: &mut [T]) {
 /// The cells on the diagonal, as a column.
 pub fn diagonal<T: Scalar>(x: &Dense<T>) -> Dense<T> {
     let n = x.shape().rows.min(x.shape().columns);
-    dense(Shape::new(n, 1), (0..n).map(|i| x.row(i)[i]).collect())
+    dense(Shape::new(n, 1), (0..n).map(|i| x.row(i)[i]).collect::<Vec<_>>())
 }
 
 /// The square matrix with these cells on its diagonal and zeros elsewhere.
 pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Dense<T> {
     let n = values.len();
-    let mut cells = vec![T::ZERO; n * n];
+    let mut cells = CellBuffer::zeroed(n * n);
     for (i, &value) in values.iter().enumerate() {
         cells[i * (n + 1)] = value;
     }
@@ -194,7 +201,7 @@ pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Dense<T> {
 
 /// A matrix whose rows are written one by one, in parallel.
 fn by_rows<T: Scalar>(shape: Shape, write: impl Fn(usize, &mut [T]) + Sync) -> Dense<T> {
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     if !cells.is_empty() {
         cells
             .par_chunks_exact_mut(shape.columns)

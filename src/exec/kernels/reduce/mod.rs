@@ -14,7 +14,7 @@ mod block;
 use block::{State, exceeds, max, min, of_cells, of_stored};
 
 use super::{Real, add_into, dense, fold_blocks};
-use crate::matrix::{Dense, Shape, Storage};
+use crate::matrix::{CellBuffer, Dense, Shape, Storage};
 
 /// What a reduction computes of its cells.
 ///
@@ -56,7 +56,7 @@ pub fn reduce<T: Real>(x: &Storage<T>, reduction: Reduction, axis: Axis) -> Dens
     let shape = x.shape();
     match (x, axis) {
         (_, Axis::Rows) => {
-            let mut cells = vec![T::ZERO; shape.rows];
+            let mut cells = CellBuffer::zeroed(shape.rows);
             fill_rows(x, reduction, &mut cells);
             dense(Shape::new(shape.rows, 1), cells)
         }

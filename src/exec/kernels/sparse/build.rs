@@ -13,7 +13,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::rows::{Rows, by_rows, fill_rows, join};
-use crate::matrix::{Csr, Dense, Scalar, Shape};
+use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
 /// What to do where an entry comes twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub fn from_dense<T: Scalar>(x: &Dense<T>) -> Csr<T> {
 /// Every cell, stored or not.
 pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
     let (shape, n) = (x.shape(), x.shape().columns);
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     fill_rows(x, n, &mut cells, &|x, out| {
         for i in 0..x.shape().rows {
             let (columns, values) = x.row(i);

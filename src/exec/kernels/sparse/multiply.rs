@@ -7,7 +7,7 @@
 use super::super::{Real, add_into, dense, fold_blocks};
 use super::rows::{all_finite, fill_rows};
 use super::transpose;
-use crate::matrix::{Csr, Dense, Shape};
+use crate::matrix::{CellBuffer, Csr, Dense, Shape};
 
 /// The cells of a dense right factor that are not finite, by column: where a row of the left factor
 /// does not store their row, the formula has `0 * NaN` or `0 * inf`.
@@ -49,7 +49,7 @@ impl NonFinite {
 /// Where the inner sizes differ.
 pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>) -> Dense<T> {
     let shape = Shape::new(x.shape().rows, y.shape().columns);
-    let mut cells = vec![T::ZERO; shape.cells()];
+    let mut cells = CellBuffer::zeroed(shape.cells());
     let non_finite = NonFinite::of(y);
     fill_rows(x, shape.columns, &mut cells, &|x, out| times_dense_into(x, y, &non_finite, out));
     dense(shape, cells)

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::super::Real;
-use crate::matrix::{Csr, Scalar, Shape};
+use crate::matrix::{CellBuffer, Csr, Scalar, Shape};
 
 /// Stored cells read or written that are worth a task.
 const TASK_CELLS: usize = 1 << 14;
@@ -94,7 +94,7 @@ pub(super) fn join<T: Scalar>(shape: Shape, mut parts: Vec<Rows<T>>) -> Csr<T> {
         let part = parts.remove(0);
         return Csr::new(shape, offsets.into(), part.columns.into(), part.values.into());
     }
-    let (mut columns, mut values) = (vec![0; stored], vec![T::ZERO; stored]);
+    let (mut columns, mut values) = (CellBuffer::zeroed(stored), CellBuffer::zeroed(stored));
     let (mut columns_left, mut values_left) = (&mut columns[..], &mut values[..]);
     let mut copies = Vec::with_capacity(parts.len());
     for part in parts {
