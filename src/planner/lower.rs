@@ -16,7 +16,7 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use super::cost::CostModel;
 use super::estimate::{Estimate, estimate};
 use super::graph::{Graph, NodeId, Written};
-use super::matrix_node::{MatrixNode, order_shows};
+use super::matrix_node::MatrixNode;
 use super::relation::RowOrder;
 use super::rewrite::rewrite;
 use super::schedule;
@@ -52,7 +52,7 @@ impl ExtensionPlanner for MatrixPlanner {
             rows.push(expected_rows(physical)?);
             let stored_order = relation.order == RowOrder::Query
                 && physical.properties().output_ordering().is_none()
-                && order_shows(&matrix.graph, matrix.root, index);
+                && matrix.order_shows[index];
             inputs.push(if stored_order {
                 let serial = serial_plan(planner, logical_inputs[at], session).await?;
                 Input::in_stored_order(serial)

@@ -11,9 +11,11 @@ use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use super::bind::Binder;
+use super::cost::CostModel;
 use super::graph::{Dim, Graph, NodeId, Written};
 use super::relation::RowOrder;
 use super::relations::sorted_by_keys;
+use super::rewrite::rewrite;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::{self, Form};
 use crate::exec::labels::AxisLabels;
@@ -30,6 +32,8 @@ pub(crate) struct MatrixNode {
     pub(crate) form: Form,
     /// For each relation its rows, then the labels given for its rows and columns, where they are.
     pub(crate) inputs: Vec<LogicalPlan>,
+    /// For each relation, whether the result can show in which order its rows came.
+    pub(crate) order_shows: Vec<bool>,
     schema: DFSchemaRef,
 }
 
@@ -73,13 +77,19 @@ impl MatrixNode {
     /// # Errors
     /// Where columns are too many or share a name.
     pub(crate) fn new(graph: Graph, root: NodeId, form: Form) -> Result<Self> {
+        // Asked of the graph as algebra leaves it: `t(x) @ y` is a sum over rows once it is a cross product.
+        let unknown = vec![None; graph.relations.len()];
+        let (simple, simple_root) = rewrite(graph.clone(), root, &unknown, &CostModel::default())?;
+        let order_shows: Vec<bool> = (0..graph.relations.len())
+            .map(|relation| order_shows(&simple, simple_root, relation))
+            .collect();
         let mut inputs = Vec::new();
         for (index, relation) in graph.relations.iter().enumerate() {
             // The sort that puts rows in the order of their keys costs more than most of what follows.
             let sorts = relation.order == RowOrder::Keys
                 && relation.intake.streams()
                 && relation.intake.row_keys > 0
-                && order_shows(&graph, root, index);
+                && order_shows[index];
             inputs.push(if sorts { sorted_by_keys(relation)? } else { relation.plan.clone() });
             inputs.extend(relation.given.iter().flatten().cloned());
         }
@@ -98,7 +108,8 @@ impl MatrixNode {
         let fields = emit::fields(form, &rows, &labels, &names, node.element);
         unique(&fields)?;
         let schema = DFSchema::from_unqualified_fields(fields.into(), Default::default())?;
-        Ok(Self { graph: Arc::new(graph), root, form, inputs, schema: Arc::new(schema) })
+        let (graph, schema) = (Arc::new(graph), Arc::new(schema));
+        Ok(Self { graph, root, form, inputs, order_shows, schema })
     }
 
     pub(crate) fn into_plan(self) -> LogicalPlan {
@@ -121,7 +132,7 @@ fn unique(fields: &[Field]) -> Result<()> {
 
 /// Whether a result can show in which order the rows of a relation came: everything but sums over its
 /// rows can.
-pub(crate) fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
+fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
     let leaf = graph.nodes().find(|(_, node)| node.operation == Op::Relation(relation));
     let Some((leaf, node)) = leaf else { return false };
     let rows: Dim = node.rows;
