@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 
@@ -28,30 +29,27 @@ impl fmt::Display for Place {
     }
 }
 
-/// What went wrong, where, and in which statement.
-#[derive(Debug)]
-pub struct Error(Box<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    kind: ErrorKind,
+/// What went wrong, and where; cheap to clone, for several parts of a query may fail of one cause.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: Arc<ErrorKind>,
     place: Option<Place>,
 }
 
 impl Error {
     /// What happened, for a caller to act on.
     pub fn kind(&self) -> &ErrorKind {
-        &self.0.kind
+        &self.kind
     }
 
     /// Where in the text, if the error has a place.
     pub fn place(&self) -> Option<Place> {
-        self.0.place
+        self.place
     }
 
     /// The same error at this place, unless it has one already: the innermost place is the best.
     pub fn at(mut self, place: impl Into<Option<Place>>) -> Self {
-        self.0.place = self.0.place.or(place.into());
+        self.place = self.place.or(place.into());
         self
     }
 
@@ -70,14 +68,14 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.kind.fmt(f)?;
-        self.0.place.map_or(Ok(()), |place| write!(f, " at {place}"))
+        self.kind.fmt(f)?;
+        self.place.map_or(Ok(()), |place| write!(f, " at {place}"))
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0.kind)
+        std::error::Error::source(self.kind.as_ref())
     }
 }
 
@@ -283,7 +281,11 @@ pub enum ErrorKind {
     Unsupported(String),
 
     /// The memory limit would be passed.
-    #[error("memory limit reached: {needed_bytes} bytes asked for {what}, {free_bytes} free")]
+    #[error(
+        "memory limit reached: {} asked for {what}, {} free",
+        in_megabytes(*.needed_bytes),
+        in_megabytes(*.free_bytes)
+    )]
     MemorySpent {
         /// What the bytes were for.
         what: String,
@@ -324,21 +326,24 @@ pub enum ErrorKind {
 
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner { kind, place: None }))
+        Self { kind: Arc::new(kind), place: None }
     }
 }
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
-        match carried(error) {
-            Ok(ours) => ours,
-            Err(error) => {
-                let place = error.diagnostic().and_then(|found| found.span).map(|span| span.start);
-                let place = place.map(|start| Place { line: start.line, column: start.column });
-                Self::from(ErrorKind::Relational(Box::new(error))).at(place)
-            }
+        if let Some(ours) = carried(&error) {
+            return ours.clone();
         }
+        let place = error.diagnostic().and_then(|found| found.span).map(|span| span.start);
+        let place = place.map(|start| Place { line: start.line, column: start.column });
+        Self::from(ErrorKind::Relational(Box::new(error))).at(place)
     }
+}
+
+/// A number of bytes as a person reads it.
+fn in_megabytes(bytes: usize) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 /// What DataFusion says, without the names of the stages it passed.
@@ -365,39 +370,31 @@ impl From<arrow::error::ArrowError> for Error {
 
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
-        match *error.0 {
-            Inner { kind: ErrorKind::Relational(error), .. } => *error,
-            inner => DataFusionError::External(Box::new(Error(Box::new(inner)))),
+        match Arc::try_unwrap(error.kind) {
+            Ok(ErrorKind::Relational(relational)) => *relational,
+            Ok(kind) => Self::External(Box::new(Error::from(kind).at(error.place))),
+            Err(kind) => Self::External(Box::new(Error { kind, place: error.place })),
         }
     }
 }
 
-/// Our error inside one of DataFusion's, however deeply it was wrapped on its way up.
-fn carried(error: DataFusionError) -> Result<Error, DataFusionError> {
+/// Our error inside one of DataFusion's, however deeply it was wrapped on its way up; of several, the
+/// first.
+fn carried(error: &DataFusionError) -> Option<&Error> {
+    fn inside<'a>(error: &'a (dyn std::error::Error + Send + Sync + 'static)) -> Option<&'a Error> {
+        error.downcast_ref().or_else(|| carried(error.downcast_ref()?))
+    }
     match error {
-        DataFusionError::External(inner) => match inner.downcast::<Error>() {
-            Ok(ours) => Ok(*ours),
-            Err(inner) => match inner.downcast::<DataFusionError>() {
-                Ok(inner) => carried(*inner),
-                Err(inner) => Err(DataFusionError::External(inner)),
-            },
-        },
-        DataFusionError::Context(context, inner) => {
-            carried(*inner).map_err(|inner| DataFusionError::Context(context, Box::new(inner)))
+        DataFusionError::External(inner) => inside(inner.as_ref()),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            carried(inner)
         }
-        DataFusionError::Diagnostic(diagnostic, inner) => carried(*inner)
-            .map_err(|inner| DataFusionError::Diagnostic(diagnostic, Box::new(inner))),
-        DataFusionError::Shared(inner) => match std::sync::Arc::try_unwrap(inner) {
-            Ok(inner) => carried(inner),
-            Err(shared) => Err(DataFusionError::Shared(shared)),
+        DataFusionError::Shared(inner) => carried(inner),
+        DataFusionError::Collection(all) => all.iter().find_map(carried),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            arrow::error::ArrowError::ExternalError(inner) => inside(inner.as_ref()),
+            _ => None,
         },
-        DataFusionError::ArrowError(inner, trace) => match *inner {
-            arrow::error::ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
-                Ok(ours) => Ok(*ours),
-                Err(inner) => Err(DataFusionError::External(inner)),
-            },
-            other => Err(DataFusionError::ArrowError(Box::new(other), trace)),
-        },
-        other => Err(other),
+        _ => None,
     }
 }
