@@ -298,7 +298,9 @@ fn keys_are_enforced() {
         error(&connection, "INSERT INTO t VALUES (4, 'a', 4)"),
         "unique key name = a appears twice; it holds each value once"
     );
-    assert!(error(&connection, "INSERT INTO t VALUES (NULL, 'd', 4)").contains("null values"));
+    assert!(
+        error(&connection, "INSERT INTO t VALUES (NULL, 'd', 4)").contains("'id': is NOT NULL")
+    );
     assert!(error(&connection, "UPDATE t SET n = NULL").contains("'n': is NOT NULL"));
     assert!(error(&connection, "UPDATE t SET id = 1").contains("appears twice"));
     assert_eq!(number(&connection, "SELECT count(*) FROM t"), 3);

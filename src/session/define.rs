@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Constraint;
 use datafusion::logical_expr::{
     CreateIndex, CreateMemoryTable, DdlStatement, Expr as Planned, LogicalPlan,
@@ -172,15 +175,19 @@ impl Session {
             keys: keys.collect(),
             defaults: create.column_defaults.into_iter().collect(),
         };
-        let schema = Arc::clone(create.input.schema().inner());
-        let rows = match create.input.as_ref() {
-            LogicalPlan::EmptyRelation(_) => None,
+        let (schema, rows) = match create.input.as_ref() {
+            LogicalPlan::EmptyRelation(_) => (Arc::clone(create.input.schema().inner()), None),
             input => {
                 let state = scope.state();
                 let plan = state.create_physical_plan(input).await?;
+                let schema = table_schema(&plan.schema());
                 // In the order of the parts, which is that of a file or table read in parts.
                 let parts = collect_partitioned(plan, state.task_ctx()).await?;
-                Some(parts.into_iter().flatten().collect::<Vec<_>>())
+                let mut rows = Vec::new();
+                for batch in parts.into_iter().flatten() {
+                    rows.push(under(&schema, &batch)?);
+                }
+                (schema, Some(rows))
             }
         };
         let count =
@@ -189,6 +196,28 @@ impl Session {
         catalog.create_table(&name, Entry::Table(Arc::new(table)), if_taken)?;
         Ok(count.map_or(Started::Done, Started::Count))
     }
+}
+
+/// The columns of a table that holds the rows of a query. What the query happens to have no NULL in may
+/// still take one later; a column of NULLs alone is one of integers, as DuckDB has it.
+fn table_schema(of_query: &Schema) -> SchemaRef {
+    let column = |field: &FieldRef| {
+        let of = match field.data_type() {
+            DataType::Null => DataType::Int32,
+            known => known.clone(),
+        };
+        Field::new(field.name(), of, true)
+    };
+    Arc::new(Schema::new(of_query.fields().iter().map(column).collect::<Vec<_>>()))
+}
+
+/// A batch under the schema of its table.
+fn under(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = schema.fields().iter().zip(batch.columns());
+    let columns = columns.map(|(field, column)| cast(column, field.data_type()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 /// A table's columns go by name alone, so each name must be there once.

@@ -73,7 +73,8 @@ impl Snapshot {
     }
 }
 
-/// The schema without NOT NULL, which the table checks itself, to name the column in its own words.
+/// The schema without NOT NULL. What is written has it, for the table checks itself, to name the column in
+/// its own words.
 fn nullable(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! syntax ─ types, coerce: what is planned otherwise ─ LogicalPlan
-//!   analyze    coerce, subquery::SingleRow, then DataFusion's rules, then overflow
+//!   analyze    insert, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
 //!   optimize   DataFusion's rules, and subquery among them
 //! ExecutionPlan   overflow, then DataFusion's rules
 //! ```
 
 mod coerce;
+mod insert;
 mod overflow;
 mod subquery;
 mod types;
@@ -30,8 +31,11 @@ pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
 
 /// DataFusion's rules, and ours before them: they make of a statement what DataFusion accepts.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(subquery::SingleRow), Arc::new(coerce::Coerce)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(insert::NullableValues),
+        Arc::new(subquery::SingleRow),
+        Arc::new(coerce::Coerce),
+    ];
     rules.extend(Analyzer::new().rules);
     rules.push(Arc::new(overflow::CheckedConstants));
     rules
