@@ -53,6 +53,16 @@ impl Error {
         self
     }
 
+    /// The same error where it counted rows from the beginning of a part before which there are others.
+    pub(crate) fn rows_later(mut self, rows: usize) -> Self {
+        if let Some(ErrorKind::NullCell { row, .. } | ErrorKind::RaggedList { row, .. }) =
+            Arc::get_mut(&mut self.kind)
+        {
+            *row += rows;
+        }
+        self
+    }
+
     pub(crate) fn syntax(message: impl Into<String>) -> Self {
         ErrorKind::Syntax(message.into()).into()
     }

@@ -490,3 +490,36 @@ fn conditions_choose_the_rows_that_a_select_would() {
         }
     }
 }
+
+/// Sums over a table or a file have the same bits for any number of threads, and in every run.
+#[test]
+fn bits_do_not_depend_on_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.parquet");
+    let setup = "CREATE TABLE r AS SELECT value AS k, sin(value) * 1e3 AS x, cos(value * 7) AS y
+                 FROM generate_series(1, 1200000)";
+    let mut bits = Vec::new();
+    for threads in [1, 2, 5, 2] {
+        let connection = Database::builder().threads(threads).build().unwrap().connect();
+        connection.execute(setup).unwrap();
+        if bits.is_empty() {
+            connection.execute(&format!("COPY r TO '{}'", path.display())).unwrap();
+        }
+        for source in ["r".to_owned(), format!("'{}'", path.display())] {
+            for (columns, by) in [("x, y", ""), ("k, x, y", "ROWS BY k")] {
+                let relation = format!("(SELECT {columns} FROM {source} WHERE x > -900 {by})");
+                let query = format!(
+                    "SELECT (MATRIX(sum({relation}))) AS s, (MATRIX(det(t({relation}) @ {relation}))) AS d,
+                            (MATRIX(stddev({relation} * 3 + 1))) AS v"
+                );
+                let rows = connection.query(&query).unwrap().rows::<(f64, f64, f64)>().unwrap();
+                let (sum, det, deviation) = rows[0];
+                bits.push((source.clone(), by, [sum, det, deviation].map(f64::to_bits)));
+            }
+        }
+    }
+    for (source, by, found) in &bits[4..] {
+        let first = bits.iter().find(|(s, b, _)| (s, b) == (source, by)).unwrap();
+        assert_eq!(&first.2, found, "{source} {by}");
+    }
+}

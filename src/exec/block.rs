@@ -19,10 +19,10 @@ use super::run::Cancel;
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Dense, Element, Layout, Scalar, Shape, Storage};
 
-/// A block of rows on its way to be computed.
-pub(super) enum Input {
+/// What a block is made from.
+pub(super) enum Input<'a> {
     /// Rows of a relation.
-    Batches(Vec<RecordBatch>),
+    Batches(&'a [RecordBatch]),
     /// Nothing but its extent: all its values are cut from whole ones.
     Range,
 }
@@ -111,7 +111,7 @@ impl Blocks<'_> {
     pub(super) fn block(
         &self,
         pass: &Pass,
-        input: &Input,
+        input: &Input<'_>,
         rows: Range<usize>,
         mut targets: Vec<Option<Target<'_>>>,
     ) -> Result<Done> {

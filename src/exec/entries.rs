@@ -18,6 +18,7 @@ use super::evaluate;
 use super::intake::{Block, Form, Intake};
 use super::kernels::{Real, sparse};
 use super::labels::RelationLabels;
+use super::reader::InSequence;
 use super::run::{Cancel, Inputs, Rows, Surroundings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Duplicates, Element, Labels, Nulls, Shape};
@@ -41,12 +42,13 @@ pub(super) fn gather(
     around: &mut Surroundings<'_>,
 ) -> Result<Gathered> {
     let (cancel, pool) = (around.cancel, around.pool);
-    let [rows, columns] = &mut inputs.given;
-    let given_rows = rows.as_mut().map(|rows| given(rows.as_mut(), cancel)).transpose()?;
-    let given_columns = columns.as_mut().map(|rows| given(rows.as_mut(), cancel)).transpose()?;
+    let [given_rows, given_columns] = std::mem::take(&mut inputs.given);
+    let given_rows = given_rows.map(|rows| given(rows, cancel)).transpose()?;
+    let given_columns = given_columns.map(|rows| given(rows, cancel)).transpose()?;
     let mut batches = Vec::new();
     let (mut read, mut held_bytes) = (0, 0);
-    while let Some(batch) = inputs.rows.next()? {
+    let mut rows = InSequence(std::mem::take(&mut inputs.rows).into());
+    while let Some(batch) = rows.next()? {
         cancel.check()?;
         let kept = if intake.nulls == Nulls::Drop { without_nulls(&batch)? } else { batch };
         for (at, column) in kept.columns().iter().enumerate() {
@@ -162,7 +164,8 @@ fn ordered(
 }
 
 /// All rows of a query that gives labels.
-fn given(rows: &mut dyn Rows, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
+fn given(rows: Vec<Box<dyn Rows>>, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
+    let mut rows = InSequence(rows.into());
     let mut batches = Vec::new();
     while let Some(batch) = rows.next()? {
         cancel.check()?;

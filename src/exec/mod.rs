@@ -35,6 +35,7 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
 };
@@ -75,7 +76,7 @@ impl Input {
         Self { plan, is_fixed: false, ordering }
     }
 
-    /// An input of one partition, whose rows mean something in the order in which they come.
+    /// An input whose partitions, one after another, are its rows in an order that means something.
     pub(crate) fn in_stored_order(plan: Arc<dyn ExecutionPlan>) -> Self {
         Self { plan, is_fixed: true, ordering: None }
     }
@@ -137,14 +138,13 @@ impl MatrixExec {
             Error::from(ErrorKind::Internal("the session has no matrix engine".into()))
         })?;
         let settings = context.session_config().get_extension::<crate::config::Settings>();
-        let mut streams = self.inputs.iter().map(|input| {
-            let stream = input.plan.execute(0, Arc::clone(context))?;
-            Ok::<_, Error>(Box::new(Batches { stream, handle: Handle::current() }) as Box<dyn Rows>)
-        });
-        let mut next = || {
-            streams.next().unwrap_or_else(|| {
-                Err(ErrorKind::Internal("a relation has no input plan".into()).into())
-            })
+        let mut plans = self.inputs.iter();
+        let mut next = || -> Result<Vec<Box<dyn Rows>>> {
+            let Some(Input { plan, .. }) = plans.next() else {
+                return Err(ErrorKind::Internal("a relation has no input plan".into()).into());
+            };
+            let parts = 0..plan.output_partitioning().partition_count();
+            Ok(parts.map(|part| Box::new(Batches::new(plan, part, context)) as _).collect())
         };
         let mut inputs = Vec::with_capacity(self.given.len());
         for &[rows_given, columns_given] in &self.given {
@@ -220,15 +220,37 @@ impl Budget for Reserved {
     }
 }
 
-/// A stream pulled from a thread that may block.
+/// One part of an input, pulled from a thread that may block. It begins to run when it is first asked, and
+/// then runs ahead by [`BATCHES_AHEAD`].
 struct Batches {
-    stream: SendableRecordBatchStream,
+    plan: Arc<dyn ExecutionPlan>,
+    part: usize,
+    context: Arc<TaskContext>,
     handle: Handle,
+    stream: Option<SendableRecordBatchStream>,
+}
+
+/// Batches that a part makes before they are asked for.
+const BATCHES_AHEAD: usize = 2;
+
+impl Batches {
+    fn new(plan: &Arc<dyn ExecutionPlan>, part: usize, context: &Arc<TaskContext>) -> Self {
+        let (plan, context) = (Arc::clone(plan), Arc::clone(context));
+        Self { plan, part, context, handle: Handle::current(), stream: None }
+    }
 }
 
 impl Rows for Batches {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        Ok(self.handle.block_on(self.stream.next()).transpose()?)
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => {
+                let _runtime = self.handle.enter();
+                let stream = self.plan.execute(self.part, Arc::clone(&self.context))?;
+                none.insert(spawn_buffered(stream, BATCHES_AHEAD))
+            }
+        };
+        Ok(self.handle.block_on(stream.next()).transpose()?)
     }
 }
 

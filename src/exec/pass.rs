@@ -4,18 +4,18 @@
 //! window at a time, and their parts are added up in the order of the rows: the same bits for any number
 //! of threads. While one window is computed, the next is read.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, RecordBatch};
 use rayon::prelude::*;
 
 use super::block::{Blocks, Done, Fresh, Input, Part, Target, added, finish};
 use super::evaluate;
 use super::program::{Pass, Sink, Slot, Source};
-use super::reader::{Reader, Spent, UniqueKeys};
+use super::reader::{InSequence, Reader, RowBlock, UniqueKeys};
 use super::run::Run;
-use crate::error::{ErrorKind, Result};
-use crate::matrix::{Cells, Dense, Labels, Shape};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{Cells, Dense, Shape};
 
 /// Cells of the widest row value in one block, about: 2 MiB of `f64`, within a core's share of cache.
 const BLOCK_CELLS: usize = 1 << 18;
@@ -32,9 +32,35 @@ struct Sums {
     collected: Vec<Vec<Cells>>,
     /// For each sink that collects a known number of rows: all of them.
     wholes: Vec<Option<Fresh>>,
-    keys: Vec<Vec<ArrayRef>>,
-    unique: Option<UniqueKeys>,
+    keys: UniqueKeys,
     rows: usize,
+}
+
+impl Sums {
+    fn new(pass: &Pass) -> Self {
+        Self {
+            parts: pass.sinks.iter().map(|_| None).collect(),
+            collected: vec![Vec::new(); pass.sinks.len()],
+            wholes: pass.sinks.iter().map(|_| None).collect(),
+            keys: UniqueKeys::default(),
+            rows: 0,
+        }
+    }
+
+    /// Takes what the sinks have of the rows that follow.
+    fn append(&mut self, next: Self) {
+        for (sum, next) in self.parts.iter_mut().zip(next.parts) {
+            *sum = match (sum.take(), next) {
+                (Some(sum), Some(next)) => Some(added(sum, next)),
+                (sum, next) => sum.or(next),
+            };
+        }
+        for (collected, next) in self.collected.iter_mut().zip(next.collected) {
+            collected.extend(next);
+        }
+        self.keys.append(next.keys);
+        self.rows += next.rows;
+    }
 }
 
 impl Run<'_> {
@@ -44,17 +70,10 @@ impl Run<'_> {
         let block_rows = self.around.tile_rows.unwrap_or_else(|| {
             (BLOCK_CELLS / pass.row_cells.max(1)).clamp(BLOCK_ROWS_MIN, BLOCK_ROWS_MAX)
         });
-        let mut sums = Sums {
-            parts: pass.sinks.iter().map(|_| None).collect(),
-            collected: vec![Vec::new(); pass.sinks.len()],
-            wholes: pass.sinks.iter().map(|_| None).collect(),
-            keys: Vec::new(),
-            unique: None,
-            rows: 0,
-        };
+        let mut sums = Sums::new(pass);
         match pass.source {
             Source::Relation { relation, .. } => {
-                self.over_relation(pass, relation, block_rows, &mut sums)?;
+                sums = self.over_relation(pass, relation, block_rows)?;
             }
             Source::Cut => self.over_whole(pass, block_rows, &mut sums)?,
         }
@@ -138,68 +157,71 @@ impl Run<'_> {
     }
 
     /// Blocks of a relation's rows; each window is computed while the next is read.
-    fn over_relation(
-        &mut self,
-        pass: &Pass,
-        relation: usize,
-        block_rows: usize,
-        sums: &mut Sums,
-    ) -> Result<()> {
+    ///
+    /// What parts leave is added up in their order, whichever of them is read sooner.
+    fn over_relation(&mut self, pass: &Pass, relation: usize, block_rows: usize) -> Result<Sums> {
         let intake = &self.program.intakes[relation];
-        if intake.row_keys > 0 {
-            sums.unique = Some(UniqueKeys::default());
+        let mut parts = std::mem::take(&mut self.inputs[relation].rows);
+        let threads = self.around.pool.current_num_threads();
+        // What leaves row by row, or meets rows of values at hand, must know how many came before.
+        let emits = pass.sinks.iter().any(|sink| matches!(sink, Sink::Emit { .. }));
+        if emits || !pass.cut.is_empty() {
+            parts = vec![Box::new(InSequence(parts.into()))];
         }
-        let mut source = std::mem::replace(&mut self.inputs[relation].rows, Box::new(Spent));
-        let mut reader = Reader::new(intake, source.as_mut());
-        let blocks = WINDOW_BLOCKS * self.around.pool.current_num_threads();
+        let mut reader = Reader::new(intake, parts, block_rows, threads);
+        let blocks = WINDOW_BLOCKS * threads;
         let cancel = self.around.cancel;
-        let mut window = reader.window(blocks, block_rows, cancel)?;
-        let mut first = 0;
-        // No rows at all are still one block: sums over nothing have a shape.
-        let mut is_first = true;
-        while is_first || !window.is_empty() {
+        let mut window = reader.window(blocks, cancel)?;
+        if window.is_empty() {
+            // No rows at all are still one block: sums over nothing have a shape.
+            window.push(RowBlock { part: 0, first: 0, rows: 0, batches: Vec::new() });
+        }
+        let mut sums = Sums::new(pass);
+        let mut open: BTreeMap<usize, Sums> = BTreeMap::new();
+        let mut failed: Option<(usize, Error)> = None;
+        while !window.is_empty() {
             cancel.check()?;
-            is_first = false;
-            let mut starts = Vec::with_capacity(window.len().max(1));
-            let inputs: Vec<Input> = if window.is_empty() {
-                vec![Input::Batches(vec![])]
-            } else {
-                window.into_iter().map(Input::Batches).collect()
-            };
-            for input in &inputs {
-                let rows = match input {
-                    Input::Batches(batches) => batches.iter().map(RecordBatch::num_rows).sum(),
-                    Input::Range => 0,
-                };
-                starts.push(first..first + rows);
-                first += rows;
-            }
             let run = self.blocks(pass);
             let none = || pass.sinks.iter().map(|_| None).collect();
-            let mut computed = None;
+            let mut computed = Vec::new();
             let mut next = Ok(Vec::new());
             self.around.pool.in_place_scope(|scope| {
                 scope.spawn(|_| {
-                    let blocks = inputs.par_iter().zip(&starts);
-                    let done =
-                        blocks.map(|(input, rows)| run.block(pass, input, rows.clone(), none()));
-                    computed = Some(done.collect::<Result<Vec<Done>>>());
+                    let block = |block: &RowBlock| {
+                        let rows = block.first..block.first + block.rows;
+                        run.block(pass, &Input::Batches(&block.batches), rows, none())
+                    };
+                    window.par_iter().map(block).collect_into_vec(&mut computed);
                 });
-                next = reader.window(blocks, block_rows, cancel);
+                next = reader.window(blocks, cancel);
             });
-            for block in computed.expect("the scope has ended")? {
-                self.absorb(pass, block, sums)?;
+            for (RowBlock { part, .. }, done) in window.into_iter().zip(computed) {
+                if failed.as_ref().is_some_and(|(failed, _)| part >= *failed) {
+                    continue;
+                }
+                let part_sums = open.entry(part).or_insert_with(|| Sums::new(pass));
+                if let Err(error) = done.and_then(|done| self.absorb(pass, done, part_sums)) {
+                    // An earlier part may fail too, and its rows come first.
+                    reader.stop_before(part);
+                    open.retain(|&open, _| open < part);
+                    failed = Some((part, error));
+                }
             }
             window = next?;
+            let ended = reader.first_open_part().unwrap_or(usize::MAX);
+            let ended = window.iter().map(|block| block.part).fold(ended, usize::min);
+            while let Some(part) = open.first_entry().filter(|part| *part.key() < ended) {
+                sums.append(part.remove());
+            }
+        }
+        if let Some((_, error)) = failed {
+            return Err(error.rows_later(sums.rows));
         }
         self.same_rows(pass, sums.rows)?;
-        let keys = std::mem::take(&mut sums.keys);
-        if !keys.is_empty() {
-            let blocks: Vec<Labels> =
-                keys.into_iter().filter_map(|keys| intake.labels(0, keys)).collect();
-            self.relations[relation].rows = Some(Labels::concat(&blocks)?.compacted());
+        if let Some(labels) = std::mem::take(&mut sums.keys).finish(intake)? {
+            self.relations[relation].rows = Some(labels);
         }
-        Ok(())
+        Ok(sums)
     }
 
     fn blocks(&self, pass: &Pass) -> Blocks<'_> {
@@ -230,9 +252,6 @@ impl Run<'_> {
 
     /// Adds a block's parts to what the sinks have; blocks come in the order of the rows.
     fn absorb(&mut self, pass: &Pass, block: Done, sums: &mut Sums) -> Result<()> {
-        if let Some(unique) = &mut sums.unique {
-            unique.check(&block.keys)?;
-        }
         let program = self.program;
         for (at, (sink, part)) in pass.sinks.iter().zip(block.parts).enumerate() {
             match (sink, part) {
@@ -259,10 +278,7 @@ impl Run<'_> {
                 }
             }
         }
-        let emits = pass.sinks.iter().any(|sink| matches!(sink, Sink::Emit { .. }));
-        if !block.keys.is_empty() && !emits {
-            sums.keys.push(block.keys);
-        }
+        sums.keys.push(block.keys)?;
         sums.rows += block.rows;
         Ok(())
     }

@@ -88,8 +88,9 @@ pub(super) struct Run<'a> {
 
 /// The inputs of one relation.
 pub(crate) struct Inputs {
-    pub(crate) rows: Box<dyn Rows>,
-    pub(crate) given: [Option<Box<dyn Rows>>; 2],
+    /// In parts that follow one another.
+    pub(crate) rows: Vec<Box<dyn Rows>>,
+    pub(crate) given: [Option<Vec<Box<dyn Rows>>>; 2],
 }
 
 /// Runs a program; its result has left through `emit` where a pass hands rows on, else it is returned.

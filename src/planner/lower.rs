@@ -6,7 +6,6 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
-use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_plan::ExecutionPlan;
@@ -17,7 +16,7 @@ use super::cost::CostModel;
 use super::estimate::{Estimate, estimate};
 use super::graph::{Graph, NodeId, Written};
 use super::matrix_node::MatrixNode;
-use super::relation::RowOrder;
+use super::ordered::ordered_input;
 use super::rewrite::rewrite;
 use super::schedule;
 use crate::config::Settings;
@@ -47,22 +46,20 @@ impl ExtensionPlanner for MatrixPlanner {
         let mut inputs = Vec::with_capacity(physical_inputs.len());
         let mut rows = Vec::with_capacity(matrix.graph.relations.len());
         let mut at = 0;
-        for (index, relation) in matrix.graph.relations.iter().enumerate() {
+        for relation in &matrix.graph.relations {
             let physical = &physical_inputs[at];
             rows.push(expected_rows(physical)?);
-            let stored_order = relation.order == RowOrder::Query
-                && physical.properties().output_ordering().is_none()
-                && matrix.order_shows[index];
-            inputs.push(if stored_order {
-                let serial = serial_plan(planner, logical_inputs[at], session).await?;
-                Input::in_stored_order(serial)
+            // Even where no result shows the order of the rows, the last bits of a sum do.
+            let sorted = physical.properties().output_ordering().is_some();
+            inputs.push(if relation.is_stored_order && !sorted {
+                Input::in_stored_order(ordered_input(planner, logical_inputs[at], session).await?)
             } else {
                 Input::plain(Arc::clone(physical))
             });
             at += 1;
             for _ in relation.given.iter().flatten() {
-                let serial = serial_plan(planner, logical_inputs[at], session).await?;
-                inputs.push(Input::in_stored_order(serial));
+                let ordered = ordered_input(planner, logical_inputs[at], session).await?;
+                inputs.push(Input::in_stored_order(ordered));
                 at += 1;
             }
         }
@@ -82,20 +79,6 @@ fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Opt
         Precision::Exact(rows) | Precision::Inexact(rows) => Some(rows as f64),
         Precision::Absent => None,
     })
-}
-
-/// A relation planned for one partition, so that its rows come in the order in which they are stored.
-async fn serial_plan(
-    planner: &dyn PhysicalPlanner,
-    plan: &LogicalPlan,
-    session: &dyn Session,
-) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
-    let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
-        return planner.create_physical_plan(plan, session).await;
-    };
-    let mut serial = state.clone();
-    serial.config_mut().options_mut().execution.target_partitions = 1;
-    planner.create_physical_plan(plan, &serial).await
 }
 
 /// Rewrites, estimates, fuses and orders a graph, and makes the operator that runs it.

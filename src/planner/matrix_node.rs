@@ -32,8 +32,6 @@ pub(crate) struct MatrixNode {
     pub(crate) form: Form,
     /// For each relation its rows, then the labels given for its rows and columns, where they are.
     pub(crate) inputs: Vec<LogicalPlan>,
-    /// For each relation, whether the result can show in which order its rows came.
-    pub(crate) order_shows: Vec<bool>,
     schema: DFSchemaRef,
 }
 
@@ -80,16 +78,13 @@ impl MatrixNode {
         // Asked of the graph as algebra leaves it: `t(x) @ y` is a sum over rows once it is a cross product.
         let unknown = vec![None; graph.relations.len()];
         let (simple, simple_root) = rewrite(graph.clone(), root, &unknown, &CostModel::default())?;
-        let order_shows: Vec<bool> = (0..graph.relations.len())
-            .map(|relation| order_shows(&simple, simple_root, relation))
-            .collect();
         let mut inputs = Vec::new();
         for (index, relation) in graph.relations.iter().enumerate() {
             // The sort that puts rows in the order of their keys costs more than most of what follows.
             let sorts = relation.order == RowOrder::Keys
                 && relation.intake.streams()
                 && relation.intake.row_keys > 0
-                && order_shows[index];
+                && order_shows(&simple, simple_root, index);
             inputs.push(if sorts { sorted_by_keys(relation)? } else { relation.plan.clone() });
             inputs.extend(relation.given.iter().flatten().cloned());
         }
@@ -109,7 +104,7 @@ impl MatrixNode {
         unique(&fields)?;
         let schema = DFSchema::from_unqualified_fields(fields.into(), Default::default())?;
         let (graph, schema) = (Arc::new(graph), Arc::new(schema));
-        Ok(Self { graph, root, form, inputs, order_shows, schema })
+        Ok(Self { graph, root, form, inputs, schema })
     }
 
     pub(crate) fn into_plan(self) -> LogicalPlan {

@@ -8,6 +8,7 @@
 //!  ├ rewrite     algebra: inverses, order of products, transposed products
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
+//!  ├ ordered     relations whose rows come as they are stored
 //!  └ MatrixExec
 //!
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
@@ -26,6 +27,7 @@ mod lower;
 mod matrix_node;
 pub(crate) mod modify;
 mod order;
+pub(crate) mod ordered;
 mod relation;
 pub(crate) mod relational;
 mod relations;

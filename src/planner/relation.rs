@@ -31,6 +31,8 @@ pub(crate) struct Relation {
     pub(crate) given: [Option<LogicalPlan>; 2],
     pub(crate) intake: Intake,
     pub(crate) order: RowOrder,
+    /// Whether the query yields the rows of one table or file in the order in which they are stored.
+    pub(crate) is_stored_order: bool,
 }
 
 impl Relation {

@@ -21,6 +21,7 @@ use sqlparser::ast::{
 use super::bind::{Binder, Parameter, Scope};
 use super::graph::{Graph, NodeId};
 use super::matrix_node::MatrixNode;
+use super::ordered::{comes_as_stored, has_sort, query_order};
 use super::relation::{Relation, RowOrder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::Form as Output;
@@ -256,6 +257,7 @@ pub(crate) fn relation(
         }
         _ => RowOrder::Keys,
     };
+    let is_stored_order = comes_as_stored(&plan);
     let intake = Intake {
         form,
         element,
@@ -270,36 +272,7 @@ pub(crate) fn relation(
         Column::Column(datafusion::common::Column::new(qualifier.cloned(), field.name()))
     });
     let plan = LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?;
-    Ok(Relation { name, plan, given, intake, order })
-}
-
-/// Whether the rows of a plan come in an order that means something.
-fn query_order(plan: &LogicalPlan) -> RowOrder {
-    match plan {
-        LogicalPlan::Sort(_) | LogicalPlan::TableScan(_) | LogicalPlan::Values(_) => {
-            RowOrder::Query
-        }
-        LogicalPlan::EmptyRelation(_) | LogicalPlan::Extension(_) => RowOrder::Query,
-        LogicalPlan::Projection(_)
-        | LogicalPlan::Filter(_)
-        | LogicalPlan::Limit(_)
-        | LogicalPlan::SubqueryAlias(_)
-        | LogicalPlan::Window(_)
-        | LogicalPlan::Unnest(_) => query_order(plan.inputs()[0]),
-        _ => RowOrder::Undefined,
-    }
-}
-
-/// Whether an ORDER BY decides the order of a plan's rows.
-fn has_sort(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Sort(_) => true,
-        LogicalPlan::Projection(_)
-        | LogicalPlan::Filter(_)
-        | LogicalPlan::Limit(_)
-        | LogicalPlan::SubqueryAlias(_) => has_sort(plan.inputs()[0]),
-        _ => false,
-    }
+    Ok(Relation { name, plan, given, intake, order, is_stored_order })
 }
 
 /// The places of key columns.

@@ -18,6 +18,7 @@ use sqlparser::ast::{ObjectName, ObjectType, Statement, Truncate};
 use super::{Session, Started};
 use crate::catalog::{Entry, IfTaken, Scope, TableName, View, exists, unknown};
 use crate::error::{Error, Result};
+use crate::planner::ordered;
 use crate::storage::{Key, MemoryTable, TableDefinition};
 use crate::value::Parameters;
 
@@ -179,9 +180,13 @@ impl Session {
             LogicalPlan::EmptyRelation(_) => (Arc::clone(create.input.schema().inner()), None),
             input => {
                 let state = scope.state();
-                let plan = state.create_physical_plan(input).await?;
+                let plan = if ordered::comes_as_stored(input) {
+                    ordered::ordered_query(input, &state).await?
+                } else {
+                    state.create_physical_plan(input).await?
+                };
                 let schema = table_schema(&plan.schema());
-                // In the order of the parts, which is that of a file or table read in parts.
+                // In the order of the parts, which follow one another.
                 let parts = collect_partitioned(plan, state.task_ctx()).await?;
                 let mut rows = Vec::new();
                 for batch in parts.into_iter().flatten() {

@@ -41,7 +41,7 @@ use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
 use crate::planner::cooperative::CooperativeJoins;
 use crate::planner::modify::{self, ModifyPlanner};
-use crate::planner::{MatrixPlanner, relational};
+use crate::planner::{MatrixPlanner, ordered, relational};
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Explain, Statement, StatementKind};
 use crate::value::Parameters;
@@ -355,7 +355,13 @@ impl Session {
             LogicalPlan::Extension(extension) => modify::is_modification(extension),
             _ => false,
         };
-        let state = scope.state();
+        let state = match &plan {
+            // Rows are inserted in the order in which they were stored.
+            LogicalPlan::Dml(insert) if ordered::comes_as_stored(&insert.input) => {
+                ordered::serial(&scope.state())
+            }
+            _ => scope.state(),
+        };
         let plan = state.create_physical_plan(&plan).await?;
         *locked(&self.planning_time) = began.elapsed();
         running.watch(&plan);

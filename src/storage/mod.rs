@@ -15,4 +15,4 @@ mod snapshot;
 
 pub(crate) use keys::Key;
 pub(crate) use memory::{MemoryTable, TableDefinition};
-pub(crate) use snapshot::{ROW_NUMBER, Snapshot};
+pub(crate) use snapshot::{ContiguousParts, ROW_NUMBER, Snapshot};

@@ -73,6 +73,19 @@ impl Snapshot {
     }
 }
 
+/// Asks a scan, through the session's configuration, for its rows in so many partitions at most, each a
+/// run of rows in their stored order.
+#[derive(Debug)]
+pub(crate) struct ContiguousParts(pub(crate) usize);
+
+impl ContiguousParts {
+    fn of(&self, batches: Vec<RecordBatch>) -> Vec<Vec<RecordBatch>> {
+        let length = batches.len().div_ceil(self.0).max(1);
+        let parts: Vec<_> = batches.chunks(length).map(<[RecordBatch]>::to_vec).collect();
+        if parts.is_empty() { vec![Vec::new()] } else { parts }
+    }
+}
+
 /// The schema without NOT NULL. What is written has it, for the table checks itself, to name the column in
 /// its own words.
 fn nullable(schema: &Schema) -> SchemaRef {
@@ -112,7 +125,11 @@ impl TableProvider for Snapshot {
                 *batch = RecordBatch::try_new(self.schema(), columns)?;
             }
         }
-        let source = MemorySourceConfig::try_new(&[batches], self.schema(), projection.cloned())?
+        let parts = match state.config().get_extension::<ContiguousParts>() {
+            Some(parts) => parts.of(batches),
+            None => vec![batches],
+        };
+        let source = MemorySourceConfig::try_new(&parts, self.schema(), projection.cloned())?
             .with_show_sizes(state.config_options().explain.show_sizes);
         Ok(DataSourceExec::from_data_source(source))
     }
