@@ -42,19 +42,19 @@ mod products {
     #[divan::bench(args = [100, 500, 1000, 2000])]
     fn product(bencher: Bencher, n: usize) {
         let (a, b) = (random(n, n), random(n, n));
-        bencher.counter(ItemsCount::new(n * n * n)).bench(|| dense::product(&a, &b));
+        bencher.counter(ItemsCount::new(n * n * n)).bench(|| dense::product(&a, &b, Stop::NEVER));
     }
 
     #[divan::bench(args = [(1_000_000, 20), (100_000, 200), (1000, 1000)])]
     fn gram(bencher: Bencher, (m, n): (usize, usize)) {
         let x = random(m, n);
-        bencher.counter(ItemsCount::new(m * n * n / 2)).bench(|| dense::gram(&x));
+        bencher.counter(ItemsCount::new(m * n * n / 2)).bench(|| dense::gram(&x, Stop::NEVER));
     }
 
     #[divan::bench(args = [(1_000_000, 20), (100_000, 200)])]
     fn matrix_vector(bencher: Bencher, (m, n): (usize, usize)) {
         let (x, w) = (random(m, n), random(n, 1));
-        bencher.counter(BytesCount::new(m * n * 8)).bench(|| dense::product(&x, &w));
+        bencher.counter(BytesCount::new(m * n * 8)).bench(|| dense::product(&x, &w, Stop::NEVER));
     }
 
     #[divan::bench(args = [1000, 4000])]
@@ -115,19 +115,23 @@ mod compressed_rows {
         let (x, y) = (random_sparse(SIDE, 20), random(SIDE, columns));
         bencher
             .counter(ItemsCount::new(x.stored() * columns))
-            .bench(|| sparse::times_dense(&x, &y));
+            .bench(|| sparse::times_dense(&x, &y, Stop::NEVER));
     }
 
     #[divan::bench]
     fn cross_dense(bencher: Bencher) {
         let (x, y) = (random_sparse(SIDE, 20), random(SIDE, 1));
-        bencher.counter(ItemsCount::new(x.stored())).bench(|| sparse::cross_dense(&x, &y));
+        bencher
+            .counter(ItemsCount::new(x.stored()))
+            .bench(|| sparse::cross_dense(&x, &y, Stop::NEVER));
     }
 
     #[divan::bench]
     fn product(bencher: Bencher) {
         let x = random_sparse(SIDE / 4, 8);
-        bencher.counter(ItemsCount::new(x.stored() * 8)).bench(|| sparse::product(&x, &x));
+        bencher
+            .counter(ItemsCount::new(x.stored() * 8))
+            .bench(|| sparse::product(&x, &x, Stop::NEVER));
     }
 
     #[divan::bench]
@@ -145,31 +149,39 @@ mod factorizations {
     #[divan::bench(args = [200, 1000, 2000])]
     fn solve(bencher: Bencher, n: usize) {
         let (a, b) = (random(n, n), random(n, 1));
-        bencher.counter(ItemsCount::new(n * n * n / 3)).bench(|| decompose::solve(&a, &b));
+        bencher
+            .counter(ItemsCount::new(n * n * n / 3))
+            .bench(|| decompose::solve(&a, &b, Stop::NEVER));
     }
 
     #[divan::bench(args = [200, 1000, 2000])]
     fn solve_positive_definite(bencher: Bencher, n: usize) {
-        let (a, b) = (dense::gram(&random(2 * n, n)), random(n, 1));
-        bencher.counter(ItemsCount::new(n * n * n / 6)).bench(|| decompose::solve(&a, &b));
+        let (a, b) = (dense::gram(&random(2 * n, n), Stop::NEVER), random(n, 1));
+        bencher
+            .counter(ItemsCount::new(n * n * n / 6))
+            .bench(|| decompose::solve(&a, &b, Stop::NEVER));
     }
 
     #[divan::bench(args = [1000])]
     fn inverse(bencher: Bencher, n: usize) {
         let a = random(n, n);
-        bencher.counter(ItemsCount::new(4 * n * n * n / 3)).bench(|| decompose::inverse(&a));
+        bencher
+            .counter(ItemsCount::new(4 * n * n * n / 3))
+            .bench(|| decompose::inverse(&a, Stop::NEVER));
     }
 
     #[divan::bench(args = [(100_000, 20), (2000, 1000)])]
     fn qr(bencher: Bencher, (m, n): (usize, usize)) {
         let a = random(m, n);
-        bencher.counter(ItemsCount::new(2 * m * n * n)).bench(|| decompose::qr(&a));
+        bencher.counter(ItemsCount::new(2 * m * n * n)).bench(|| decompose::qr(&a, Stop::NEVER));
     }
 
     #[divan::bench(args = [(100_000, 20), (2000, 1000)])]
     fn least_squares(bencher: Bencher, (m, n): (usize, usize)) {
         let (a, b) = (random(m, n), random(m, 1));
-        bencher.counter(ItemsCount::new(m * n * n)).bench(|| decompose::least_squares(&a, &b));
+        bencher
+            .counter(ItemsCount::new(m * n * n))
+            .bench(|| decompose::least_squares(&a, &b, Stop::NEVER));
     }
 
     #[divan::bench(args = [(100_000, 20), (2000, 500), (1000, 1000)])]
@@ -180,7 +192,7 @@ mod factorizations {
 
     #[divan::bench(args = [200, 1000])]
     fn eigh(bencher: Bencher, n: usize) {
-        let a = dense::gram(&random(n, n));
+        let a = dense::gram(&random(n, n), Stop::NEVER);
         bencher.counter(ItemsCount::new(n * n * n)).bench(|| decompose::eigh(&a, None));
     }
 }

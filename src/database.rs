@@ -242,11 +242,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::execute`].
     pub async fn execute_async_with(&self, text: &str, parameters: Parameters) -> Result<u64> {
-        match self.start(sql::parse(text)?, parameters).await? {
-            Started::Rows(stream) => drain(stream).await.map(|()| 0),
-            Started::Count(count) => Ok(count),
-            Started::Done => Ok(0),
-        }
+        written(self.start(sql::parse(text)?, parameters).await?).await
     }
 
     /// Runs every statement of a text and returns the rows of the last one.
@@ -355,10 +351,9 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// None at present; a durable database can refuse to store it.
+    /// Where the memory limit has no room for it.
     pub fn register_matrix(&self, name: &str, matrix: impl Into<Arc<Matrix>>) -> Result<()> {
-        self.session.shared.matrices.set(&name.to_lowercase(), matrix.into());
-        Ok(())
+        self.session.shared.matrices.add(name.to_lowercase(), matrix.into(), IfTaken::Replace)
     }
 
     /// The matrix of a name or of any expression.
@@ -376,11 +371,40 @@ impl Connection {
     /// # Errors
     /// Whatever keeps the expression from being parsed, planned or computed.
     pub fn matrix(&self, expression: &str) -> Result<Matrix> {
+        self.matrix_with(expression, Parameters::new())
+    }
+
+    /// [`Connection::matrix`] with values for the parameters.
+    ///
+    /// # Errors
+    /// As [`Connection::matrix`].
+    pub fn matrix_with(&self, expression: &str, parameters: Parameters) -> Result<Matrix> {
+        wait(self.matrix_async_with(expression, parameters))
+    }
+
+    /// [`Connection::matrix`] for asynchronous code, on any executor.
+    ///
+    /// # Errors
+    /// As [`Connection::matrix`].
+    pub async fn matrix_async(&self, expression: &str) -> Result<Matrix> {
+        self.matrix_async_with(expression, Parameters::new()).await
+    }
+
+    /// [`Connection::matrix_async`] with values for the parameters.
+    ///
+    /// # Errors
+    /// As [`Connection::matrix`].
+    pub async fn matrix_async_with(
+        &self,
+        expression: &str,
+        parameters: Parameters,
+    ) -> Result<Matrix> {
         let (session, text) = (Arc::clone(&self.session), expression.to_owned());
         let running = session.statements.begin(session.time_limit());
-        wait(
-            self.database.spawn(async move { running.unless_stopped(session.matrix(&text)).await }),
-        )
+        let computed = async move {
+            running.unless_stopped(session.matrix(&text, parameters, &running)).await
+        };
+        self.database.spawn(computed).await
     }
 
     /// How long the latest statement took from its syntax to a plan ready to run.
@@ -420,6 +444,15 @@ impl Connection {
     }
 }
 
+/// The rows that a statement wrote, once it is over.
+async fn written(started: Started) -> Result<u64> {
+    match started {
+        Started::Rows(stream) => drain(stream).await.map(|()| 0),
+        Started::Count(count) => Ok(count),
+        Started::Done => Ok(0),
+    }
+}
+
 /// Runs to the end a statement whose rows nobody wants.
 async fn drain(mut stream: ResultStream) -> Result<()> {
     while stream.next().await.transpose()?.is_some() {}
@@ -452,8 +485,15 @@ impl Prepared {
     /// # Errors
     /// As [`Connection::run`].
     pub fn query(&self, parameters: Parameters) -> Result<ResultSet> {
-        let started = wait(self.connection.start(vec![self.statement.clone()], parameters))?;
-        started.rows().map(ResultSet::new)
+        wait(self.query_async(parameters)).map(ResultSet::new)
+    }
+
+    /// [`Prepared::query`] for asynchronous code, on any executor.
+    ///
+    /// # Errors
+    /// As [`Connection::run`].
+    pub async fn query_async(&self, parameters: Parameters) -> Result<ResultStream> {
+        self.connection.start(vec![self.statement.clone()], parameters).await?.rows()
     }
 
     /// Runs the statement and counts the rows it wrote.
@@ -461,11 +501,16 @@ impl Prepared {
     /// # Errors
     /// As [`Connection::execute`].
     pub fn execute(&self, parameters: Parameters) -> Result<u64> {
-        match wait(self.connection.start(vec![self.statement.clone()], parameters))? {
-            Started::Rows(stream) => wait(drain(stream)).map(|()| 0),
-            Started::Count(count) => Ok(count),
-            Started::Done => Ok(0),
-        }
+        wait(self.execute_async(parameters))
+    }
+
+    /// [`Prepared::execute`] for asynchronous code, on any executor.
+    ///
+    /// # Errors
+    /// As [`Connection::execute`].
+    pub async fn execute_async(&self, parameters: Parameters) -> Result<u64> {
+        let started = self.connection.start(vec![self.statement.clone()], parameters);
+        written(started.await?).await
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -244,18 +244,19 @@ pub(crate) struct Running {
     stop: watch::Sender<Option<Stop>>,
     time_limit: Option<Duration>,
     started: Instant,
-    plan: OnceLock<Arc<dyn ExecutionPlan>>,
+    /// The scans of the latest of its plans.
+    scans: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
 }
 
 impl Running {
     pub(crate) fn new(time_limit: Option<Duration>) -> Arc<Self> {
         let stop = watch::Sender::new(None);
-        Arc::new(Self { stop, time_limit, started: Instant::now(), plan: OnceLock::new() })
+        Arc::new(Self { stop, time_limit, started: Instant::now(), scans: Mutex::default() })
     }
 
-    /// Lets progress be read from this plan while it runs; the first plan of a statement counts.
-    pub(crate) fn watch(&self, plan: &Arc<dyn ExecutionPlan>) {
-        let _first = self.plan.set(Arc::clone(plan));
+    /// Lets progress be read from the scans of a plan while it runs.
+    pub(crate) fn watch(&self, scans: Vec<Arc<dyn ExecutionPlan>>) {
+        *self.scans.lock().unwrap_or_else(PoisonError::into_inner) = scans;
     }
 
     /// The value of `future`, or the reason why the statement was stopped before it was there.
@@ -304,44 +305,21 @@ impl Running {
 
     fn progress(&self) -> Progress {
         let elapsed = self.started.elapsed();
-        let Some(plan) = self.plan.get() else {
-            return Progress { fraction: None, rows: 0, elapsed };
-        };
-        let mut leaves = Leaves::default();
-        leaves.visit(plan);
-        Progress { fraction: leaves.fraction(), rows: leaves.rows_read as u64, elapsed }
-    }
-}
-
-/// The leaves of a plan: how many rows they have given, and how many they are expected to give.
-#[derive(Default)]
-struct Leaves {
-    rows_read: usize,
-    rows_expected: usize,
-    unknown: bool,
-}
-
-impl Leaves {
-    fn visit(&mut self, plan: &Arc<dyn ExecutionPlan>) {
-        for child in plan.children() {
-            self.visit(child);
+        let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut rows_read, mut rows_expected, mut is_known) = (0, 0, true);
+        for scan in scans.iter() {
+            let read = scan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0);
+            let expected = scan
+                .statistics_from_inputs(&[], &StatisticsArgs::default())
+                .ok()
+                .and_then(|statistics| statistics.num_rows.get_value().copied());
+            rows_read += read;
+            rows_expected += expected.unwrap_or(0).max(read);
+            is_known &= expected.is_some();
         }
-        if !plan.children().is_empty() {
-            return;
-        }
-        let read = plan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0);
-        let expected = plan
-            .statistics_from_inputs(&[], &StatisticsArgs::default())
-            .ok()
-            .and_then(|statistics| statistics.num_rows.get_value().copied());
-        self.rows_read += read;
-        self.rows_expected += expected.unwrap_or(0).max(read);
-        self.unknown |= expected.is_none();
-    }
-
-    fn fraction(&self) -> Option<f64> {
-        let known = !self.unknown && self.rows_expected > 0;
-        known.then(|| self.rows_read as f64 / self.rows_expected as f64)
+        let is_known = is_known && rows_expected > 0;
+        let fraction = is_known.then(|| rows_read as f64 / rows_expected as f64);
+        Progress { fraction, rows: rows_read as u64, elapsed }
     }
 }
 

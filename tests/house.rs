@@ -21,7 +21,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("exec", &["matrix"]),
     ("functions", &["matrix", "exec"]),
     ("catalog", &["matrix", "storage"]),
-    ("matrices", &["catalog", "exec", "files", "matrix", "planner", "sql", "value"]),
+    ("matrices", &["catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"]),
     // `storage` for the nodes of UPDATE and DELETE.
     ("planner", &["sql", "catalog", "matrix", "exec", "functions", "files", "storage"]),
     ("value", &["matrix"]),

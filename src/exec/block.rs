@@ -167,7 +167,7 @@ impl Blocks<'_> {
                 (element, inputs[1].shape().columns)
             }
             BlockStep::Evaluate { operation, .. } => {
-                let value = evaluate(operation, &inputs)?.cells()?;
+                let value = evaluate(operation, &inputs, self.cancel.stop())?.cells()?;
                 let Some(target) = target else { return Ok(Some(value)) };
                 target.copy_from(&value);
                 return Ok(None);

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::kernels::elementwise::BinaryFunction;
 use super::kernels::reduce::{self, Reduction};
-use super::kernels::{Real, decompose, dense, fused, normalize, sparse};
+use super::kernels::{Real, Stop, decompose, dense, fused, normalize, sparse};
 use super::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
@@ -83,19 +83,20 @@ impl From<Cells> for Value {
     }
 }
 
-/// Computes one operation on the current thread pool.
+/// Computes one operation on the current thread pool. Once it is asked to stop, neither its result nor its
+/// error means anything.
 ///
 /// # Errors
 /// Shapes that only now turn out not to fit, and what a kernel refuses.
-pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
+pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<Value> {
     let wide = inputs.iter().any(|input| input.element() == Element::Float64);
     match operation {
         // What has no inputs is made in double precision.
-        _ if inputs.is_empty() => typed::<f64>(operation, inputs),
+        _ if inputs.is_empty() => typed::<f64>(operation, inputs, stop),
         Op::Cast(Element::Float64) => Ok(Cells::F64(storage(inputs[0])).into()),
         Op::Cast(Element::Float32) => Ok(Cells::F32(storage(inputs[0])).into()),
-        _ if wide => typed::<f64>(operation, inputs),
-        _ => typed::<f32>(operation, inputs),
+        _ if wide => typed::<f64>(operation, inputs, stop),
+        _ => typed::<f32>(operation, inputs, stop),
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) fn product_into<T: Real>(a: &Cells, b: &Cells, out: &mut [T]) -> Resu
     Ok(())
 }
 
-fn typed<T: Real>(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
+fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<Value> {
     let input = |at: usize| storage::<T>(inputs[at]);
     let full = |at: usize| dense_of::<T>(inputs[at]);
     let shape = |at: usize| inputs[at].shape();
@@ -222,26 +223,26 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
         Op::Product => {
             check_product(shape(0), shape(1))?;
             match (input(0), input(1)) {
-                (Storage::Dense(a), Storage::Dense(b)) => matrix(dense::product(&a, &b)),
-                (Storage::Csr(a), Storage::Dense(b)) => matrix(sparse::times_dense(&a, &b)),
-                (Storage::Dense(a), Storage::Csr(b)) => matrix(sparse::dense_times(&a, &b)),
-                (Storage::Csr(a), Storage::Csr(b)) => settled(sparse::product(&a, &b)),
+                (Storage::Dense(a), Storage::Dense(b)) => matrix(dense::product(&a, &b, stop)),
+                (Storage::Csr(a), Storage::Dense(b)) => matrix(sparse::times_dense(&a, &b, stop)),
+                (Storage::Dense(a), Storage::Csr(b)) => matrix(sparse::dense_times(&a, &b, stop)),
+                (Storage::Csr(a), Storage::Csr(b)) => settled(sparse::product(&a, &b, stop)),
             }
         }
         Op::Gram => match input(0) {
-            Storage::Dense(x) => matrix(dense::gram(&x)),
-            Storage::Csr(x) => settled(sparse::gram(&x)),
+            Storage::Dense(x) => matrix(dense::gram(&x, stop)),
+            Storage::Csr(x) => settled(sparse::gram(&x, stop)),
         },
         Op::Cross => {
             check_product(shape(0).transposed(), shape(1))?;
             match (input(0), input(1)) {
-                (Storage::Dense(x), Storage::Dense(y)) => matrix(dense::cross(&x, &y)),
-                (Storage::Csr(x), Storage::Dense(y)) => matrix(sparse::cross_dense(&x, &y)),
+                (Storage::Dense(x), Storage::Dense(y)) => matrix(dense::cross(&x, &y, stop)),
+                (Storage::Csr(x), Storage::Dense(y)) => matrix(sparse::cross_dense(&x, &y, stop)),
                 (Storage::Dense(x), Storage::Csr(y)) => {
-                    matrix(dense::transpose(&sparse::cross_dense(&y, &x)))
+                    matrix(dense::transpose(&sparse::cross_dense(&y, &x, stop)))
                 }
                 (Storage::Csr(x), Storage::Csr(y)) => {
-                    settled(sparse::product(&sparse::transpose(&x), &y))
+                    settled(sparse::product(&sparse::transpose(&x), &y, stop))
                 }
             }
         }
@@ -249,21 +250,21 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells]) -> Result<Value> {
             (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y)),
             (x, y) => matrix(dense::kron(&densified(x), &densified(y))),
         },
-        Op::Solve => matrix(decompose::solve(&full(0), &full(1))?),
-        Op::LeastSquares => matrix(decompose::least_squares(&full(0), &full(1))?),
-        Op::Inverse => matrix(decompose::inverse(&full(0))?),
-        Op::Determinant => matrix(decompose::determinant(&full(0))?),
+        Op::Solve => matrix(decompose::solve(&full(0), &full(1), stop)?),
+        Op::LeastSquares => matrix(decompose::least_squares(&full(0), &full(1), stop)?),
+        Op::Inverse => matrix(decompose::inverse(&full(0), stop)?),
+        Op::Determinant => matrix(decompose::determinant(&full(0), stop)?),
         Op::Trace => match input(0) {
             Storage::Dense(x) => sum_of(&dense::diagonal(&x)),
             Storage::Csr(x) => sum_of(&sparse::diagonal(&x)),
         },
-        Op::Cholesky => matrix(decompose::cholesky(&full(0))?),
+        Op::Cholesky => matrix(decompose::cholesky(&full(0), stop)?),
         Op::Lu => {
-            let lu = decompose::lu(&full(0))?;
+            let lu = decompose::lu(&full(0), stop)?;
             Value::Parts(vec![lu.l.into(), lu.u.into(), lu.p.into()])
         }
         Op::Qr => {
-            let qr = decompose::qr(&full(0))?;
+            let qr = decompose::qr(&full(0), stop)?;
             Value::Parts(vec![qr.q.into(), qr.r.into()])
         }
         Op::Svd { rank } => {
@@ -414,7 +415,7 @@ pub(super) fn stack_rows(mut parts: Vec<Cells>) -> Result<Cells> {
             ErrorKind::RaggedList { row: inputs[0].shape().rows + 1, expected, found }.into()
         );
     }
-    evaluate(&Op::Stack(Axis::Rows), &inputs)?.cells()
+    evaluate(&Op::Stack(Axis::Rows), &inputs, Stop::NEVER)?.cells()
 }
 
 /// The sum of two dense blocks of one shape and element.

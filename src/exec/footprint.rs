@@ -99,6 +99,7 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
 mod tests {
     use super::super::evaluate::evaluate;
     use super::*;
+    use crate::exec::kernels::Stop;
     use crate::exec::kernels::elementwise::BinaryFunction;
     use crate::matrix::Dense;
 
@@ -131,7 +132,7 @@ mod tests {
         ];
         for (operation, inputs) in cases {
             let expected = bytes(&operation, &inputs);
-            let found = evaluate(&operation, &inputs).unwrap().size_bytes();
+            let found = evaluate(&operation, &inputs, Stop::NEVER).unwrap().size_bytes();
             assert!(
                 found > 0 && expected >= found,
                 "{operation}: {expected} before, {found} after"

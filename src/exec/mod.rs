@@ -23,6 +23,7 @@ pub(crate) mod program;
 mod reader;
 pub(crate) mod run;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,6 +166,17 @@ impl MatrixExec {
             measured: Arc::clone(&self.measured),
         })
     }
+}
+
+/// The scans below a plan, those that matrix operators keep to themselves among them.
+pub(crate) fn scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
+    let inputs: Vec<&Arc<dyn ExecutionPlan>> =
+        match (plan.as_ref() as &dyn Any).downcast_ref::<MatrixExec>() {
+            Some(matrix) => matrix.inputs.iter().map(|input| &input.plan).collect(),
+            None if plan.children().is_empty() => return vec![Arc::clone(plan)],
+            None => plan.children(),
+        };
+    inputs.into_iter().flat_map(scans).collect()
 }
 
 /// A program with everything it needs, on its way to a thread that may block.

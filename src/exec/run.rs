@@ -13,18 +13,24 @@ use arrow::array::RecordBatch;
 use super::entries;
 use super::evaluate::{Value, evaluate};
 use super::footprint;
+use super::kernels::Stop;
 use super::labels::{AxisLabels, RelationLabels, resolve};
 use super::program::{Program, Round, Rounds, Slot, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Matrix};
 
-/// A flag that stops a run between two blocks.
+/// A flag that stops a run between two blocks or steps, and within long kernels.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
     pub(crate) fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// The same for kernels.
+    pub(crate) fn stop(&self) -> Stop<'_> {
+        Stop::once(&self.0)
     }
 
     /// # Errors
@@ -149,7 +155,12 @@ impl Run<'_> {
                     .collect::<Result<_>>()?;
                 let expected_bytes = footprint::bytes(operation, &inputs);
                 self.around.budget.grow(expected_bytes, &self.program.notes[*output].text)?;
-                let value = self.around.pool.install(|| evaluate(operation, &inputs))?;
+                let cancel = self.around.cancel;
+                let value =
+                    self.around.pool.install(|| evaluate(operation, &inputs, cancel.stop()));
+                // First this: a kernel that was stopped may also have failed.
+                cancel.check()?;
+                let value = value?;
                 self.keep_counted(*output, value, expected_bytes, start)?;
             }
             Step::Align { from, to, input, output } => {

@@ -131,7 +131,8 @@ impl Matrix {
         Self { cells: cells.into(), row_labels: None, column_labels: None }
     }
 
-    /// A dense `FLOAT64` matrix from its cells in row-major order.
+    /// A dense matrix from its cells in row-major order, which are not copied: `FLOAT64` from `f64`, `FLOAT32`
+    /// from `f32`.
     ///
     /// Returns `None` unless there are exactly `rows * columns` cells.
     ///
@@ -140,8 +141,19 @@ impl Matrix {
     /// let x = Matrix::from_row_major(Shape::new(2, 2), vec![1.0, 2.0, 3.0, 4.0]).unwrap();
     /// assert_eq!(x.cell(1, 0), 3.0);
     /// ```
-    pub fn from_row_major(shape: Shape, cells: Vec<f64>) -> Option<Self> {
+    pub fn from_row_major<T: Scalar>(shape: Shape, cells: Vec<T>) -> Option<Self> {
         (cells.len() == shape.cells()).then(|| Self::new(Dense::new(shape, cells.into())))
+    }
+
+    /// The same from a copy of a slice.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Element, Matrix, Shape};
+    /// let x = Matrix::from_slice(Shape::new(1, 3), &[1.0f32, 2.0, 3.0]).unwrap();
+    /// assert_eq!((x.element(), x.cell(0, 2)), (Element::Float32, 3.0));
+    /// ```
+    pub fn from_slice<T: Scalar>(shape: Shape, cells: &[T]) -> Option<Self> {
+        Self::from_row_major(shape, cells.to_vec())
     }
 
     /// The same cells under these labels; `None` leaves a dimension to its indices.

@@ -19,6 +19,7 @@ use super::{Session, Started};
 use crate::catalog::{Entry, IfTaken, Scope, TableName, View, exists, unknown};
 use crate::error::{Error, Result};
 use crate::planner::ordered;
+use crate::query::Running;
 use crate::storage::{Key, MemoryTable, TableDefinition};
 use crate::value::Parameters;
 
@@ -33,7 +34,11 @@ pub(super) fn take_temporary(syntax: &mut SqlStatement) -> bool {
 
 impl Session {
     /// Does what CREATE VIEW, DROP, TRUNCATE and ALTER say; `None` for all else.
-    pub(super) async fn define_by_syntax(&self, statement: &Statement) -> Result<Option<Started>> {
+    pub(super) async fn define_by_syntax(
+        &self,
+        statement: &Statement,
+        running: &Arc<Running>,
+    ) -> Result<Option<Started>> {
         match statement {
             Statement::CreateView(create) => {
                 let mut create = create.clone();
@@ -50,7 +55,8 @@ impl Session {
                 let text = syntax.to_string();
                 let syntax = SqlStatement::Statement(Box::new(syntax));
                 let scope = self.scope();
-                let planned = self.plan(&scope, syntax.clone(), &Parameters::new()).await?;
+                let planned =
+                    self.plan(&scope, syntax.clone(), &Parameters::new(), running).await?;
                 planned.inputs().iter().try_for_each(|input| check_names(input))?;
                 let view = Entry::View(Arc::new(View { syntax, text }));
                 scope.catalog(temporary).create_table(&name, view, if_taken)?;

@@ -35,7 +35,7 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use crate::catalog::{CATALOG, Catalog, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::Engine;
+use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
@@ -108,10 +108,11 @@ impl Resources {
     pub(crate) fn new(settings: &Settings) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
         let pool = pool.map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        let environment = environment(settings)?;
         Ok(Self {
             catalog: Arc::default(),
-            matrices: Arc::default(),
-            environment: environment(settings)?,
+            matrices: Arc::new(Matrices::new(Arc::clone(&environment.memory_pool))),
+            environment,
             engine: Arc::new(Engine { pool }),
         })
     }
@@ -140,6 +141,8 @@ fn environment(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
 /// A connection's settings, prepared statements, temporary names, and the database's catalog.
 pub(crate) struct Session {
     pub(crate) shared: Resources,
+    /// The database's matrices, and above them those of this session alone.
+    matrices: Arc<Matrices>,
     temporary: Arc<Catalog>,
     /// DataFusion's settings and functions; its catalog is made anew for each statement.
     context: SessionContext,
@@ -196,6 +199,7 @@ impl Session {
     pub(crate) fn new(shared: Resources, defaults: Settings, state: SessionState) -> Self {
         Self {
             context: SessionContext::new_with_state(state),
+            matrices: Arc::new(Matrices::of_session(Arc::clone(&shared.matrices))),
             shared,
             temporary: Arc::default(),
             settings: Mutex::new(defaults.clone()),
@@ -228,7 +232,7 @@ impl Session {
         running: &Arc<Running>,
     ) -> Result<Started> {
         let scope = self.scope();
-        let matrices = self.matrices(&scope, parameters.clone());
+        let matrices = self.matrices(&scope, parameters.clone(), running);
         let rows =
             |batch: RecordBatch| Started::Rows(ResultStream::of(batch.schema(), vec![batch]));
         match matrices.resolved(statement)? {
@@ -256,13 +260,23 @@ impl Session {
     }
 
     /// The matrix of a name or an expression.
-    pub(crate) async fn matrix(&self, text: &str) -> Result<Matrix> {
-        self.matrices(&self.scope(), Parameters::new()).matrix(text).await
+    pub(crate) async fn matrix(
+        &self,
+        text: &str,
+        parameters: Parameters,
+        running: &Arc<Running>,
+    ) -> Result<Matrix> {
+        self.matrices(&self.scope(), parameters, running).matrix(text).await
     }
 
-    fn matrices(&self, scope: &Arc<Scope>, parameters: Parameters) -> matrices::Statements {
-        let (matrices, scope) = (Arc::clone(&self.shared.matrices), Arc::clone(scope));
-        matrices::Statements { matrices, scope, parameters }
+    fn matrices(
+        &self,
+        scope: &Arc<Scope>,
+        parameters: Parameters,
+        running: &Arc<Running>,
+    ) -> matrices::Statements {
+        let (matrices, scope) = (Arc::clone(&self.matrices), Arc::clone(scope));
+        matrices::Statements { matrices, scope, parameters, running: Arc::clone(running) }
     }
 
     /// The way of a statement that is SQL: an answer at once, or a plan, then rows.
@@ -277,7 +291,7 @@ impl Session {
         copy::rewrite(&mut syntax)?;
         functions::expand(&mut syntax);
         let names = sql::distinguish(&mut syntax);
-        if let Some(answer) = self.answer(&syntax).await? {
+        if let Some(answer) = self.answer(&syntax, running).await? {
             return Ok(answer);
         }
         if let Some((syntax, parameters)) = self.prepared(&syntax).await? {
@@ -291,7 +305,7 @@ impl Session {
             Some(Err(_)) | None => None,
         };
         let temporary = define::take_temporary(&mut syntax);
-        match self.plan(&scope, syntax, parameters).await? {
+        match self.plan(&scope, syntax, parameters, running).await? {
             LogicalPlan::Ddl(definition) => self.define(&scope, definition, temporary).await,
             LogicalPlan::Statement(
                 statement @ (PlannedStatement::SetVariable(_) | PlannedStatement::ResetVariable(_)),
@@ -304,7 +318,11 @@ impl Session {
     }
 
     /// What a statement does that needs no plan of its own; `None` where it needs one.
-    async fn answer(&self, syntax: &SqlStatement) -> Result<Option<Started>> {
+    async fn answer(
+        &self,
+        syntax: &SqlStatement,
+        running: &Arc<Running>,
+    ) -> Result<Option<Started>> {
         match syntax {
             SqlStatement::Reset(reset) => self.reset(reset),
             SqlStatement::Statement(statement) => {
@@ -314,7 +332,7 @@ impl Session {
                 if let Some(done) = self.keep_prepared(statement)? {
                     return Ok(Some(done));
                 }
-                self.define_by_syntax(statement).await
+                self.define_by_syntax(statement, running).await
             }
             _ => Ok(None),
         }
@@ -332,9 +350,10 @@ impl Session {
         scope: &Arc<Scope>,
         mut syntax: SqlStatement,
         parameters: &Parameters,
+        running: &Arc<Running>,
     ) -> Result<LogicalPlan> {
         let modification = modify::rewrite(&mut syntax)?;
-        let plan = self.matrices(scope, parameters.clone()).plan(syntax).await?;
+        let plan = self.matrices(scope, parameters.clone(), running).plan(syntax).await?;
         match modification {
             Some(modification) => modification.plan(scope, plan),
             None => Ok(plan),
@@ -364,7 +383,7 @@ impl Session {
         };
         let plan = state.create_physical_plan(&plan).await?;
         *locked(&self.planning_time) = began.elapsed();
-        running.watch(&plan);
+        running.watch(exec::scans(&plan));
         if writes {
             return Ok(Started::Count(written(&collect(plan, state.task_ctx()).await?)));
         }

@@ -11,6 +11,7 @@ use super::{Session, Started, locked};
 use crate::catalog::{exists, normalized, unknown};
 use crate::error::{Error, Result};
 use crate::planner::modify;
+use crate::query::Running;
 use crate::value::Parameters;
 
 /// A statement under a name, with the types of its parameters where they were given.
@@ -97,7 +98,7 @@ impl Session {
         let syntax = SqlStatement::Statement(Box::new(Statement::Query(Box::new(query))));
         let scope = self.scope();
         let state = scope.state();
-        let plan = self.plan(&scope, syntax, &Parameters::new()).await?;
+        let plan = self.plan(&scope, syntax, &Parameters::new(), &Running::new(None)).await?;
         let plan = state.create_physical_plan(&plan).await?;
         let batches: Vec<RecordBatch> = collect(plan, state.task_ctx()).await?;
         let row = batches.iter().find(|batch| batch.num_rows() == 1);

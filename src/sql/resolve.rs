@@ -19,7 +19,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName, Query, Spanned, TableFactor, TableFunctionArgs, Value, VisitMut, VisitorMut,
+    Ident, ObjectName, Query, SelectItem, SetExpr, Spanned, TableFactor, TableFunctionArgs, Value,
+    VisitMut, VisitorMut,
 };
 use sqlparser::tokenizer::Span;
 
@@ -225,6 +226,7 @@ impl VisitorMut for Resolver<'_> {
             }
             None => (vec![], false),
         };
+        name_matrix_columns(&mut query.body);
         let visible = if recursive { ctes.len() } else { 0 };
         self.contexts.push(Context::Query { ctes, visible });
         ControlFlow::Continue(())
@@ -331,6 +333,33 @@ fn matrix_call(expr: &mut Expr) -> Option<(Span, &mut Vec<FunctionArg>)> {
             Some((name.span(), &mut list.args))
         }
         _ => None,
+    }
+}
+
+/// Calls a column that is a matrix expression as that is written.
+fn name_matrix_columns(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => {
+            for item in &mut select.projection {
+                let SelectItem::UnnamedExpr(expr) = item else { continue };
+                let mut inner = &mut *expr;
+                while let Expr::Nested(nested) = inner {
+                    inner = nested;
+                }
+                if let Some((_, [matrix])) =
+                    matrix_call(inner).map(|(span, args)| (span, &args[..]))
+                {
+                    let alias = Ident::with_quote('"', matrix.to_string());
+                    let expr = mem::replace(expr, Expr::Value(Value::Null.into()));
+                    *item = SelectItem::ExprWithAlias { expr, alias };
+                }
+            }
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            name_matrix_columns(left);
+            name_matrix_columns(right);
+        }
+        _ => {}
     }
 }
 
@@ -504,7 +533,7 @@ mod tests {
             (
                 "SELECT (MATRIX(trace(a @ t1))), a FROM t",
                 "SELECT ((SELECT * FROM relatrix_scalar(trace(a @ \
-                 relatrix_table((SELECT * FROM t1)))))), a FROM t",
+                 relatrix_table((SELECT * FROM t1)))))) AS \"trace(a @ t1)\", a FROM t",
             ),
             (
                 "UPDATE t SET x = MATRIX(sum(a)) WHERE y > 1",
@@ -517,7 +546,7 @@ mod tests {
             ),
             (
                 "EXPLAIN COPY (SELECT MATRIX(a)) TO 'x.csv'",
-                "EXPLAIN COPY (SELECT (SELECT * FROM relatrix_scalar(a))) TO x.csv",
+                "EXPLAIN COPY (SELECT (SELECT * FROM relatrix_scalar(a)) AS \"a\") TO x.csv",
             ),
         ] {
             assert_eq!(resolved(text), expected);

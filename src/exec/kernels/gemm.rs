@@ -14,23 +14,30 @@ use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::reborrow::ReborrowMut;
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 
-use super::Real;
+use super::{Real, Stop};
 
 /// When a product is one task.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grain {
+pub(super) struct Grain<'a> {
     /// Work that is one task, in multiplications.
     pub(super) work: usize,
     /// Sides, of the result, that are one task whatever the work: gemm copies both factors into
     /// panels, which costs 1 / side.
     pub(super) side: usize,
+    /// Looked at before each task.
+    stop: Stop<'a>,
 }
 
-impl Grain {
+impl<'a> Grain<'a> {
     /// Of whole products: some 2 ms.
-    pub(super) const PRODUCT: Self = Self { work: 1 << 27, side: 512 };
+    pub(super) fn product(stop: Stop<'a>) -> Self {
+        Self { work: 1 << 27, side: 512, stop }
+    }
+
     /// Of those within a factorization, which wait for each other: some 0.3 ms.
-    pub(super) const FACTOR: Self = Self { work: 1 << 24, side: 192 };
+    pub(super) fn factor(stop: Stop<'a>) -> Self {
+        Self { work: 1 << 24, side: 192, stop }
+    }
 
     fn holds(self, m: usize, n: usize, k: usize) -> bool {
         work(m, n, k) <= self.work || (m.max(n) <= self.side && !is_deep(m, n, k))
@@ -68,9 +75,12 @@ pub(super) fn multiply<T: Real>(
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
     alpha: T,
-    grain: Grain,
+    grain: Grain<'_>,
 ) {
     let (m, n, k) = (c.nrows(), c.ncols(), a.ncols());
+    if grain.stop.is_asked() {
+        return;
+    }
     if grain.holds(m, n, k) {
         gemm(c, accum, a, b, alpha);
     } else if is_deep(m, n, k) {
@@ -106,8 +116,16 @@ pub(super) fn multiply<T: Real>(
 }
 
 /// The lower triangle of `c += alpha·t(x)·x`, in parallel.
-pub(super) fn multiply_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha: T, grain: Grain) {
+pub(super) fn multiply_lower<T: Real>(
+    c: MatMut<'_, T>,
+    x: MatRef<'_, T>,
+    alpha: T,
+    grain: Grain<'_>,
+) {
     let (k, n) = (x.nrows(), x.ncols());
+    if grain.stop.is_asked() {
+        return;
+    }
     if grain.holds(n, n, k / 2) {
         gemm_lower(c, x, alpha);
     } else if is_deep(n, n, k) {

@@ -18,6 +18,8 @@
 //!   at places that depend on the shape; whoever runs the halves, they combine in the same order.
 //! - **Threads.** A whole-matrix kernel runs on the rayon pool it is called in. Those that end in
 //!   `_into` work on one block of rows, on the calling thread, into memory of the caller.
+//! - **End.** What can take longer than some milliseconds takes a [`Stop`] and looks at it that often;
+//!   only the spectral decompositions, which are faer's in one piece, come to their end first.
 //! - **Layout.** A cell that is not stored is a zero like any other: a sparse kernel gives `NaN`
 //!   where `0 * NaN` or `0 * inf` stands in the formula. A sparse result stores no zeros.
 //! - **Numbers.** `NaN` and infinities as IEEE 754 and NumPy have them.
@@ -32,10 +34,30 @@ pub mod normalize;
 pub mod reduce;
 pub mod sparse;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use arrow::buffer::ScalarBuffer;
 use faer::{MatMut, MatRef};
 
 use crate::matrix::{Dense, Scalar, Shape};
+
+/// Asks a kernel to end early. What it returns then means nothing: its caller throws it away.
+#[derive(Debug, Clone, Copy)]
+pub struct Stop<'a>(Option<&'a AtomicBool>);
+
+impl<'a> Stop<'a> {
+    /// Lets a kernel come to its end.
+    pub const NEVER: Stop<'static> = Stop(None);
+
+    /// Ends it some milliseconds after this has become true.
+    pub fn once(flag: &'a AtomicBool) -> Self {
+        Stop(Some(flag))
+    }
+
+    fn is_asked(self) -> bool {
+        self.0.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
 
 /// A [`Scalar`] with the functions that kernels need beside arithmetic.
 pub trait Real: Scalar + faer::traits::RealField {

@@ -9,8 +9,8 @@ use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{MatMut, Par};
 
-use super::super::Real;
 use super::super::gemm::{Grain, multiply_lower};
+use super::super::{Real, Stop};
 use super::lu::by_right_sides;
 use super::{by_rows, copied, side};
 use crate::error::{ErrorKind, Result};
@@ -24,13 +24,11 @@ const BLOCK: usize = 32;
 /// - Work: n³/6 multiplications.
 /// - Errors: [`ErrorKind::NotPositiveDefinite`] with the first pivot that is not above zero; a cell that
 ///   is not finite.
-pub fn cholesky<T: Real>(a: &Dense<T>) -> Result<Dense<T>> {
+pub fn cholesky<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
     let mut l = copied("cholesky", a)?;
-    factor(l.as_mut()).map_err(|NoPivot { index, value }| ErrorKind::NotPositiveDefinite {
-        shape: a.shape(),
-        pivot: index + 1,
-        value: value.to_f64(),
+    factor(l.as_mut(), stop).map_err(|NoPivot { index, value }| {
+        ErrorKind::NotPositiveDefinite { shape: a.shape(), pivot: index + 1, value: value.to_f64() }
     })?;
     for j in 1..n {
         l.col_mut(j).subrows_mut(0, j).fill(T::ZERO);
@@ -46,20 +44,24 @@ pub(super) struct NoPivot<T> {
 }
 
 /// Replaces the lower triangle by its factor.
-pub(super) fn factor<T: Real>(a: MatMut<'_, T>) -> Result<(), NoPivot<T>> {
+pub(super) fn factor<T: Real>(a: MatMut<'_, T>, stop: Stop<'_>) -> Result<(), NoPivot<T>> {
     let n = a.nrows();
+    if stop.is_asked() {
+        return Ok(());
+    }
     if n <= BLOCK {
         return factor_block(a);
     }
     let half = (n / 2).next_multiple_of(BLOCK).min(n - 1);
     let (mut upper_left, _, mut lower_left, mut lower_right) = a.split_at_mut(half, half);
-    factor(upper_left.rb_mut())?;
+    factor(upper_left.rb_mut(), stop)?;
     let l = upper_left.rb();
-    by_right_sides(half, lower_left.rb_mut().transpose_mut(), &|b| {
+    by_right_sides(half, lower_left.rb_mut().transpose_mut(), stop, &|b| {
         solve_lower_triangular_in_place(l, b, Par::Seq);
     });
-    multiply_lower(lower_right.rb_mut(), lower_left.rb().transpose(), -T::ONE, Grain::FACTOR);
-    factor(lower_right).map_err(|NoPivot { index, value }| NoPivot { index: half + index, value })
+    multiply_lower(lower_right.rb_mut(), lower_left.rb().transpose(), -T::ONE, Grain::factor(stop));
+    factor(lower_right, stop)
+        .map_err(|NoPivot { index, value }| NoPivot { index: half + index, value })
 }
 
 /// Factors a small block column by column.

@@ -12,7 +12,7 @@ use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 
 use super::super::gemm::{Grain, multiply};
-use super::super::{Real, dense};
+use super::super::{Real, Stop, dense};
 use super::{by_rows, copied, side};
 use crate::error::Result;
 use crate::matrix::{Csr, Dense, Shape};
@@ -35,10 +35,10 @@ pub struct Lu<T: Real> {
 ///
 /// - Work: mn² - n³/3 multiplications for m ≥ n.
 /// - Errors: a cell that is not finite.
-pub fn lu<T: Real>(a: &Dense<T>) -> Result<Lu<T>> {
+pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let k = m.min(n);
-    let factors = Factors::of(copied("lu", a)?);
+    let factors = Factors::of(copied("lu", a)?, stop);
     let l = Mat::from_fn(m, k, |i, j| match i.cmp(&j) {
         std::cmp::Ordering::Less => T::ZERO,
         std::cmp::Ordering::Equal => T::ONE,
@@ -54,9 +54,9 @@ pub fn lu<T: Real>(a: &Dense<T>) -> Result<Lu<T>> {
 /// The determinant; 1 of an empty matrix.
 ///
 /// - Errors: a cell that is not finite.
-pub fn determinant<T: Real>(a: &Dense<T>) -> Result<Dense<T>> {
+pub fn determinant<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
-    let factors = Factors::of(copied("det", a)?);
+    let factors = Factors::of(copied("det", a)?, stop);
     let odd = factors.swaps.iter().enumerate().filter(|(i, swap)| i != *swap).count() % 2 == 1;
     let sign = if odd { -T::ONE } else { T::ONE };
     let value = (0..n).fold(sign, |product, i| product * factors.cells[(i, i)]);
@@ -71,13 +71,13 @@ pub(super) struct Factors<T> {
 }
 
 impl<T: Real> Factors<T> {
-    pub(super) fn of(mut cells: Mat<T>) -> Self {
+    pub(super) fn of(mut cells: Mat<T>, stop: Stop<'_>) -> Self {
         let k = cells.nrows().min(cells.ncols());
         let mut swaps = vec![0; k];
         let (mut left, mut right) = cells.as_mut().split_at_col_mut(k);
-        eliminate(left.rb_mut(), &mut swaps);
+        eliminate(left.rb_mut(), &mut swaps, stop);
         apply_swaps(right.rb_mut(), &swaps);
-        solve_unit_lower(left.rb().get(..k, ..), right);
+        solve_unit_lower(left.rb().get(..k, ..), right, stop);
         Self { cells, swaps }
     }
 
@@ -92,22 +92,25 @@ impl<T: Real> Factors<T> {
 }
 
 /// Eliminates a matrix at least as tall as wide, in place.
-fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize]) {
+fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>) {
     let n = a.ncols();
+    if stop.is_asked() {
+        return;
+    }
     if n <= PANEL {
         return eliminate_panel(a, swaps);
     }
     let half = (n / 2).next_multiple_of(PANEL).min(n - 1);
     let (left_swaps, right_swaps) = swaps.split_at_mut(half);
     let (mut left, mut right) = a.rb_mut().split_at_col_mut(half);
-    eliminate(left.rb_mut(), left_swaps);
+    eliminate(left.rb_mut(), left_swaps, stop);
     apply_swaps(right.rb_mut(), left_swaps);
     let (upper_left, lower_left) = left.rb_mut().split_at_row_mut(half);
     let (mut upper_right, mut lower_right) = right.split_at_row_mut(half);
-    solve_unit_lower(upper_left.rb(), upper_right.rb_mut());
+    solve_unit_lower(upper_left.rb(), upper_right.rb_mut(), stop);
     let (l, u) = (lower_left.rb(), upper_right.rb());
-    multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, Grain::FACTOR);
-    eliminate(lower_right, right_swaps);
+    multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, Grain::factor(stop));
+    eliminate(lower_right, right_swaps, stop);
     apply_swaps(lower_left, right_swaps);
     right_swaps.iter_mut().for_each(|swap| *swap += half);
 }
@@ -159,20 +162,27 @@ pub(super) fn apply_swaps<T: Real>(a: MatMut<'_, T>, swaps: &[usize]) {
 }
 
 /// `b = l⁻¹·b` for unit lower triangular `l`; columns of `b` in parallel.
-pub(super) fn solve_unit_lower<T: Real>(l: MatRef<'_, T>, b: MatMut<'_, T>) {
-    by_right_sides(l.nrows(), b, &|b| solve_unit_lower_triangular_in_place(l, b, Par::Seq));
+pub(super) fn solve_unit_lower<T: Real>(l: MatRef<'_, T>, b: MatMut<'_, T>, stop: Stop<'_>) {
+    by_right_sides(l.nrows(), b, stop, &|b| solve_unit_lower_triangular_in_place(l, b, Par::Seq));
 }
 
 /// Halves the right-hand sides of a triangular system of side `n` until one is worth a task.
 pub(super) fn by_right_sides<T: Real>(
     n: usize,
     b: MatMut<'_, T>,
+    stop: Stop<'_>,
     solve: &(impl Fn(MatMut<'_, T>) + Sync),
 ) {
-    if b.ncols() >= 256 || (b.ncols() >= 64 && n * n / 2 * b.ncols() > Grain::FACTOR.work) {
+    if stop.is_asked() {
+        return;
+    }
+    if b.ncols() >= 256 || (b.ncols() >= 64 && n * n / 2 * b.ncols() > Grain::factor(stop).work) {
         let half = (b.ncols() / 2).next_multiple_of(16);
         let (left, right) = b.split_at_col_mut(half);
-        rayon::join(|| by_right_sides(n, left, solve), || by_right_sides(n, right, solve));
+        rayon::join(
+            || by_right_sides(n, left, stop, solve),
+            || by_right_sides(n, right, stop, solve),
+        );
     } else if n > 0 && b.ncols() > 0 {
         solve(b);
     }

@@ -6,6 +6,8 @@
 //!
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.2 and §5.5.
 
+use std::ops::Range;
+
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::householder::{
     apply_block_householder_sequence_on_the_left_in_place_scratch as apply_scratch,
@@ -17,10 +19,10 @@ use faer::linalg::qr::{col_pivoting, no_pivoting};
 use faer::linalg::triangular_solve::{
     solve_lower_triangular_in_place, solve_upper_triangular_in_place,
 };
-use faer::reborrow::ReborrowMut;
-use faer::{Conj, Mat, MatMut, Par};
+use faer::reborrow::{Reborrow, ReborrowMut};
+use faer::{Conj, Mat, MatMut, MatRef, Par};
 
-use super::super::{Real, dense};
+use super::super::{Real, Stop, dense};
 use super::{by_rows, copied, par};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
@@ -38,11 +40,11 @@ pub struct Qr<T: Real> {
 ///
 /// - Work: 2mn² - 2n³/3 multiplications for m ≥ n, half of them for `q`.
 /// - Errors: a cell that is not finite.
-pub fn qr<T: Real>(a: &Dense<T>) -> Result<Qr<T>> {
+pub fn qr<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
-    let reflected = Reflected::of(copied("qr", a)?);
+    let reflected = Reflected::of(copied("qr", a)?, stop);
     let mut q = Mat::identity(m, m.min(n));
-    reflected.apply(q.as_mut());
+    reflected.apply(q.as_mut(), stop);
     let mut r = reflected.r();
     for i in 0..m.min(n) {
         if r[(i, i)] < T::ZERO {
@@ -61,7 +63,7 @@ pub fn qr<T: Real>(a: &Dense<T>) -> Result<Qr<T>> {
 ///
 /// # Panics
 /// Unless `a` and `b` are equally tall.
-pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Result<Dense<T>> {
+pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     assert_eq!(b.shape().rows, m, "a right-hand side is as tall as the matrix");
     let (mut a, mut b) = (copied("lstsq", a)?, copied("lstsq", b)?);
@@ -70,13 +72,13 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Result<Dense<T>> {
         return Ok(dense(Shape::new(n, sides), vec![T::ZERO; n * sides]));
     }
     if m > n {
-        let reflected = Reflected::of(a);
-        reflected.apply_transposed(b.as_mut());
+        let reflected = Reflected::of(a, stop);
+        reflected.apply_transposed(b.as_mut(), stop);
         a = reflected.r();
         b.truncate(n, sides);
     }
     let (reflected, places) = Reflected::pivoted(a);
-    reflected.apply_transposed(b.as_mut());
+    reflected.apply_transposed(b.as_mut(), stop);
     let r = reflected.r();
     let tolerance = T::EPSILON * T::from_f64(m.max(n) as f64) * r[(0, 0)].abs();
     let rank = (0..r.nrows()).take_while(|&i| r[(i, i)].abs() > tolerance).count();
@@ -85,11 +87,11 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Result<Dense<T>> {
     if rank == n {
         solve_upper_triangular_in_place(r.as_ref(), y.as_mut(), Par::Seq);
     } else if rank > 0 {
-        let rest = Reflected::of(r.subrows(0, rank).transpose().to_owned());
+        let rest = Reflected::of(r.subrows(0, rank).transpose().to_owned(), stop);
         let triangle = rest.r();
         let head = y.as_mut().subrows_mut(0, rank);
         solve_lower_triangular_in_place(triangle.transpose(), head, Par::Seq);
-        rest.apply(y.as_mut());
+        rest.apply(y.as_mut(), stop);
     }
     let mut x = Mat::zeros(n, sides);
     for (i, &place) in places.iter().enumerate() {
@@ -106,21 +108,39 @@ struct Reflected<T> {
 }
 
 impl<T: Real> Reflected<T> {
-    fn of(mut cells: Mat<T>) -> Self {
+    /// Panel by panel, as faer would go through all of them at once.
+    fn of(mut cells: Mat<T>, stop: Stop<'_>) -> Self {
         let (m, n) = (cells.nrows(), cells.ncols());
         let block = no_pivoting::factor::recommended_block_size::<T>(m, n).max(1);
         let mut factors = Mat::zeros(block, m.min(n));
         let par = par(Shape::new(m, n));
-        if m.min(n) > 0 {
-            let scratch =
-                no_pivoting::factor::qr_in_place_scratch::<T>(m, n, block, par, Default::default());
-            no_pivoting::factor::qr_in_place(
-                cells.as_mut(),
-                factors.as_mut(),
+        for columns in panels(m.min(n), block) {
+            if stop.is_asked() {
+                break;
+            }
+            let (left, width) = (columns.start, columns.len());
+            let below = cells.as_mut().subrows_mut(left, m - left);
+            let (head, mut rest) = below.split_at_col_mut(columns.end);
+            let mut panel = head.subcols_mut(left, width);
+            let mut factors = factors.as_mut().subcols_mut(left, width);
+            let scratch = no_pivoting::factor::qr_in_place_scratch::<T>(
+                m - left,
+                width,
+                block,
                 par,
-                MemStack::new(&mut MemBuffer::new(scratch)),
                 Default::default(),
             );
+            let stack = &mut MemBuffer::new(scratch);
+            let stack = MemStack::new(stack);
+            let parameters = Default::default();
+            no_pivoting::factor::qr_in_place(
+                panel.rb_mut(),
+                factors.rb_mut(),
+                par,
+                stack,
+                parameters,
+            );
+            apply_panel_transposed(panel.rb(), factors.rb(), rest.rb_mut(), par);
         }
         Self { cells, factors, par }
     }
@@ -157,27 +177,62 @@ impl<T: Real> Reflected<T> {
     }
 
     /// `b = q·b`.
-    fn apply(&self, mut b: MatMut<'_, T>) {
-        let (basis, factors) = (self.basis(), self.factors.as_ref());
-        let scratch = apply_scratch::<T>(basis.nrows(), factors.nrows(), b.ncols());
-        let mut buffer = MemBuffer::new(scratch);
-        if basis.ncols() > 0 {
-            apply(basis, factors, Conj::No, b.rb_mut(), self.par, MemStack::new(&mut buffer));
+    fn apply(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
+        for columns in self.panels().into_iter().rev() {
+            if stop.is_asked() {
+                return;
+            }
+            let (panel, factors) = self.panel(&columns);
+            let rows = b.nrows() - columns.start;
+            let below = b.rb_mut().subrows_mut(columns.start, rows);
+            let scratch = apply_scratch::<T>(panel.nrows(), factors.nrows(), below.ncols());
+            let stack = &mut MemBuffer::new(scratch);
+            apply(panel, factors, Conj::No, below, self.par, MemStack::new(stack));
         }
     }
 
     /// `b = t(q)·b`.
-    fn apply_transposed(&self, mut b: MatMut<'_, T>) {
-        let (basis, factors) = (self.basis(), self.factors.as_ref());
-        let scratch = apply_transposed_scratch::<T>(basis.nrows(), factors.nrows(), b.ncols());
-        let stack = &mut MemBuffer::new(scratch);
-        if basis.ncols() > 0 {
-            let stack = MemStack::new(stack);
-            apply_transposed(basis, factors, Conj::No, b.rb_mut(), self.par, stack);
+    fn apply_transposed(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
+        for columns in self.panels() {
+            if stop.is_asked() {
+                return;
+            }
+            let (panel, factors) = self.panel(&columns);
+            let rows = b.nrows() - columns.start;
+            let below = b.rb_mut().subrows_mut(columns.start, rows);
+            apply_panel_transposed(panel, factors, below, self.par);
         }
     }
 
-    fn basis(&self) -> faer::MatRef<'_, T> {
-        self.cells.subcols(0, self.cells.nrows().min(self.cells.ncols()))
+    fn panels(&self) -> Vec<Range<usize>> {
+        panels(self.factors.ncols(), self.factors.nrows())
+    }
+
+    /// The reflections of some columns, and their factors.
+    fn panel(&self, columns: &Range<usize>) -> (MatRef<'_, T>, MatRef<'_, T>) {
+        let (left, width) = (columns.start, columns.len());
+        let panel = self.cells.subcols(left, width);
+        (panel.subrows(left, self.cells.nrows() - left), self.factors.subcols(left, width))
+    }
+}
+
+/// Columns of whole blocks that are reflected between two looks at whether to go on.
+fn panels(columns: usize, block: usize) -> Vec<Range<usize>> {
+    const PANEL: usize = 128;
+    let width = PANEL.next_multiple_of(block);
+    (0..columns).step_by(width).map(|left| left..columns.min(left + width)).collect()
+}
+
+/// `b = t(q)·b` for the reflections of one panel.
+fn apply_panel_transposed<T: Real>(
+    panel: MatRef<'_, T>,
+    factors: MatRef<'_, T>,
+    b: MatMut<'_, T>,
+    par: Par,
+) {
+    if b.ncols() > 0 {
+        let scratch = apply_transposed_scratch::<T>(panel.nrows(), factors.nrows(), b.ncols());
+        let stack = &mut MemBuffer::new(scratch);
+        apply_transposed(panel, factors, Conj::No, b, par, MemStack::new(stack));
     }
 }

@@ -14,7 +14,7 @@ use faer::linalg::triangular_solve::{
 use faer::reborrow::ReborrowMut;
 use faer::{Mat, MatMut, MatRef, Par};
 
-use super::super::{Real, view};
+use super::super::{Real, Stop, view};
 use super::cholesky::factor;
 use super::lu::{Factors, apply_swaps, by_right_sides};
 use super::{by_rows, copied, norm_1, side};
@@ -30,14 +30,14 @@ use crate::matrix::{Dense, Shape};
 ///
 /// # Panics
 /// Unless `a` is square and `b` as tall.
-pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Result<Dense<T>> {
+pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
     assert_eq!(b.shape().rows, n, "a right-hand side is as tall as the matrix");
     let mut x = copied("solve", b)?;
-    let (factored, norm) = Factored::of("solve", a)?;
+    let (factored, norm) = Factored::of("solve", a, stop)?;
     let condition = factored.reciprocal_condition(norm);
     require_regular("solve", a.shape(), condition)?;
-    factored.solve(x.as_mut());
+    factored.solve(x.as_mut(), stop);
     Ok(by_rows(x.as_ref()))
 }
 
@@ -48,14 +48,14 @@ pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Result<Dense<T>> {
 ///
 /// # Panics
 /// Unless `a` is square.
-pub fn inverse<T: Real>(a: &Dense<T>) -> Result<Dense<T>> {
+pub fn inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
-    let (factored, norm) = Factored::of("inv", a)?;
+    let (factored, norm) = Factored::of("inv", a, stop)?;
     if !factored.has_pivots() {
         require_regular("inv", a.shape(), T::ZERO)?;
     }
     let mut x = Mat::identity(n, n);
-    factored.solve(x.as_mut());
+    factored.solve(x.as_mut(), stop);
     let condition = if n == 0 { T::ONE } else { T::ONE / norm / norm_1(x.as_ref()) };
     require_regular("inv", a.shape(), condition)?;
     Ok(by_rows(x.as_ref()))
@@ -64,7 +64,7 @@ pub fn inverse<T: Real>(a: &Dense<T>) -> Result<Dense<T>> {
 /// The estimate that [`solve`] goes by.
 #[cfg(test)]
 pub(super) fn reciprocal_condition<T: Real>(a: &Dense<T>) -> Result<T> {
-    let (factored, norm) = Factored::of("solve", a)?;
+    let (factored, norm) = Factored::of("solve", a, Stop::NEVER)?;
     Ok(factored.reciprocal_condition(norm))
 }
 
@@ -87,16 +87,16 @@ enum Factored<T> {
 
 impl<T: Real> Factored<T> {
     /// Factors `a`, and gives its 1-norm.
-    fn of(function: &'static str, a: &Dense<T>) -> Result<(Self, T)> {
+    fn of(function: &'static str, a: &Dense<T>, stop: Stop<'_>) -> Result<(Self, T)> {
         let mut cells = copied(function, a)?;
         let norm = norm_1(cells.as_ref());
         if is_symmetric(a) && (0..a.shape().rows).all(|i| a.row(i)[i] > T::ZERO) {
-            if factor(cells.as_mut()).is_ok() {
+            if factor(cells.as_mut(), stop).is_ok() {
                 return Ok((Factored::Cholesky(cells), norm));
             }
             cells = super::by_columns(view(a));
         }
-        Ok((Factored::Lu(Factors::of(cells)), norm))
+        Ok((Factored::Lu(Factors::of(cells, stop)), norm))
     }
 
     fn side(&self) -> usize {
@@ -117,16 +117,16 @@ impl<T: Real> Factored<T> {
     }
 
     /// `b = a⁻¹·b`.
-    fn solve(&self, mut b: MatMut<'_, T>) {
+    fn solve(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
         match self {
-            Factored::Cholesky(cells) => by_right_sides(cells.nrows(), b, &|mut b| {
+            Factored::Cholesky(cells) => by_right_sides(cells.nrows(), b, stop, &|mut b| {
                 let l = cells.as_ref();
                 solve_lower_triangular_in_place(l, b.rb_mut(), Par::Seq);
                 solve_upper_triangular_in_place(l.transpose(), b, Par::Seq);
             }),
             Factored::Lu(Factors { cells, swaps }) => {
                 apply_swaps(b.rb_mut(), swaps);
-                by_right_sides(cells.nrows(), b, &|mut b| {
+                by_right_sides(cells.nrows(), b, stop, &|mut b| {
                     solve_unit_lower_triangular_in_place(cells.as_ref(), b.rb_mut(), Par::Seq);
                     solve_upper_triangular_in_place(cells.as_ref(), b, Par::Seq);
                 });
@@ -137,7 +137,7 @@ impl<T: Real> Factored<T> {
     /// `b = t(a)⁻¹·b` for one right-hand side.
     fn solve_transposed(&self, mut b: MatMut<'_, T>) {
         match self {
-            Factored::Cholesky(_) => self.solve(b),
+            Factored::Cholesky(_) => self.solve(b, Stop::NEVER),
             Factored::Lu(Factors { cells, swaps }) => {
                 let transposed: MatRef<'_, T> = cells.transpose();
                 solve_lower_triangular_in_place(transposed, b.rb_mut(), Par::Seq);
@@ -162,7 +162,7 @@ impl<T: Real> Factored<T> {
         let size = T::from_f64(n as f64);
         let sum = |x: &Mat<T>| (0..n).fold(T::ZERO, |sum, i| sum + x[(i, 0)].abs());
         let mut x = Mat::from_fn(n, 1, |_, _| T::ONE / size);
-        self.solve(x.as_mut());
+        self.solve(x.as_mut(), Stop::NEVER);
         let mut estimate = sum(&x);
         let mut last = usize::MAX;
         for _ in 0..4 {
@@ -177,7 +177,7 @@ impl<T: Real> Factored<T> {
             }
             last = steepest;
             x = Mat::from_fn(n, 1, |i, _| if i == steepest { T::ONE } else { T::ZERO });
-            self.solve(x.as_mut());
+            self.solve(x.as_mut(), Stop::NEVER);
             let next = sum(&x);
             if next <= estimate {
                 break;
@@ -190,7 +190,7 @@ impl<T: Real> Factored<T> {
             let entry = T::ONE + T::from_f64(i as f64) / steps;
             if i % 2 == 0 { entry } else { -entry }
         });
-        self.solve(x.as_mut());
+        self.solve(x.as_mut(), Stop::NEVER);
         let alternate = sum(&x) * T::from_f64(2.0) / (T::from_f64(3.0) * size);
         T::ONE / norm / if alternate > estimate { alternate } else { estimate }
     }

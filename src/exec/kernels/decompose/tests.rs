@@ -2,7 +2,7 @@
 //! and the unit of rounding, its orthogonal factors are orthogonal; and the edges, each with its rule.
 
 use super::super::testing::*;
-use super::super::{Real, dense, sparse};
+use super::super::{Real, Stop, dense, sparse};
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::exec::kernels::dense::{gram, product, transpose};
@@ -45,7 +45,7 @@ fn norm<T: Real>(x: &Dense<T>) -> f64 {
 }
 
 fn assert_orthonormal_columns<T: Real>(q: &Dense<T>) {
-    assert_near(&gram(q), &identity(q.shape().columns), 1.0);
+    assert_near(&gram(q, Stop::NEVER), &identity(q.shape().columns), 1.0);
 }
 
 fn assert_triangular<T: Real>(x: &Dense<T>, lower: bool) {
@@ -59,7 +59,7 @@ fn assert_triangular<T: Real>(x: &Dense<T>, lower: bool) {
 
 /// Random, well conditioned, symmetric positive definite.
 fn positive_definite<T: Real>(rng: &mut rand::rngs::SmallRng, n: usize) -> Dense<T> {
-    let squares = gram(&random::<T>(rng, n + 3, n));
+    let squares = gram(&random::<T>(rng, n + 3, n), Stop::NEVER);
     build(n, n, |i, j| squares.row(i)[j] + if i == j { T::ONE } else { T::ZERO })
 }
 
@@ -69,16 +69,16 @@ fn factorizations_multiply_back<T: Real>(seed: u64) {
         let (a, k) = (random::<T>(&mut rng, m, n), m.min(n));
         let scale = norm(&a);
 
-        let Lu { l, u, p } = lu(&a).unwrap();
+        let Lu { l, u, p } = lu(&a, Stop::NEVER).unwrap();
         assert_eq!((l.shape(), u.shape()), (Shape::new(m, k), Shape::new(k, n)));
-        assert_near(&product(&l, &u), &sparse::times_dense(&p, &a), scale);
+        assert_near(&product(&l, &u, Stop::NEVER), &sparse::times_dense(&p, &a, Stop::NEVER), scale);
         assert_triangular(&l, true);
         assert_triangular(&u, false);
         assert!(l.cells().iter().all(|x| x.abs() <= T::ONE), "pivots are the largest");
 
-        let Qr { q, r } = qr(&a).unwrap();
+        let Qr { q, r } = qr(&a, Stop::NEVER).unwrap();
         assert_eq!((q.shape(), r.shape()), (Shape::new(m, k), Shape::new(k, n)));
-        assert_near(&product(&q, &r), &a, scale);
+        assert_near(&product(&q, &r, Stop::NEVER), &a, scale);
         assert_orthonormal_columns(&q);
         assert_triangular(&r, false);
         assert!((0..k).all(|i| r.row(i)[i] >= T::ZERO), "no diagonal cell is negative");
@@ -86,7 +86,7 @@ fn factorizations_multiply_back<T: Real>(seed: u64) {
         let Svd { u, s, vt } = svd(&a, None).unwrap();
         assert_eq!(s.shape(), Shape::new(k, 1));
         let scaled = build(m, k, |i, j| u.row(i)[j] * s.cells()[j]);
-        assert_near(&product(&scaled, &vt), &a, scale);
+        assert_near(&product(&scaled, &vt, Stop::NEVER), &a, scale);
         assert_orthonormal_columns(&u);
         assert_orthonormal_columns(&transpose(&vt));
         assert!(s.cells().windows(2).all(|pair| pair[0] >= pair[1]), "descending");
@@ -109,15 +109,15 @@ fn symmetric_factorizations<T: Real>(seed: u64) {
         let scale = norm(&a);
         // What lies above the diagonal is not read.
         let half = build(n, n, |i, j| if i >= j { a.row(i)[j] } else { T::from_f64(7e7) });
-        let l = cholesky(&half).unwrap();
-        assert_near(&product(&l, &transpose(&l)), &a, scale);
+        let l = cholesky(&half, Stop::NEVER).unwrap();
+        assert_near(&product(&l, &transpose(&l), Stop::NEVER), &a, scale);
         assert_triangular(&l, true);
         assert!((0..n).all(|i| l.row(i)[i] > T::ZERO));
 
         let Eigh { values, vectors } = eigh(&half, None).unwrap();
         assert_eq!(values.shape(), Shape::new(n, 1));
         let scaled = build(n, n, |i, j| vectors.row(i)[j] * values.cells()[j]);
-        assert_near(&product(&scaled, &transpose(&vectors)), &a, scale);
+        assert_near(&product(&scaled, &transpose(&vectors), Stop::NEVER), &a, scale);
         assert_orthonormal_columns(&vectors);
         assert!(values.cells().windows(2).all(|pair| pair[0] <= pair[1]), "ascending");
         let two = eigh(&half, Some(2)).unwrap();
@@ -163,12 +163,16 @@ fn solutions_have_small_residuals<T: Real>(seed: u64) {
         ] {
             for k in [0, 1, 5] {
                 let b = random::<T>(&mut rng, n, k);
-                let x = solve(&a, &b)
+                let x = solve(&a, &b, Stop::NEVER)
                     .unwrap_or_else(|error| panic!("{kind} {n}, seed {seed}: {error}"));
-                assert_near(&product(&a, &x), &b, norm(&a) * norm(&x));
+                assert_near(&product(&a, &x, Stop::NEVER), &b, norm(&a) * norm(&x));
             }
-            let inverse = inverse(&a).unwrap();
-            assert_near(&product(&a, &inverse), &identity(n), norm(&a) * norm(&inverse));
+            let inverse = inverse(&a, Stop::NEVER).unwrap();
+            assert_near(
+                &product(&a, &inverse, Stop::NEVER),
+                &identity(n),
+                norm(&a) * norm(&inverse),
+            );
         }
     }
 }
@@ -187,10 +191,12 @@ fn a_singular_matrix_is_an_error_with_its_condition() {
     let ones = build(4, 4, |_, _| 1.0);
     let hilbert = build(14, 14, |i, j| 1.0 / (i + j + 1) as f64);
     let thin = random::<f64>(&mut rng, 50, 49);
-    let dependent = product(&thin, &random(&mut rng, 49, 50));
+    let dependent = product(&thin, &random(&mut rng, 49, 50), Stop::NEVER);
     for a in [ones, hilbert, dependent, build(3, 3, |_, _| 0.0), build(1, 1, |_, _| 0.0)] {
         let b = build(a.shape().rows, 1, |_, _| 1.0);
-        for error in [solve(&a, &b).unwrap_err(), inverse(&a).unwrap_err()] {
+        for error in
+            [solve(&a, &b, Stop::NEVER).unwrap_err(), inverse(&a, Stop::NEVER).unwrap_err()]
+        {
             let ErrorKind::Singular { shape, condition, .. } = error.kind() else {
                 panic!("{error}")
             };
@@ -200,10 +206,14 @@ fn a_singular_matrix_is_an_error_with_its_condition() {
     }
     // Badly conditioned is not singular: cond(hilbert 8) is 3e10.
     let hilbert = build(8, 8, |i, j| 1.0 / (i + j + 1) as f64);
-    assert!(solve(&hilbert, &build(8, 1, |_, _| 1.0)).is_ok());
+    assert!(solve(&hilbert, &build(8, 1, |_, _| 1.0), Stop::NEVER).is_ok());
     assert!(
-        solve(&build(2, 2, |i, j| if i == j { 1e-300 } else { 0.0 }), &build(2, 1, |_, _| 1.0))
-            .is_ok()
+        solve(
+            &build(2, 2, |i, j| if i == j { 1e-300 } else { 0.0 }),
+            &build(2, 1, |_, _| 1.0),
+            Stop::NEVER
+        )
+        .is_ok()
     );
 }
 
@@ -215,7 +225,7 @@ fn the_estimated_condition_is_near_the_exact_one() {
         let a = random::<f64>(&mut rng, n, n);
         // Scaled rows spread the condition over many powers of ten.
         let a = build(n, n, |i, j| a.row(i)[j] * 10f64.powi(-(i as i32) % 7));
-        let exact = norm(&a) * norm(&inverse(&a).unwrap());
+        let exact = norm(&a) * norm(&inverse(&a, Stop::NEVER).unwrap());
         let estimated = 1.0 / super::solve::reciprocal_condition(&a).unwrap();
         assert!(
             estimated <= exact * 1.001 && estimated >= exact / 10.0,
@@ -236,7 +246,7 @@ fn a_matrix_that_is_not_positive_definite_names_its_pivot() {
                 1.0
             }
         });
-        let error = cholesky(&a).unwrap_err();
+        let error = cholesky(&a, Stop::NEVER).unwrap_err();
         let ErrorKind::NotPositiveDefinite { pivot, value, .. } = error.kind() else {
             panic!("{error}")
         };
@@ -246,23 +256,23 @@ fn a_matrix_that_is_not_positive_definite_names_its_pivot() {
 
 #[test]
 fn a_determinant_follows_the_swaps() {
-    let det = |a: &Dense<f64>| determinant(a).unwrap().cells()[0];
+    let det = |a: &Dense<f64>| determinant(a, Stop::NEVER).unwrap().cells()[0];
     assert_eq!(det(&dense(Shape::new(0, 0), vec![])), 1.0);
     assert_eq!(det(&dense(Shape::new(2, 2), vec![0.0, 1.0, 1.0, 0.0])), -1.0);
     assert_eq!(det(&dense(Shape::new(2, 2), vec![1.0, 2.0, 2.0, 4.0])), 0.0);
     let mut rng = rng(1);
     let (a, b) = (random::<f64>(&mut rng, 40, 40), random::<f64>(&mut rng, 40, 40));
-    let (left, right) = (det(&a) * det(&b), det(&product(&a, &b)));
+    let (left, right) = (det(&a) * det(&b), det(&product(&a, &b, Stop::NEVER)));
     assert!((left - right).abs() <= 1e-11 * left.abs(), "{left} {right}");
 }
 
 #[test]
 fn lu_of_a_singular_matrix_still_multiplies_back() {
     let mut rng = rng(1);
-    let a = product(&random::<f64>(&mut rng, 60, 5), &random(&mut rng, 5, 70));
+    let a = product(&random::<f64>(&mut rng, 60, 5), &random(&mut rng, 5, 70), Stop::NEVER);
     let a = build(60, 70, |i, j| if j < 20 { 0.0 } else { a.row(i)[j] });
-    let Lu { l, u, p } = lu(&a).unwrap();
-    assert_near(&product(&l, &u), &sparse::times_dense(&p, &a), norm(&a));
+    let Lu { l, u, p } = lu(&a, Stop::NEVER).unwrap();
+    assert_near(&product(&l, &u, Stop::NEVER), &sparse::times_dense(&p, &a, Stop::NEVER), norm(&a));
 }
 
 fn least_squares_is_orthogonal<T: Real>(seed: u64) {
@@ -270,18 +280,18 @@ fn least_squares_is_orthogonal<T: Real>(seed: u64) {
     for (m, n) in SHAPES {
         for rank in [m.min(n), m.min(n) / 2] {
             let left = random::<T>(&mut rng, m, rank);
-            let a = product(&left, &random(&mut rng, rank, n));
+            let a = product(&left, &random(&mut rng, rank, n), Stop::NEVER);
             let b = random::<T>(&mut rng, m, 3);
-            let x = least_squares(&a, &b).unwrap();
+            let x = least_squares(&a, &b, Stop::NEVER).unwrap();
             assert_eq!(x.shape(), Shape::new(n, 3));
-            let fitted = product(&a, &x);
+            let fitted = product(&a, &x, Stop::NEVER);
             let residual = build(m, 3, |i, j| b.row(i)[j] - fitted.row(i)[j]);
             // The residual is orthogonal to the columns of a, and x to its null space.
             let (size, eps) = (m.max(n).max(1) as f64, T::EPSILON.to_f64());
             let at = transpose(&a);
             let zero = build(n, 3, |_, _| T::ZERO);
             let scale = norm(&a) * (norm(&b) + norm(&a) * norm(&x));
-            let found = distance(&product(&at, &residual), &zero);
+            let found = distance(&product(&at, &residual, Stop::NEVER), &zero);
             assert!(
                 found <= 100.0 * size * eps * scale,
                 "seed {seed}, {m}x{n}, rank {rank}: {found}"
@@ -289,7 +299,7 @@ fn least_squares_is_orthogonal<T: Real>(seed: u64) {
             if rank > 0 {
                 let Svd { vt, .. } = svd(&a, Some(rank)).unwrap();
                 let v = transpose(&vt);
-                let projected = product(&v, &product(&vt, &x));
+                let projected = product(&v, &product(&vt, &x, Stop::NEVER), Stop::NEVER);
                 let off = distance(&projected, &x);
                 assert!(
                     off <= 1e5 * size * eps * norm(&x),
@@ -316,15 +326,15 @@ fn a_cell_that_is_not_finite_is_an_error() {
         let a = build(3, 3, |i, j| if (i, j) == (1, 2) { poison } else { (i * 3 + j) as f64 });
         let b = build(3, 1, |_, _| 1.0);
         let errors: [Error; 9] = [
-            solve(&a, &b).unwrap_err(),
-            inverse(&a).unwrap_err(),
-            determinant(&a).unwrap_err(),
-            cholesky(&a).unwrap_err(),
-            lu(&a).unwrap_err(),
-            qr(&a).unwrap_err(),
+            solve(&a, &b, Stop::NEVER).unwrap_err(),
+            inverse(&a, Stop::NEVER).unwrap_err(),
+            determinant(&a, Stop::NEVER).unwrap_err(),
+            cholesky(&a, Stop::NEVER).unwrap_err(),
+            lu(&a, Stop::NEVER).unwrap_err(),
+            qr(&a, Stop::NEVER).unwrap_err(),
             svd(&a, None).unwrap_err(),
             eigh(&a, None).unwrap_err(),
-            least_squares(&a, &b).unwrap_err(),
+            least_squares(&a, &b, Stop::NEVER).unwrap_err(),
         ];
         for error in errors {
             let ErrorKind::Argument { message, .. } = error.kind() else { panic!("{error}") };
@@ -338,15 +348,30 @@ fn the_bits_of_a_factorization_do_not_depend_on_threads() {
     let mut rng = rng(1);
     let (a, b) = (random::<f64>(&mut rng, 400, 400), random::<f64>(&mut rng, 400, 40));
     let (tall, spd) = (random::<f64>(&mut rng, 900, 150), positive_definite::<f64>(&mut rng, 400));
-    same_bits(|| solve(&a, &b).unwrap().cells().to_vec());
-    same_bits(|| solve(&spd, &b).unwrap().cells().to_vec());
-    same_bits(|| lu(&a).unwrap().u.cells().to_vec());
-    same_bits(|| cholesky(&spd).unwrap().cells().to_vec());
-    same_bits(|| qr(&tall).unwrap().q.cells().to_vec());
+    same_bits(|| solve(&a, &b, Stop::NEVER).unwrap().cells().to_vec());
+    same_bits(|| solve(&spd, &b, Stop::NEVER).unwrap().cells().to_vec());
+    same_bits(|| lu(&a, Stop::NEVER).unwrap().u.cells().to_vec());
+    same_bits(|| cholesky(&spd, Stop::NEVER).unwrap().cells().to_vec());
+    same_bits(|| qr(&tall, Stop::NEVER).unwrap().q.cells().to_vec());
     same_bits(|| {
-        least_squares(&tall, &random(&mut self::rng(2), 900, 2)).unwrap().cells().to_vec()
+        least_squares(&tall, &random(&mut self::rng(2), 900, 2), Stop::NEVER)
+            .unwrap()
+            .cells()
+            .to_vec()
     });
     same_bits(|| svd(&a, None).unwrap().u.cells().to_vec());
     same_bits(|| svd(&tall, None).unwrap().vt.cells().to_vec());
     same_bits(|| eigh(&spd, None).unwrap().vectors.cells().to_vec());
+}
+
+#[test]
+fn a_factorization_that_is_asked_to_stop_ends_without_panic() {
+    let asked = std::sync::atomic::AtomicBool::new(true);
+    let stop = Stop::once(&asked);
+    let a = random::<f64>(&mut rng(40), 300, 300);
+    let _ = (lu(&a, stop), determinant(&a, stop), solve(&a, &a, stop), inverse(&a, stop));
+    let _ = (qr(&a, stop), least_squares(&a, &a, stop));
+    let l = cholesky(&a, stop);
+    // Nothing was eliminated: what comes back is the lower triangle as it was.
+    assert_eq!(l.unwrap().row(299), a.row(299));
 }

@@ -5,7 +5,7 @@
 use faer::Accum;
 
 use super::super::gemm::{Grain, gemm, gemm_lower, multiply, multiply_lower};
-use super::super::{Real, dense, view, view_mut};
+use super::super::{Real, Stop, dense, view, view_mut};
 use crate::matrix::{CellBuffer, Dense, Shape};
 
 /// `a·b`.
@@ -15,10 +15,17 @@ use crate::matrix::{CellBuffer, Dense, Shape};
 ///
 /// # Panics
 /// Where the inner sizes differ.
-pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
+pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
     let mut cells = CellBuffer::zeroed(shape.cells());
-    multiply(view_mut(&mut cells, shape), Accum::Replace, view(a), view(b), T::ONE, Grain::PRODUCT);
+    multiply(
+        view_mut(&mut cells, shape),
+        Accum::Replace,
+        view(a),
+        view(b),
+        T::ONE,
+        Grain::product(stop),
+    );
     dense(shape, cells)
 }
 
@@ -36,11 +43,18 @@ pub fn product_into<T: Real>(a: &Dense<T>, b: &Dense<T>, accumulate: bool, out: 
 ///
 /// # Panics
 /// Where the numbers of rows differ.
-pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
+pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(x.shape().columns, y.shape().columns);
     let mut cells = CellBuffer::zeroed(shape.cells());
     let left = view(x).transpose();
-    multiply(view_mut(&mut cells, shape), Accum::Replace, left, view(y), T::ONE, Grain::PRODUCT);
+    multiply(
+        view_mut(&mut cells, shape),
+        Accum::Replace,
+        left,
+        view(y),
+        T::ONE,
+        Grain::product(stop),
+    );
     dense(shape, cells)
 }
 
@@ -54,11 +68,11 @@ pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T]) {
 }
 
 /// `t(x)·x`, exactly symmetric, at half the work of [`cross`].
-pub fn gram<T: Real>(x: &Dense<T>) -> Dense<T> {
+pub fn gram<T: Real>(x: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let n = x.shape().columns;
     let shape = Shape::new(n, n);
     let mut cells = CellBuffer::zeroed(shape.cells());
-    multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, Grain::PRODUCT);
+    multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, Grain::product(stop));
     mirror(&mut cells, n);
     dense(shape, cells)
 }
@@ -100,7 +114,7 @@ pub fn outer<T: Real>(u: &Dense<T>, v: &Dense<T>) -> Dense<T> {
     let is_vector = |x: &Dense<T>| x.shape().rows == 1 || x.shape().columns == 1;
     assert!(is_vector(u) && is_vector(v), "outer of two vectors");
     let row = |x: &Dense<T>| Dense::new(Shape::new(1, x.cells().len()), x.buffer().clone());
-    cross(&row(u), &row(v))
+    cross(&row(u), &row(v), Stop::NEVER)
 }
 
 #[cfg(test)]
@@ -117,7 +131,7 @@ mod tests {
                 for n in SIDES {
                     let (a, b) = (random::<T>(&mut rng, m, k), random::<T>(&mut rng, k, n));
                     let expected = naive_product(&a, &b);
-                    assert_close(&product(&a, &b), &expected, 100.0);
+                    assert_close(&product(&a, &b, Stop::NEVER), &expected, 100.0);
                     let mut out = vec![T::NAN; m * n];
                     product_into(&a, &b, false, &mut out);
                     product_into(&a, &b, true, &mut out);
@@ -140,10 +154,10 @@ mod tests {
             for m in SIDES {
                 let x = random::<T>(&mut rng, k, m);
                 let expected = naive_product(&build(m, k, |i, j| x.row(j)[i]), &x);
-                assert_close(&gram(&x), &expected, 100.0);
+                assert_close(&gram(&x, Stop::NEVER), &expected, 100.0);
                 let y = random::<T>(&mut rng, k, 5);
                 let expected = naive_product(&build(m, k, |i, j| x.row(j)[i]), &y);
-                assert_close(&cross(&x, &y), &expected, 100.0);
+                assert_close(&cross(&x, &y, Stop::NEVER), &expected, 100.0);
             }
         }
     }
@@ -165,8 +179,8 @@ mod tests {
             cross_into(&x.rows(rows.clone()), &y.rows(rows), &mut crosses);
         }
         mirror(&mut squares, 20);
-        assert_close(&dense(Shape::new(20, 20), squares), &gram(&x), 1000.0);
-        assert_close(&dense(Shape::new(20, 3), crosses), &cross(&x, &y), 1000.0);
+        assert_close(&dense(Shape::new(20, 20), squares), &gram(&x, Stop::NEVER), 1000.0);
+        assert_close(&dense(Shape::new(20, 3), crosses), &cross(&x, &y, Stop::NEVER), 1000.0);
     }
 
     #[test]
@@ -175,7 +189,7 @@ mod tests {
         // Split by rows, by columns, by depth, and as vectors.
         for (m, k, n) in [(900, 300, 600), (300, 300, 1900), (30, 200_000, 30), (1, 9000, 900)] {
             let (a, b) = (random::<f32>(&mut rng, m, k), random::<f32>(&mut rng, k, n));
-            let (found, mut whole) = (product(&a, &b), vec![0.0; m * n]);
+            let (found, mut whole) = (product(&a, &b, Stop::NEVER), vec![0.0; m * n]);
             product_into(&a, &b, false, &mut whole);
             assert_close(&found, &dense(Shape::new(m, n), whole), 20.0 * (k as f64).sqrt());
         }
@@ -186,7 +200,7 @@ mod tests {
         let mut rng = rng(5);
         for (k, n) in [(200_000, 30), (700, 700), (3, 129)] {
             let x = random::<f64>(&mut rng, k, n);
-            let (g, c) = (gram(&x), cross(&x, &x));
+            let (g, c) = (gram(&x, Stop::NEVER), cross(&x, &x, Stop::NEVER));
             assert_close(&g, &c, 20.0 * (k as f64).sqrt());
             assert!((0..n).all(|i| (0..n).all(|j| g.row(i)[j] == g.row(j)[i])));
         }
@@ -197,11 +211,11 @@ mod tests {
         let mut rng = rng(6);
         for (m, k, n) in [(700, 500, 600), (40, 100_000, 40), (1, 100_000, 60), (9000, 900, 1)] {
             let (a, b) = (random::<f64>(&mut rng, m, k), random::<f64>(&mut rng, k, n));
-            same_bits(|| product(&a, &b).cells().to_vec());
+            same_bits(|| product(&a, &b, Stop::NEVER).cells().to_vec());
         }
         for (k, n) in [(100_000, 60), (800, 800)] {
             let x = random::<f64>(&mut rng, k, n);
-            same_bits(|| gram(&x).cells().to_vec());
+            same_bits(|| gram(&x, Stop::NEVER).cells().to_vec());
         }
     }
 
@@ -209,7 +223,7 @@ mod tests {
     fn nan_and_infinity_pass_through_a_product() {
         let a = dense(Shape::new(1, 2), vec![0.0, 1.0]);
         let b = dense(Shape::new(2, 2), vec![f64::NAN, f64::INFINITY, 1.0, 1.0]);
-        assert!(product(&a, &b).cells().iter().all(|x| x.is_nan()));
+        assert!(product(&a, &b, Stop::NEVER).cells().iter().all(|x| x.is_nan()));
     }
 
     #[test]
@@ -217,5 +231,15 @@ mod tests {
         let u = dense(Shape::new(3, 1), vec![1.0, 2.0, 3.0]);
         let v = dense(Shape::new(1, 2), vec![10.0, 20.0]);
         assert_eq!(outer(&u, &v).cells(), [10.0, 20.0, 20.0, 40.0, 30.0, 60.0]);
+    }
+
+    #[test]
+    fn a_product_that_is_asked_to_stop_is_left_undone() {
+        let asked = std::sync::atomic::AtomicBool::new(true);
+        let x = random::<f64>(&mut rng(9), 600, 600);
+        let zero = |x: &Dense<f64>| x.cells().iter().all(|&x| x == 0.0);
+        assert!(zero(&product(&x, &x, Stop::once(&asked))));
+        assert!(zero(&gram(&x, Stop::once(&asked))));
+        assert!(!zero(&product(&x, &x, Stop::NEVER)));
     }
 }

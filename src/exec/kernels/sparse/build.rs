@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::super::Stop;
 use super::rows::{Rows, by_rows, fill_rows, join};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
@@ -102,7 +103,7 @@ pub fn from_dense<T: Scalar>(x: &Dense<T>) -> Csr<T> {
 pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
     let (shape, n) = (x.shape(), x.shape().columns);
     let mut cells = CellBuffer::zeroed(shape.cells());
-    fill_rows(x, n, &mut cells, &|x, out| {
+    fill_rows(x, n, &mut cells, Stop::NEVER, &|x, out| {
         for i in 0..x.shape().rows {
             let (columns, values) = x.row(i);
             for (&j, &x) in columns.iter().zip(values) {

@@ -4,7 +4,7 @@
 //! across a cut. `t(s)·d` and a thin `d·s` scatter: blocks of rows add into results of their own where
 //! those are small beside the blocks, else the transpose of `s` is formed first.
 
-use super::super::{Real, add_into, dense, fold_blocks};
+use super::super::{Real, Stop, add_into, dense, fold_blocks};
 use super::rows::{all_finite, fill_rows};
 use super::transpose;
 use crate::matrix::{CellBuffer, Csr, Dense, Shape};
@@ -47,11 +47,13 @@ impl NonFinite {
 ///
 /// # Panics
 /// Where the inner sizes differ.
-pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>) -> Dense<T> {
+pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(x.shape().rows, y.shape().columns);
     let mut cells = CellBuffer::zeroed(shape.cells());
     let non_finite = NonFinite::of(y);
-    fill_rows(x, shape.columns, &mut cells, &|x, out| times_dense_into(x, y, &non_finite, out));
+    fill_rows(x, shape.columns, &mut cells, stop, &|x, out| {
+        times_dense_into(x, y, &non_finite, out)
+    });
     dense(shape, cells)
 }
 
@@ -81,13 +83,15 @@ pub fn times_dense_into<T: Real>(x: &Csr<T>, y: &Dense<T>, non_finite: &NonFinit
 ///
 /// # Panics
 /// Where the inner sizes differ.
-pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>) -> Dense<T> {
+pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(x.shape().rows, y.shape().columns);
     let blocks = blocks(y);
     if shape.rows >= 8 || blocks == 1 {
         let leaf = |rows: std::ops::Range<usize>| {
             let mut out = vec![T::ZERO; rows.len() * shape.columns];
-            dense_times_into(&x.rows(rows), y, &mut out);
+            if !stop.is_asked() {
+                dense_times_into(&x.rows(rows), y, &mut out);
+            }
             out
         };
         let join = |mut top: Vec<T>, bottom: Vec<T>| {
@@ -127,15 +131,17 @@ pub fn dense_times_into<T: Real>(x: &Dense<T>, y: &Csr<T>, out: &mut [T]) {
 ///
 /// # Panics
 /// Where the numbers of rows differ.
-pub fn cross_dense<T: Real>(x: &Csr<T>, y: &Dense<T>) -> Dense<T> {
+pub fn cross_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let blocks = blocks(x);
     if blocks == 1 && x.stored() > 1 << 16 {
-        return times_dense(&transpose(x), y);
+        return times_dense(&transpose(x), y, stop);
     }
     let shape = Shape::new(x.shape().columns, y.shape().columns);
     let leaf = |rows: std::ops::Range<usize>| {
         let mut out = vec![T::ZERO; shape.cells()];
-        cross_dense_into(&x.rows(rows.clone()), &y.rows(rows), &mut out);
+        if !stop.is_asked() {
+            cross_dense_into(&x.rows(rows.clone()), &y.rows(rows), &mut out);
+        }
         out
     };
     let grain = x.shape().rows.div_ceil(blocks).max(1);
@@ -249,9 +255,13 @@ mod tests {
             };
             let (right, left) = (spoil(random(&mut rng, k, n)), spoil(random(&mut rng, n, m)));
             let (tall, d) = (spoil(random(&mut rng, m, n)), to_dense(&s));
-            assert_close(&times_dense(&s, &right), &naive_product(&d, &right), 1e3);
-            assert_close(&dense_times(&left, &s), &naive_product(&left, &d), 1e3);
-            assert_close(&cross_dense(&s, &tall), &naive_product(&transposed(&d), &tall), 1e3);
+            assert_close(&times_dense(&s, &right, Stop::NEVER), &naive_product(&d, &right), 1e3);
+            assert_close(&dense_times(&left, &s, Stop::NEVER), &naive_product(&left, &d), 1e3);
+            assert_close(
+                &cross_dense(&s, &tall, Stop::NEVER),
+                &naive_product(&transposed(&d), &tall),
+                1e3,
+            );
         }
     }
 
@@ -273,8 +283,8 @@ mod tests {
         let s = random_sparse::<f64>(&mut rng, 20_000, 50, 0.3);
         let (x, y) = (random::<f64>(&mut rng, 50, 4), random::<f64>(&mut rng, 20_000, 3));
         let z = random::<f64>(&mut rng, 2, 20_000);
-        same_bits(|| times_dense(&s, &x).cells().to_vec());
-        same_bits(|| cross_dense(&s, &y).cells().to_vec());
-        same_bits(|| dense_times(&z, &s).cells().to_vec());
+        same_bits(|| times_dense(&s, &x, Stop::NEVER).cells().to_vec());
+        same_bits(|| cross_dense(&s, &y, Stop::NEVER).cells().to_vec());
+        same_bits(|| dense_times(&z, &s, Stop::NEVER).cells().to_vec());
     }
 }

@@ -3,8 +3,8 @@
 //! A row of the result is scattered into one dense row of sums; which of them were touched is kept as
 //! bits under a summary of bits, which gives the columns in order without sorting.
 
-use super::super::Real;
-use super::rows::{Rows, all_finite, by_rows, stored_values};
+use super::super::{Real, Stop};
+use super::rows::{Rows, all_finite, by_rows_until, stored_values};
 use super::transpose;
 use crate::matrix::{Csr, Shape};
 
@@ -15,16 +15,17 @@ use crate::matrix::{Csr, Shape};
 ///
 /// # Panics
 /// Where the inner sizes differ.
-pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Csr<T> {
+pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     assert_eq!(a.shape().columns, b.shape().rows, "inner sizes");
     let shape = Shape::new(a.shape().rows, b.shape().columns);
     let mean = b.stored() / b.shape().rows.max(1) + 1;
     let work = a.stored().saturating_mul(mean);
     if all_finite(stored_values(a)) && all_finite(stored_values(b)) {
-        return by_rows(
+        return by_rows_until(
             shape,
             work,
             || Sums::new(shape.columns),
+            stop,
             |sums, i, rows| {
                 let (columns, values) = a.row(i);
                 for (&k, &x) in columns.iter().zip(values) {
@@ -38,10 +39,11 @@ pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Csr<T> {
         );
     }
     let poison = columns_of_non_finite(b);
-    by_rows(
+    by_rows_until(
         shape,
         work,
         || vec![T::ZERO; shape.columns],
+        stop,
         |sums, i, rows| {
             spoiled_row(a.row(i), b, &poison, sums);
             for (j, &sum) in sums.iter().enumerate() {
@@ -52,8 +54,8 @@ pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Csr<T> {
 }
 
 /// `t(x)·x`.
-pub fn gram<T: Real>(x: &Csr<T>) -> Csr<T> {
-    product(&transpose(x), x)
+pub fn gram<T: Real>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
+    product(&transpose(x), x, stop)
 }
 
 /// One row of a product in which `NaN` or infinities are stored: every cell in full.
@@ -156,11 +158,11 @@ mod tests {
             let a = random_sparse::<f64>(&mut rng, m, k, 0.1);
             let b = random_sparse::<f64>(&mut rng, k, n, 0.1);
             let expected = naive_product(&to_dense(&a), &to_dense(&b));
-            assert_close(&to_dense(&product(&a, &b)), &expected, 1e3);
+            assert_close(&to_dense(&product(&a, &b, Stop::NEVER)), &expected, 1e3);
             let (x, a32) = (to_dense(&a), random_sparse::<f32>(&mut rng, m, k, 0.1));
             let t = build(k, m, |i, j| x.row(j)[i]);
-            assert_close(&to_dense(&gram(&a)), &naive_product(&t, &x), 1e3);
-            let cube = product(&a32, &gram(&a32));
+            assert_close(&to_dense(&gram(&a, Stop::NEVER)), &naive_product(&t, &x), 1e3);
+            let cube = product(&a32, &gram(&a32, Stop::NEVER), Stop::NEVER);
             let d = to_dense(&a32);
             let t = build(k, m, |i, j| d.row(j)[i]);
             assert_close(&to_dense(&cube), &naive_product(&d, &naive_product(&t, &d)), 1e4);
@@ -176,7 +178,7 @@ mod tests {
             let b = random_sparse::<f64>(&mut rng, 20, 25, 0.2);
             for (a, b) in [(spoil(&a), b.clone()), (a.clone(), spoil(&b)), (spoil(&a), spoil(&b))] {
                 let expected = naive_product(&to_dense(&a), &to_dense(&b));
-                assert_close(&to_dense(&product(&a, &b)), &expected, 1e3);
+                assert_close(&to_dense(&product(&a, &b, Stop::NEVER)), &expected, 1e3);
             }
         }
     }
@@ -185,7 +187,7 @@ mod tests {
     fn cells_that_cancel_are_not_stored() {
         let a = from_dense(&build(1, 2, |_, j| if j == 0 { 1.0 } else { -1.0 }));
         let b = from_dense(&build(2, 1, |_, _| 1.0));
-        assert_eq!(product(&a, &b).stored(), 0);
+        assert_eq!(product(&a, &b, Stop::NEVER).stored(), 0);
     }
 
     #[test]
@@ -193,7 +195,7 @@ mod tests {
         let mut rng = rng(3);
         let a = random_sparse::<f64>(&mut rng, 3000, 400, 0.05);
         let b = random_sparse::<f64>(&mut rng, 400, 3000, 0.05);
-        same_bits(|| stored_values(&product(&a, &b)).to_vec());
-        same_bits(|| stored_values(&gram(&a)).to_vec());
+        same_bits(|| stored_values(&product(&a, &b, Stop::NEVER)).to_vec());
+        same_bits(|| stored_values(&gram(&a, Stop::NEVER)).to_vec());
     }
 }

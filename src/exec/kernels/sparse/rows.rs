@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::super::Real;
+use super::super::{Real, Stop};
 use crate::matrix::{CellBuffer, Csr, Scalar, Shape};
 
 /// Stored cells read or written that are worth a task.
@@ -56,6 +56,17 @@ pub(super) fn by_rows<T: Scalar, S: Send>(
     scratch: impl Fn() -> S + Sync,
     write: impl Fn(&mut S, usize, &mut Rows<T>) + Sync,
 ) -> Csr<T> {
+    by_rows_until(shape, cells, scratch, Stop::NEVER, write)
+}
+
+/// The same; once it is asked to stop, the rows that are left are empty.
+pub(super) fn by_rows_until<T: Scalar, S: Send>(
+    shape: Shape,
+    cells: usize,
+    scratch: impl Fn() -> S + Sync,
+    stop: Stop<'_>,
+    write: impl Fn(&mut S, usize, &mut Rows<T>) + Sync,
+) -> Csr<T> {
     let parts = (cells / TASK_CELLS).clamp(1, 256);
     let height = shape.rows.div_ceil(parts).max(1);
     // Pages that are not written cost nothing, so the guess may be too large, within reason.
@@ -68,7 +79,9 @@ pub(super) fn by_rows<T: Scalar, S: Send>(
             let mut scratch = taken.unwrap_or_else(&scratch);
             let mut rows = Rows::with_capacity(height, capacity);
             for row in part * height..shape.rows.min((part + 1) * height) {
-                write(&mut scratch, row, &mut rows);
+                if !stop.is_asked() {
+                    write(&mut scratch, row, &mut rows);
+                }
                 rows.end_row();
             }
             pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
@@ -117,9 +130,13 @@ pub(super) fn fill_rows<T: Scalar>(
     x: &Csr<T>,
     width: usize,
     out: &mut [T],
+    stop: Stop<'_>,
     fill: &(impl Fn(&Csr<T>, &mut [T]) + Sync),
 ) {
     let (rows, stored) = (x.shape().rows, x.stored());
+    if stop.is_asked() {
+        return;
+    }
     if rows < 2 || (stored + rows).saturating_mul(width) <= 4 * TASK_CELLS {
         return fill(x, out);
     }
@@ -128,8 +145,8 @@ pub(super) fn fill_rows<T: Scalar>(
     let cut = offsets.partition_point(|&offset| offset < half).clamp(1, rows - 1);
     let (top, bottom) = out.split_at_mut(cut * width);
     rayon::join(
-        || fill_rows(&x.rows(0..cut), width, top, fill),
-        || fill_rows(&x.rows(cut..rows), width, bottom, fill),
+        || fill_rows(&x.rows(0..cut), width, top, stop, fill),
+        || fill_rows(&x.rows(cut..rows), width, bottom, stop, fill),
     );
 }
 

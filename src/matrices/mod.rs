@@ -1,12 +1,13 @@
 //! Matrices by name, and the statements about them.
 //!
-//! [`Matrices`] is the catalog; [`Statements`] runs CREATE, DROP, SHOW, DESCRIBE and COPY MATRIX, and plans
+//! [`Matrices`] is the catalog of a session; [`Statements`] runs CREATE, DROP, SHOW, DESCRIBE and COPY MATRIX, and plans
 //! every statement in whose text a matrix expression may stand. Not here: how an expression is planned
 //! (`planner`) or computed (`exec`).
 
-use std::collections::BTreeMap;
+mod catalog;
+
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
@@ -15,96 +16,22 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
-use crate::catalog::Scope;
+use crate::catalog::{IfTaken, Scope};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::operation::Stored;
+use crate::exec::{self, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::planner::{
     Catalog, Defaults, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan,
 };
+use crate::query::Running;
 use crate::sql::{
-    self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Named, Statement, StatementKind,
+    self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Statement, StatementKind,
 };
 use crate::value::Parameters;
 
-/// Views may stand for views, to this depth.
-const VIEW_DEPTH_MAX: usize = 50;
-
-/// What a name in the catalog stands for.
-#[derive(Debug, Clone)]
-enum Entry {
-    Matrix {
-        matrix: Arc<Matrix>,
-        temporary: bool,
-    },
-    /// An expression, kept as its text.
-    View {
-        text: String,
-    },
-}
-
-/// The matrices of a database.
-#[derive(Debug, Default)]
-pub(crate) struct Matrices(RwLock<BTreeMap<String, Entry>>);
-
-impl Matrices {
-    fn entry(&self, name: &str) -> Option<Entry> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    /// A stored matrix.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unknown`], with the names there are.
-    pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
-        match self.entry(name) {
-            Some(Entry::Matrix { matrix, .. }) => Ok(matrix),
-            Some(Entry::View { .. }) => Err(Error::argument(
-                name,
-                "is a matrix view; SELECT * FROM MATRIX(name) computes it",
-            )),
-            None => Err(self.unknown(name)),
-        }
-    }
-
-    /// Stores a matrix under a name, in place of what is there.
-    pub(crate) fn set(&self, name: &str, matrix: Arc<Matrix>) {
-        let entry = Entry::Matrix { matrix, temporary: false };
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), entry);
-    }
-
-    /// The names of all matrices and views, in order.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
-    }
-
-    fn unknown(&self, name: &str) -> Error {
-        let names = self.names();
-        let hint = match names.as_slice() {
-            [] => "; CREATE MATRIX makes one".to_owned(),
-            names => format!("; there are {}", names.join(", ")),
-        };
-        ErrorKind::Unknown { what: "matrix", name: name.to_owned(), hint }.into()
-    }
-
-    /// What a name in an expression stands for, views with their own names resolved.
-    fn named(&self, name: &str, depth: usize) -> Result<Option<Named>> {
-        match self.entry(name) {
-            None => Ok(None),
-            Some(Entry::Matrix { .. }) => Ok(Some(Named::Matrix)),
-            Some(Entry::View { .. }) if depth == VIEW_DEPTH_MAX => {
-                let message = "stands for itself, by way of other views";
-                Err(Error::argument(format!("matrix view '{name}'"), message))
-            }
-            Some(Entry::View { text }) => {
-                let mut expr = sql::parse_expression(&text)?;
-                sql::resolve_expression(&mut expr, &|name| self.named(name, depth + 1))?;
-                Ok(Some(Named::View(expr)))
-            }
-        }
-    }
-}
+pub(crate) use self::catalog::Matrices;
+use self::catalog::{Entry, Found};
 
 /// What planning a statement asks: the matrices, the tables' keys and the parameters' values.
 struct Names {
@@ -148,6 +75,8 @@ pub(crate) struct Statements {
     pub(crate) matrices: Arc<Matrices>,
     pub(crate) scope: Arc<Scope>,
     pub(crate) parameters: Parameters,
+    /// The statement they are part of, whose progress is that of what runs here.
+    pub(crate) running: Arc<Running>,
 }
 
 impl Statements {
@@ -195,6 +124,7 @@ impl Statements {
     async fn run(&self, plan: &LogicalPlan) -> Result<Matrix> {
         let state = self.scope.state();
         let physical = state.create_physical_plan(plan).await?;
+        self.running.watch(exec::scans(&physical));
         matrix_exec(&physical)?.matrix(state.task_ctx()).await
     }
 
@@ -205,9 +135,10 @@ impl Statements {
     pub(crate) async fn matrix(&self, text: &str) -> Result<Matrix> {
         let mut expr = sql::parse_expression(text)?;
         if let Expr::Identifier(name) = &expr
-            && let Some(Entry::Matrix { matrix, .. }) = self.matrices.entry(&sql::normalized(name))
+            && let Some(Found { entry: Entry::Matrix(held), .. }) =
+                self.matrices.find(&sql::normalized(name))
         {
-            return Ok(matrix.as_ref().clone());
+            return Ok(held.matrix().as_ref().clone());
         }
         sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, 0))?;
         self.compute(expr, &MatrixOptions::default()).await
@@ -236,14 +167,14 @@ impl Statements {
     }
 
     /// The matrix as `WITH (layout = …, dtype = …)` wants it.
-    async fn pinned(&self, matrix: Arc<Matrix>, options: &MatrixOptions) -> Result<Arc<Matrix>> {
+    async fn pinned(&self, matrix: Matrix, options: &MatrixOptions) -> Result<Matrix> {
         if options.layout.is_none() && options.dtype.is_none() {
             return Ok(matrix);
         }
         let name = "$file";
         let parameters = Parameters::new().matrix("file", matrix);
         let within = Self { parameters, ..self.clone() };
-        Ok(Arc::new(within.compute(sql::parse_expression(name)?, options).await?))
+        within.compute(sql::parse_expression(name)?, options).await
     }
 
     /// Bytes that the memory limit still allows.
@@ -278,43 +209,28 @@ impl Statements {
     /// A name that is taken, and whatever keeps the matrix from being made; then nothing is.
     pub(crate) async fn create(&self, create: CreateMatrix) -> Result<()> {
         let name = sql::normalized(&create.name);
-        let exists = self.matrices.entry(&name).is_some();
-        if exists && create.if_not_exists {
+        let owner = self.matrices.owner(create.temporary);
+        let is_taken = |error: Error| error.at(sql::place_of_name(&create.name));
+        let if_taken = IfTaken::new(create.or_replace, create.if_not_exists)?;
+        if !owner.admits(&name, if_taken).map_err(is_taken)? {
             return Ok(());
         }
-        let taken = || {
-            let kind = ErrorKind::Exists { what: "matrix", name: name.clone() };
-            Error::from(kind).at(sql::place_of_name(&create.name))
-        };
-        if exists && !create.or_replace {
-            return Err(taken());
-        }
-        let entry = match create.source {
+        let matrix = match create.source {
             MatrixSource::Expression { view: true, text, expr } => {
                 // Planned once, so that what cannot be computed is told now.
                 self.whole(expr, &create.options).await?;
-                Entry::View { text }
+                return owner.add_view(name, text, if_taken).map_err(is_taken);
             }
-            MatrixSource::Expression { expr, .. } => {
-                let matrix = Arc::new(self.compute(expr, &create.options).await?);
-                Entry::Matrix { matrix, temporary: create.temporary }
-            }
+            MatrixSource::Expression { expr, .. } => self.compute(expr, &create.options).await?,
             MatrixSource::Relation(query) => {
-                let matrix = Arc::new(self.compute(query.into_expr(), &create.options).await?);
-                Entry::Matrix { matrix, temporary: create.temporary }
+                self.compute(query.into_expr(), &create.options).await?
             }
             MatrixSource::File { path, options } => {
-                let matrix = Arc::new(read_file(&path, &options, self.free_bytes())?);
-                let matrix = self.pinned(matrix, &create.options).await?;
-                Entry::Matrix { matrix, temporary: create.temporary }
+                let matrix = read_file(&path, &options, self.free_bytes())?;
+                self.pinned(matrix, &create.options).await?
             }
         };
-        let mut entries = self.matrices.0.write().unwrap_or_else(PoisonError::into_inner);
-        if entries.contains_key(&name) && !create.or_replace {
-            return if create.if_not_exists { Ok(()) } else { Err(taken()) };
-        }
-        entries.insert(name.clone(), entry);
-        Ok(())
+        owner.add(name, Arc::new(matrix), if_taken).map_err(is_taken)
     }
 
     /// DROP MATRIX.
@@ -323,10 +239,7 @@ impl Statements {
     /// An unknown name, unless IF EXISTS.
     pub(crate) fn drop(&self, name: &Ident, if_exists: bool) -> Result<()> {
         let key = sql::normalized(name);
-        let mut entries = self.matrices.0.write().unwrap_or_else(PoisonError::into_inner);
-        let removed = entries.remove(&key);
-        drop(entries);
-        if removed.is_none() && !if_exists {
+        if !self.matrices.remove(&key) && !if_exists {
             return Err(self.matrices.unknown(&key).at(sql::place_of_name(name)));
         }
         Ok(())
@@ -337,12 +250,11 @@ impl Statements {
     /// # Errors
     /// None that a user could cause.
     pub(crate) fn show(&self) -> Result<RecordBatch> {
-        let entries = self.matrices.0.read().unwrap_or_else(PoisonError::into_inner);
         let (mut rows, mut columns, mut stored, mut bytes) = (vec![], vec![], vec![], vec![]);
         let (mut names, mut layouts, mut elements, mut views) = (vec![], vec![], vec![], vec![]);
-        for (name, entry) in entries.iter() {
-            let matrix = match entry {
-                Entry::Matrix { matrix, .. } => Some(matrix),
+        for (name, Found { entry, .. }) in self.matrices.all() {
+            let matrix = match &entry {
+                Entry::Matrix(held) => Some(held.matrix()),
                 Entry::View { .. } => None,
             };
             names.push(name.clone());
@@ -353,7 +265,7 @@ impl Statements {
             elements.push(matrix.map(|matrix| matrix.element().to_string()));
             bytes.push(matrix.map(|matrix| matrix.size_bytes() as u64));
             views.push(match entry {
-                Entry::Matrix { .. } => None,
+                Entry::Matrix(_) => None,
                 Entry::View { text } => Some(text.clone()),
             });
         }
@@ -378,10 +290,11 @@ impl Statements {
     pub(crate) fn describe(&self, name: &Ident) -> Result<RecordBatch> {
         let key = sql::normalized(name);
         let mut lines: Vec<(&str, String)> = vec![("name", key.clone())];
-        match self.matrices.entry(&key) {
+        match self.matrices.find(&key) {
             None => return Err(self.matrices.unknown(&key).at(sql::place_of_name(name))),
-            Some(Entry::View { text }) => lines.push(("view", text)),
-            Some(Entry::Matrix { matrix, temporary }) => {
+            Some(Found { entry: Entry::View { text }, .. }) => lines.push(("view", text)),
+            Some(Found { entry: Entry::Matrix(held), temporary }) => {
+                let matrix = held.matrix();
                 let labels = |labels: Option<&crate::matrix::Labels>| match labels {
                     None => "none".to_owned(),
                     Some(labels) => {

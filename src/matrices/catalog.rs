@@ -1,0 +1,198 @@
+//! Matrices and matrix views by name: those of a database, and the temporary ones of a session above them.
+//!
+//! Stored matrices are counted against the memory limit for as long as they have a name. Two names of one
+//! matrix count its cells twice, which errs on the safe side.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+
+use crate::catalog::{IfTaken, exists};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::Matrix;
+use crate::sql::{self, Named};
+
+/// Views may stand for views, to this depth.
+const VIEW_DEPTH_MAX: usize = 50;
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    Matrix(Held),
+    /// An expression, kept as its text.
+    View {
+        text: String,
+    },
+}
+
+/// A matrix whose bytes are counted until its last reader is done.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    matrix: Arc<Matrix>,
+    _bytes: Arc<MemoryReservation>,
+}
+
+impl Held {
+    pub(super) fn matrix(&self) -> &Arc<Matrix> {
+        &self.matrix
+    }
+}
+
+/// An entry, and where it was found.
+pub(super) struct Found {
+    pub(super) entry: Entry,
+    pub(super) temporary: bool,
+}
+
+/// The matrices of a database, or those of a session with the database's behind them.
+#[derive(Debug)]
+pub(crate) struct Matrices {
+    entries: RwLock<BTreeMap<String, Entry>>,
+    /// Where a name is looked up that is not here.
+    database: Option<Arc<Matrices>>,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Matrices {
+    /// Those of an empty database, counted in this pool.
+    pub(crate) fn new(pool: Arc<dyn MemoryPool>) -> Self {
+        Self { entries: RwLock::default(), database: None, pool }
+    }
+
+    /// Those of a new session of a database.
+    pub(crate) fn of_session(database: Arc<Matrices>) -> Self {
+        let pool = Arc::clone(&database.pool);
+        Self { entries: RwLock::default(), database: Some(database), pool }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a new name goes.
+    pub(super) fn owner(&self, temporary: bool) -> &Matrices {
+        match &self.database {
+            Some(database) if !temporary => database,
+            _ => self,
+        }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Found> {
+        let own = self.read().get(name).cloned();
+        match (own, &self.database) {
+            (Some(entry), database) => Some(Found { entry, temporary: database.is_some() }),
+            (None, Some(database)) => database.find(name),
+            (None, None) => None,
+        }
+    }
+
+    /// A stored matrix.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unknown`], with the names there are.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
+        match self.find(name).map(|found| found.entry) {
+            Some(Entry::Matrix(held)) => Ok(held.matrix),
+            Some(Entry::View { .. }) => Err(Error::argument(
+                name,
+                "is a matrix view; SELECT * FROM MATRIX(name) computes it",
+            )),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    /// Whether something may now get this name; an error where it is taken.
+    pub(super) fn admits(&self, name: &str, if_taken: IfTaken) -> Result<bool> {
+        match (self.read().contains_key(name), if_taken) {
+            (true, IfTaken::Fail) => Err(exists("matrix", name)),
+            (true, IfTaken::Keep) => Ok(false),
+            (true, IfTaken::Replace) | (false, _) => Ok(true),
+        }
+    }
+
+    /// Stores a matrix under a name.
+    ///
+    /// # Errors
+    /// A name that is taken; [`ErrorKind::MemorySpent`] where it does not fit beside what there is.
+    pub(crate) fn add(&self, name: String, matrix: Arc<Matrix>, if_taken: IfTaken) -> Result<()> {
+        let bytes = MemoryConsumer::new(format!("matrix {name}")).register(&self.pool);
+        let needed_bytes = matrix.size_bytes();
+        bytes.try_grow(needed_bytes).map_err(|_| {
+            let free_bytes = match self.pool.memory_limit() {
+                MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
+                MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
+            };
+            ErrorKind::MemorySpent { what: format!("matrix {name}"), needed_bytes, free_bytes }
+        })?;
+        self.insert(name, Entry::Matrix(Held { matrix, _bytes: Arc::new(bytes) }), if_taken)
+    }
+
+    /// Stores a view under a name.
+    ///
+    /// # Errors
+    /// A name that is taken.
+    pub(super) fn add_view(&self, name: String, text: String, if_taken: IfTaken) -> Result<()> {
+        self.insert(name, Entry::View { text }, if_taken)
+    }
+
+    fn insert(&self, name: String, entry: Entry, if_taken: IfTaken) -> Result<()> {
+        let mut entries = self.write();
+        match (entries.contains_key(&name), if_taken) {
+            (true, IfTaken::Fail) => return Err(exists("matrix", &name)),
+            (true, IfTaken::Keep) => {}
+            (true, IfTaken::Replace) | (false, _) => {
+                entries.insert(name, entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a name; whether there was one.
+    pub(super) fn remove(&self, name: &str) -> bool {
+        let own = self.write().remove(name).is_some();
+        own || self.database.as_ref().is_some_and(|database| database.remove(name))
+    }
+
+    /// Every name with what it stands for here, in order.
+    pub(super) fn all(&self) -> BTreeMap<String, Found> {
+        let mut all = self.database.as_ref().map(|database| database.all()).unwrap_or_default();
+        let temporary = self.database.is_some();
+        for (name, entry) in self.read().iter() {
+            all.insert(name.clone(), Found { entry: entry.clone(), temporary });
+        }
+        all
+    }
+
+    pub(super) fn unknown(&self, name: &str) -> Error {
+        let names: Vec<String> = self.all().into_keys().collect();
+        let hint = match names.as_slice() {
+            [] => "; CREATE MATRIX makes one".to_owned(),
+            names => format!("; there are {}", names.join(", ")),
+        };
+        ErrorKind::Unknown { what: "matrix", name: name.to_owned(), hint }.into()
+    }
+
+    /// What a name in an expression stands for, views with their own names resolved.
+    pub(super) fn named(&self, name: &str, depth: usize) -> Result<Option<Named>> {
+        match self.find(name).map(|found| found.entry) {
+            None => Ok(None),
+            Some(Entry::Matrix(_)) => Ok(Some(Named::Matrix)),
+            Some(Entry::View { .. }) if depth == VIEW_DEPTH_MAX => {
+                let message = "stands for itself, by way of other views";
+                Err(Error::argument(format!("matrix view '{name}'"), message))
+            }
+            Some(Entry::View { text }) => {
+                let mut expr = sql::parse_expression(&text)?;
+                sql::resolve_expression(&mut expr, &|name| self.named(name, depth + 1))?;
+                Ok(Some(Named::View(expr)))
+            }
+        }
+    }
+}
