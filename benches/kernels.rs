@@ -7,7 +7,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use relatrix::exec::kernels::reduce::{Axis, Reduction, reduce};
-use relatrix::exec::kernels::{decompose, dense, sparse};
+use relatrix::exec::kernels::{Stop, decompose, dense, sparse};
 use relatrix::matrix::{Csr, Dense, Shape, Storage};
 
 fn main() {

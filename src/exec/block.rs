@@ -93,6 +93,8 @@ impl Target<'_> {
 /// A computed block.
 pub(super) struct Done {
     pub(super) rows: usize,
+    /// Columns of the relation's cells, where there are rows to tell.
+    pub(super) width: Option<usize>,
     pub(super) keys: Vec<ArrayRef>,
     pub(super) parts: Vec<Part>,
 }
@@ -117,12 +119,13 @@ impl Blocks<'_> {
     ) -> Result<Done> {
         self.cancel.check()?;
         let mut local: HashMap<Slot, Cells> = HashMap::new();
-        let mut keys = Vec::new();
+        let (mut keys, mut width) = (Vec::new(), None);
         if let (Source::Relation { relation, slot }, Input::Batches(batches)) = (pass.source, input)
         {
             let intake = &self.program.intakes[relation];
             let Block { keys: of, cells } = intake.block(batches, rows.start)?;
             keys = of;
+            width = (!rows.is_empty()).then_some(cells.shape().columns);
             local.insert(slot, cells);
         }
         for &slot in &pass.cut {
@@ -147,7 +150,7 @@ impl Blocks<'_> {
             _ => self.part(sink, &local, rows.len()),
         };
         let parts = sinks.map(part).collect::<Result<_>>()?;
-        Ok(Done { rows: rows.len(), keys, parts })
+        Ok(Done { rows: rows.len(), width, keys, parts })
     }
 
     /// Computes one step: into its target where it has one, else as a value of the block.
@@ -158,7 +161,7 @@ impl Blocks<'_> {
         rows: usize,
         target: Option<Target<'_>>,
     ) -> Result<Option<Cells>> {
-        let inputs = self.block_inputs(step.inputs(), local)?;
+        let inputs = self.step_inputs(step, local)?;
         let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
         let (element, columns) = match step {
             BlockStep::Fused { element, .. } => (*element, width(&inputs)),
@@ -182,7 +185,23 @@ impl Blocks<'_> {
         Ok(None)
     }
 
-    /// The values that a block computation reads: of this block, else whole.
+    /// What a step reads: the rows of this block, else whole values.
+    fn step_inputs<'v>(
+        &'v self,
+        step: &BlockStep,
+        local: &'v HashMap<Slot, Cells>,
+    ) -> Result<Vec<&'v Cells>> {
+        match step {
+            // Of the right operand all rows, though it may be cut for others, or for the left one.
+            BlockStep::Evaluate { operation: Operation::Product, inputs, .. } => {
+                let left = self.block_inputs(&inputs[..1], local)?[0];
+                Ok(vec![left, self.cells(inputs[1])?])
+            }
+            _ => self.block_inputs(step.inputs(), local),
+        }
+    }
+
+    /// Values of this block, else whole.
     fn block_inputs<'v>(
         &'v self,
         slots: &[Slot],

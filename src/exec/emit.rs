@@ -17,7 +17,7 @@ use arrow::array::{
     RecordBatchOptions, UInt64Array,
 };
 use arrow::buffer::ScalarBuffer;
-use arrow::compute::take;
+use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::intake::column_type;
@@ -143,6 +143,12 @@ impl Emitter<'_> {
             }
             Form::Scalar | Form::Whole => {
                 arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(cells_of(&block), None)));
+            }
+        }
+        // Keys that came from elsewhere, as by OVER, may be of a wider type than was announced.
+        for (array, field) in arrays.iter_mut().zip(self.schema.fields()) {
+            if array.data_type() != field.data_type() {
+                *array = cast(array, field.data_type())?;
             }
         }
         let options =

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
 
 use super::evaluate;
-use super::intake::{Block, Form, Intake};
+use super::intake::{Block, Form, Intake, node_type};
 use super::kernels::{Real, sparse};
 use super::labels::RelationLabels;
 use super::reader::InSequence;
@@ -45,9 +45,10 @@ pub(super) fn gather(
     let [given_rows, given_columns] = std::mem::take(&mut inputs.given);
     let given_rows = given_rows.map(|rows| given(rows, cancel)).transpose()?;
     let given_columns = given_columns.map(|rows| given(rows, cancel)).transpose()?;
-    let mut batches = Vec::new();
+    let mut rows = InSequence::new(std::mem::take(&mut inputs.rows));
+    // Keys of no rows at all have types too.
+    let mut batches = vec![RecordBatch::new_empty(rows.schema())];
     let (mut read, mut held_bytes) = (0, 0);
-    let mut rows = InSequence(std::mem::take(&mut inputs.rows).into());
     while let Some(batch) = rows.next()? {
         cancel.check()?;
         let kept = if intake.nulls == Nulls::Drop { without_nulls(&batch)? } else { batch };
@@ -87,8 +88,8 @@ pub(super) fn gather(
             let (Some(from), Some(to)) = (from.first(), to.first()) else {
                 return Err(ErrorKind::Internal("a graph has two key columns".into()).into());
             };
-            let to = cast(to, from.data_type())?;
-            let both = concat(&[from.as_ref(), to.as_ref()])?;
+            let of = node_type(from.data_type(), to.data_type());
+            let both = concat(&[cast(from, &of)?.as_ref(), cast(to, &of)?.as_ref()])?;
             let (places, nodes) = distinct(&[both])?;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
@@ -151,6 +152,7 @@ fn ordered(
         .into());
     }
     let wanted = Index::new(&given)?;
+    refuse_repeated(intake, 0, &wanted, &given)?;
     if let Some(at) = wanted.find(&keys)?.iter().position(Option::is_none) {
         return Err(ErrorKind::NoLabel {
             dimension: "row",
@@ -165,14 +167,14 @@ fn ordered(
 
 /// All rows of a query that gives labels.
 fn given(rows: Vec<Box<dyn Rows>>, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
-    let mut rows = InSequence(rows.into());
-    let mut batches = Vec::new();
+    let mut rows = InSequence::new(rows);
+    let schema = rows.schema();
+    let mut batches = vec![RecordBatch::new_empty(Arc::clone(&schema))];
     while let Some(batch) = rows.next()? {
         cancel.check()?;
         batches.push(batch);
     }
-    let width = batches.first().map_or(0, RecordBatch::num_columns);
-    keys_of(&batches, 0..width)
+    keys_of(&batches, 0..schema.fields().len())
 }
 
 fn length(keys: &[ArrayRef]) -> usize {
@@ -199,11 +201,7 @@ fn places_of(
 ) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
     let Some(given) = given else { return distinct(&keys) };
     let index = Index::new(&given)?;
-    if let Some(at) = index.repeated {
-        let label = intake.labels(first, given).map_or_else(String::new, |labels| labels.text(at));
-        let hint = "; the labels that OVER gives are unique";
-        return Err(ErrorKind::Duplicate { what: "label", key: format!("'{label}'"), hint }.into());
-    }
+    refuse_repeated(intake, first, &index, &given)?;
     let found = index.find(&keys)?;
     let mut places = Vec::with_capacity(found.len());
     for (at, place) in found.into_iter().enumerate() {
@@ -216,6 +214,15 @@ fn places_of(
         places.push(place as u32);
     }
     Ok((places, given))
+}
+
+/// Labels that OVER gives are unique.
+fn refuse_repeated(intake: &Intake, first: usize, index: &Index, given: &[ArrayRef]) -> Result<()> {
+    let Some(at) = index.repeated else { return Ok(()) };
+    let label = intake.labels(first, given.to_vec());
+    let key = format!("'{}'", label.map_or_else(String::new, |labels| labels.text(at)));
+    let hint = "; the labels that OVER gives are unique";
+    Err(ErrorKind::Duplicate { what: "label", key, hint }.into())
 }
 
 /// The distinct keys in ascending order, and the place of every key among them.

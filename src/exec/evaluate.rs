@@ -250,15 +250,34 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y)),
             (x, y) => matrix(dense::kron(&densified(x), &densified(y))),
         },
-        Op::Solve => matrix(decompose::solve(&full(0), &full(1), stop)?),
-        Op::LeastSquares => matrix(decompose::least_squares(&full(0), &full(1), stop)?),
-        Op::Inverse => matrix(decompose::inverse(&full(0), stop)?),
-        Op::Determinant => matrix(decompose::determinant(&full(0), stop)?),
-        Op::Trace => match input(0) {
-            Storage::Dense(x) => sum_of(&dense::diagonal(&x)),
-            Storage::Csr(x) => sum_of(&sparse::diagonal(&x)),
-        },
-        Op::Cholesky => matrix(decompose::cholesky(&full(0), stop)?),
+        Op::Solve => {
+            square("solve", shape(0))?;
+            equally_tall("solve", shape(0), shape(1))?;
+            matrix(decompose::solve(&full(0), &full(1), stop)?)
+        }
+        Op::LeastSquares => {
+            equally_tall("lstsq", shape(0), shape(1))?;
+            matrix(decompose::least_squares(&full(0), &full(1), stop)?)
+        }
+        Op::Inverse => {
+            square("inv", shape(0))?;
+            matrix(decompose::inverse(&full(0), stop)?)
+        }
+        Op::Determinant => {
+            square("det", shape(0))?;
+            matrix(decompose::determinant(&full(0), stop)?)
+        }
+        Op::Trace => {
+            square("trace", shape(0))?;
+            match input(0) {
+                Storage::Dense(x) => sum_of(&dense::diagonal(&x)),
+                Storage::Csr(x) => sum_of(&sparse::diagonal(&x)),
+            }
+        }
+        Op::Cholesky => {
+            square("cholesky", shape(0))?;
+            matrix(decompose::cholesky(&full(0), stop)?)
+        }
         Op::Lu => {
             let lu = decompose::lu(&full(0), stop)?;
             Value::Parts(vec![lu.l.into(), lu.u.into(), lu.p.into()])
@@ -272,6 +291,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             Value::Parts(vec![svd.u.into(), svd.s.into(), svd.vt.into()])
         }
         Op::Eigen { rank } => {
+            square("eigh", shape(0))?;
             let eigen = decompose::eigh(&full(0), *rank)?;
             Value::Parts(vec![eigen.values.into(), eigen.vectors.into()])
         }
@@ -299,6 +319,23 @@ fn settled<T: Scalar>(csr: Csr<T>) -> Value {
     } else {
         matrix(csr)
     }
+}
+
+/// What the planner could not check: a query's number of rows.
+fn square(function: &str, shape: Shape) -> Result<()> {
+    if shape.rows == shape.columns {
+        return Ok(());
+    }
+    let needs = "a square matrix";
+    Err(ErrorKind::ShapeOf { function: function.to_owned(), needs, shape }.into())
+}
+
+fn equally_tall(operation: &str, left: Shape, right: Shape) -> Result<()> {
+    if left.rows == right.rows {
+        return Ok(());
+    }
+    let needs = "equally many rows";
+    Err(ErrorKind::Shapes { operation: operation.to_owned(), needs, left, right }.into())
 }
 
 fn check_product(left: Shape, right: Shape) -> Result<()> {
@@ -408,13 +445,6 @@ pub(super) fn stack_rows(mut parts: Vec<Cells>) -> Result<Cells> {
         return Ok(parts.remove(0));
     }
     let inputs: Vec<&Cells> = parts.iter().collect();
-    if let Some(odd) = inputs.iter().find(|part| part.shape().columns != inputs[0].shape().columns)
-    {
-        let (expected, found) = (inputs[0].shape().columns, odd.shape().columns);
-        return Err(
-            ErrorKind::RaggedList { row: inputs[0].shape().rows + 1, expected, found }.into()
-        );
-    }
     evaluate(&Op::Stack(Axis::Rows), &inputs, Stop::NEVER)?.cells()
 }
 

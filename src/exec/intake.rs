@@ -141,8 +141,11 @@ impl Intake {
             let row = first_row + done;
             self.refuse_nulls(lists, name, row)?;
             let (values, widths) = list_parts(lists)?;
-            for (at, range) in widths.enumerate() {
-                let expected = *width.get_or_insert(range.len());
+            let widths: Vec<Range<usize>> = widths.collect();
+            let first_list = widths.iter().enumerate().find(|(at, _)| lists.is_valid(*at));
+            width = width.or(first_list.map(|(_, range)| range.len()));
+            for (at, range) in widths.into_iter().enumerate() {
+                let expected = width.unwrap_or(0);
                 if !lists.is_null(at) && range.len() != expected {
                     let (row, found) = (row + at + 1, range.len());
                     return Err(ErrorKind::RaggedList { row, expected, found }.into());
@@ -153,6 +156,9 @@ impl Intake {
                     continue;
                 }
                 let elements = values.slice(range.start, range.len());
+                // Of a list that holds NULL the row counts, not the place within it.
+                self.refuse_nulls(&elements, name, row + at)
+                    .map_err(|_| ErrorKind::NullCell { column: name.clone(), row: row + at + 1 })?;
                 cells.extend_from_slice(self.column::<T>(&elements, name, row + at)?.values());
             }
             done += batch.num_rows();
@@ -204,7 +210,20 @@ impl Intake {
 
     /// The batch without the rows in which a value is NULL.
     pub(super) fn without_nulls(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        filter_nulls(batch, &batch.columns()[self.row_keys..])
+        let Form::Vectors { .. } = self.form else {
+            return filter_nulls(batch, &batch.columns()[self.row_keys..]);
+        };
+        let lists = batch.column(self.row_keys);
+        let (values, ranges) = list_parts(lists)?;
+        let nulls = values.logical_nulls();
+        let is_whole = |range: Range<usize>| {
+            nulls
+                .as_ref()
+                .is_none_or(|nulls| nulls.slice(range.start, range.len()).null_count() == 0)
+        };
+        let keep =
+            ranges.enumerate().map(|(at, range)| Some(lists.is_valid(at) && is_whole(range)));
+        Ok(filter_record_batch(batch, &keep.collect::<BooleanArray>())?)
     }
 
     /// Number of columns that are keys, of rows and of columns.
@@ -304,6 +323,16 @@ pub(crate) fn element_of<'a>(
         element = Some(element.map_or(this, |element: Element| element.common(this)));
     }
     Ok(element.unwrap_or(Element::Float64))
+}
+
+/// The type of the labels of a graph whose edges have keys of these types: that of the nodes at either end.
+pub(crate) fn node_type(from: &DataType, to: &DataType) -> DataType {
+    match (from, to) {
+        _ if from == to => from.clone(),
+        _ if from.is_integer() && to.is_integer() => DataType::Int64,
+        _ if from.is_numeric() && to.is_numeric() => DataType::Float64,
+        _ => DataType::Utf8,
+    }
 }
 
 /// The width of a vector column and the type of its elements.

@@ -264,6 +264,10 @@ impl Rows for Batches {
         };
         Ok(self.handle.block_on(stream.next()).transpose()?)
     }
+
+    fn schema(&self) -> SchemaRef {
+        self.plan.schema()
+    }
 }
 
 /// Cancels a run when its reader has gone.

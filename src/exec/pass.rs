@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use super::block::{Blocks, Done, Fresh, Input, Part, Target, added, finish};
 use super::evaluate;
+use super::labels::resolve;
 use super::program::{Pass, Sink, Slot, Source};
 use super::reader::{InSequence, Reader, RowBlock, UniqueKeys};
 use super::run::Run;
@@ -34,6 +35,8 @@ struct Sums {
     wholes: Vec<Option<Fresh>>,
     keys: UniqueKeys,
     rows: usize,
+    /// Columns of the relation, once a row has told.
+    width: Option<usize>,
 }
 
 impl Sums {
@@ -44,11 +47,16 @@ impl Sums {
             wholes: pass.sinks.iter().map(|_| None).collect(),
             keys: UniqueKeys::default(),
             rows: 0,
+            width: None,
         }
     }
 
     /// Takes what the sinks have of the rows that follow.
-    fn append(&mut self, next: Self) {
+    ///
+    /// # Errors
+    /// Lists of another length than those before.
+    fn append(&mut self, next: Self) -> Result<()> {
+        self.same_width(next.width)?;
         for (sum, next) in self.parts.iter_mut().zip(next.parts) {
             *sum = match (sum.take(), next) {
                 (Some(sum), Some(next)) => Some(added(sum, next)),
@@ -60,6 +68,20 @@ impl Sums {
         }
         self.keys.append(next.keys);
         self.rows += next.rows;
+        Ok(())
+    }
+
+    /// Lists are equally long from block to block, too.
+    fn same_width(&mut self, width: Option<usize>) -> Result<()> {
+        match (self.width, width) {
+            (Some(expected), Some(found)) if expected != found => {
+                Err(ErrorKind::RaggedList { row: self.rows + 1, expected, found }.into())
+            }
+            (known, next) => {
+                self.width = known.or(next);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -166,7 +188,7 @@ impl Run<'_> {
         // What leaves row by row, or meets rows of values at hand, must know how many came before.
         let emits = pass.sinks.iter().any(|sink| matches!(sink, Sink::Emit { .. }));
         if emits || !pass.cut.is_empty() {
-            parts = vec![Box::new(InSequence(parts.into()))];
+            parts = vec![Box::new(InSequence::new(parts))];
         }
         let mut reader = Reader::new(intake, parts, block_rows, threads);
         let blocks = WINDOW_BLOCKS * threads;
@@ -211,7 +233,7 @@ impl Run<'_> {
             let ended = reader.first_open_part().unwrap_or(usize::MAX);
             let ended = window.iter().map(|block| block.part).fold(ended, usize::min);
             while let Some(part) = open.first_entry().filter(|part| *part.key() < ended) {
-                sums.append(part.remove());
+                sums.append(part.remove())?;
             }
         }
         if let Some((_, error)) = failed {
@@ -252,6 +274,7 @@ impl Run<'_> {
 
     /// Adds a block's parts to what the sinks have; blocks come in the order of the rows.
     fn absorb(&mut self, pass: &Pass, block: Done, sums: &mut Sums) -> Result<()> {
+        sums.same_width(block.width)?;
         let program = self.program;
         for (at, (sink, part)) in pass.sinks.iter().zip(block.parts).enumerate() {
             match (sink, part) {
@@ -260,7 +283,9 @@ impl Run<'_> {
                         Source::Relation { relation, .. } => {
                             program.intakes[relation].labels(0, block.keys.clone())
                         }
-                        Source::Cut => None,
+                        // Rows that were kept by an earlier pass.
+                        Source::Cut => resolve(&program.root_labels[0], &self.relations)?
+                            .map(|labels| labels.slice(sums.rows..sums.rows + block.rows)),
                     };
                     (self.around.emit)(&cells, labels.as_ref(), sums.rows)?;
                 }

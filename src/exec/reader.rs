@@ -8,6 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::row::{OwnedRow, RowConverter, SortField};
 
 use super::intake::Intake;
@@ -16,17 +17,31 @@ use crate::error::{ErrorKind, Result};
 use crate::matrix::{Labels, Nulls};
 
 /// Parts one after another, as if they were one.
-pub(super) struct InSequence(pub(super) VecDeque<Box<dyn Rows>>);
+pub(super) struct InSequence {
+    schema: SchemaRef,
+    parts: VecDeque<Box<dyn Rows>>,
+}
+
+impl InSequence {
+    pub(super) fn new(parts: Vec<Box<dyn Rows>>) -> Self {
+        let schema = parts.first().map_or_else(|| Arc::new(Schema::empty()), |part| part.schema());
+        Self { schema, parts: parts.into() }
+    }
+}
 
 impl Rows for InSequence {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        while let Some(part) = self.0.front_mut() {
+        while let Some(part) = self.parts.front_mut() {
             if let Some(batch) = part.next()? {
                 return Ok(Some(batch));
             }
-            self.0.pop_front();
+            self.parts.pop_front();
         }
         Ok(None)
+    }
+
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
     }
 }
 
@@ -236,7 +251,7 @@ fn repeated(keys: &[ArrayRef], at: usize) -> crate::error::Error {
 #[cfg(test)]
 mod tests {
     use arrow::array::Int64Array;
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{DataType, Field};
 
     use super::*;
     use crate::exec::intake::Form;
@@ -250,6 +265,10 @@ mod tests {
             let Some(rows) = self.0.pop_front() else { return Ok(None) };
             let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
             Ok(Some(RecordBatch::try_from_iter([("x", column)])?))
+        }
+
+        fn schema(&self) -> SchemaRef {
+            Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, false)]))
         }
     }
 
@@ -299,7 +318,7 @@ mod tests {
     #[test]
     fn parts_in_sequence_are_one() {
         let parts = [vec![2, 3], vec![], vec![4]].map(|part| Box::new(Counting(part.into())));
-        let mut rows = InSequence(parts.into_iter().map(|part| part as Box<dyn Rows>).collect());
+        let mut rows = InSequence::new(parts.into_iter().map(|part| part as _).collect());
         let mut lengths = Vec::new();
         while let Some(batch) = rows.next().unwrap() {
             lengths.push(batch.num_rows());

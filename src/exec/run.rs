@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 
 use super::entries;
 use super::evaluate::{Value, evaluate};
@@ -44,6 +45,9 @@ impl Cancel {
 pub(crate) trait Rows: Send {
     /// The next batch, or `None` at the end.
     fn next(&mut self) -> Result<Option<RecordBatch>>;
+
+    /// Names and types of the columns.
+    fn schema(&self) -> SchemaRef;
 }
 
 /// Bytes that a run holds, counted against the database's budget.

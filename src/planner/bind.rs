@@ -9,7 +9,7 @@ use sqlparser::ast::{
     FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
-use super::graph::{Graph, NodeId};
+use super::graph::{Dim, Graph, NodeId};
 use super::relation::Relation;
 use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
@@ -446,7 +446,27 @@ impl<'a> Binder<'a> {
         if let (Some(a), Some(b)) = (self.graph.as_constant(left), self.graph.as_constant(right)) {
             return Ok(self.graph.constant(function.apply(a, b)));
         }
+        self.settle_single_rows([left, right])?;
         self.graph.add(Operation::Binary(function), [left, right], place)
+    }
+
+    /// A query of one row stretches as a row does, so it runs first where the other side is not known to
+    /// be as short.
+    fn settle_single_rows(&mut self, inputs: [NodeId; 2]) -> Result<()> {
+        let rows = inputs.map(|input| self.graph.node(input).rows);
+        if rows[0] == rows[1] || rows.contains(&Dim::ONE) {
+            return Ok(());
+        }
+        let single = self.graph.nodes().find(|(_, node)| match node.operation {
+            Operation::Relation(index) => {
+                rows.contains(&node.rows) && self.graph.relations[index].plan.max_rows() == Some(1)
+            }
+            _ => false,
+        });
+        match single.map(|(id, _)| id) {
+            Some(id) => self.want_relations(id),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn cast(

@@ -51,7 +51,7 @@ impl ExtensionPlanner for MatrixPlanner {
             rows.push(expected_rows(physical)?);
             // Even where no result shows the order of the rows, the last bits of a sum do.
             let sorted = physical.properties().output_ordering().is_some();
-            inputs.push(if relation.is_stored_order && !sorted {
+            inputs.push(if relation.is_ordered && !sorted {
                 Input::in_stored_order(ordered_input(planner, logical_inputs[at], session).await?)
             } else {
                 Input::plain(Arc::clone(physical))

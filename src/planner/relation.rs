@@ -4,7 +4,7 @@ use arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
 use std::sync::Arc;
 
-use crate::exec::intake::{Form, Intake};
+use crate::exec::intake::{Form, Intake, node_type};
 use crate::exec::labels::{AxisLabels, Deferred, Recipe};
 use crate::exec::operation::Axis;
 use crate::matrix::Labels;
@@ -31,8 +31,8 @@ pub(crate) struct Relation {
     pub(crate) given: [Option<LogicalPlan>; 2],
     pub(crate) intake: Intake,
     pub(crate) order: RowOrder,
-    /// Whether the query yields the rows of one table or file in the order in which they are stored.
-    pub(crate) is_stored_order: bool,
+    /// Whether the query's rows come in an order of their own: by ORDER BY, or as they are stored.
+    pub(crate) is_ordered: bool,
 }
 
 impl Relation {
@@ -67,9 +67,11 @@ impl Relation {
             }
             Form::Graph => {
                 // One list of nodes labels both sides, so it is known to be equal to itself.
+                let ends = self.fields(0..2);
+                let of = node_type(&ends[0].1, &ends[1].1);
                 let nodes = |column: usize| {
                     let recipe = Recipe::Relation { relation: index, axis: Axis::Rows };
-                    let fields = self.fields(column..column + 1);
+                    let fields = vec![(ends[column].0.clone(), of.clone())];
                     AxisLabels::Deferred(Arc::new(Deferred { fields, recipe }))
                 };
                 [nodes(0), nodes(1)]

@@ -21,7 +21,7 @@ use sqlparser::ast::{
 use super::bind::{Binder, Parameter, Scope};
 use super::graph::{Graph, NodeId};
 use super::matrix_node::MatrixNode;
-use super::ordered::{comes_as_stored, has_sort, query_order};
+use super::ordered::{has_sort, query_order};
 use super::relation::{Relation, RowOrder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::Form as Output;
@@ -257,7 +257,7 @@ pub(crate) fn relation(
         }
         _ => RowOrder::Keys,
     };
-    let is_stored_order = comes_as_stored(&plan);
+    let is_ordered = query_order(&plan) == RowOrder::Query;
     let intake = Intake {
         form,
         element,
@@ -272,7 +272,7 @@ pub(crate) fn relation(
         Column::Column(datafusion::common::Column::new(qualifier.cloned(), field.name()))
     });
     let plan = LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?;
-    Ok(Relation { name, plan, given, intake, order, is_stored_order })
+    Ok(Relation { name, plan, given, intake, order, is_ordered })
 }
 
 /// The places of key columns.

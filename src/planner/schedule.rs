@@ -80,9 +80,7 @@ impl Scheduler<'_> {
             let Kind::Local(rows) = kinds[&id] else { continue };
             let elsewhere = users.get(&id).into_iter().flatten().any(|&user| match kinds[&user] {
                 Kind::Local(other) | Kind::Sum(other) => {
-                    other != rows
-                        || pass_of(&levels, user) != pass_of(&levels, id)
-                        || self.needs_whole(user, id)
+                    other != rows || levels[&user] != levels[&id] || self.needs_whole(user, id)
                 }
                 Kind::Whole => true,
             });
@@ -185,21 +183,18 @@ impl Scheduler<'_> {
         let mut open = roots.to_vec();
         while let Some(id) = open.pop() {
             if reached.insert(id) {
-                open.extend(&self.graph.node(id).inputs);
+                open.extend(self.reads(id));
             }
         }
         for &id in &reached {
             let node = self.graph.node(id);
             let itself =
                 matches!(node.operation, Op::Variable(v) | Op::Prior(v) if v.number == variable);
-            depends.insert(id, itself || node.inputs.iter().any(|input| depends[input]));
+            depends.insert(id, itself || self.reads(id).iter().any(|input| depends[input]));
         }
         let inside: BTreeSet<NodeId> = reached.iter().copied().filter(|id| depends[id]).collect();
-        let mut outside: BTreeSet<NodeId> = inside
-            .iter()
-            .flat_map(|&id| self.graph.node(id).inputs.iter().copied())
-            .filter(|id| !depends[id])
-            .collect();
+        let mut outside: BTreeSet<NodeId> =
+            inside.iter().flat_map(|&id| self.reads(id)).filter(|id| !depends[id]).collect();
         outside.extend(roots.iter().filter(|id| !depends[id]));
         // An outer iteration's variable is given where this one runs; it is read, not computed.
         (inside, outside)
@@ -310,13 +305,20 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Whether `user` reads `input` whole rather than by the rows of its block.
+    /// Whether `user` reads `input` whole, at any of its places.
     fn needs_whole(&self, user: NodeId, input: NodeId) -> bool {
+        let inputs = &self.graph.node(user).inputs;
+        (0..inputs.len()).any(|at| inputs[at] == input && self.reads_whole(user, at))
+    }
+
+    /// Whether `user` reads its input at this place whole rather than by the rows of its block. In `q @ q`
+    /// it does both.
+    fn reads_whole(&self, user: NodeId, at: usize) -> bool {
         let node = self.graph.node(user);
         match node.operation {
-            Op::Product => node.inputs[1] == input,
+            Op::Product => at == 1,
             Op::Unary(_) | Op::Binary(_) | Op::Select => {
-                self.graph.node(input).rows == Dim::ONE && node.rows != Dim::ONE
+                self.graph.node(node.inputs[at]).rows == Dim::ONE && node.rows != Dim::ONE
             }
             _ => false,
         }
@@ -427,10 +429,10 @@ impl Scheduler<'_> {
         let mut row_cells = 1;
         for &id in members {
             let node = self.graph.node(id);
-            for &input in &node.inputs {
+            for (at, &input) in node.inputs.iter().enumerate() {
                 let of = self.graph.node(input);
                 row_cells = row_cells.max(of.columns.known().unwrap_or(1));
-                let by_rows = !inside(input) && !self.needs_whole(id, input);
+                let by_rows = !inside(input) && !self.reads_whole(id, at);
                 if by_rows && !cut.contains(&input.index()) {
                     cut.push(input.index());
                 }
@@ -478,11 +480,6 @@ impl Scheduler<'_> {
         sinks.extend(emitted.map(|id| Sink::Emit { from: id.index() }));
         Pass { source, cut, steps: fused.steps, sinks, row_cells }
     }
-}
-
-/// A node's pass, to tell whether two nodes share one.
-fn pass_of(levels: &HashMap<NodeId, usize>, id: NodeId) -> usize {
-    levels[&id]
 }
 
 /// Lets every value go after its last reader, but for those that are kept.
