@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use arrow::array::{ArrayRef, RecordBatch};
 
-use super::evaluate::{self, Value, dense_of, evaluate, product_into, reduction_of};
+use super::evaluate::{self, Value, dense_of, evaluate, product_into};
 use super::intake::Block;
 use super::kernels::fused::Scratch;
-use super::kernels::reduce::{self, Accumulator};
+use super::kernels::reduce::{self, Totals};
 use super::kernels::{Real, dense, fused, sparse};
-use super::operation::{Aggregate, Axis, Operation};
+use super::operation::Operation;
 use super::program::{BlockStep, Pass, Program, Sink, Slot, Source};
 use super::run::Cancel;
 use crate::error::{ErrorKind, Result};
@@ -30,9 +30,9 @@ pub(super) enum Input<'a> {
 /// What a block leaves for one sink.
 pub(super) enum Part {
     Cells(Cells),
-    Sum64(Accumulator<f64>),
-    Sum32(Accumulator<f32>),
-    Fused(fused::Accumulator),
+    Totals(Totals),
+    /// A product over the rows so far.
+    Product(Fresh, Shape),
     Nothing,
 }
 
@@ -64,6 +64,18 @@ impl Fresh {
         match self {
             Fresh::F64(all) => Target::F64(all),
             Fresh::F32(all) => Target::F32(all),
+        }
+    }
+
+    /// Adds as many cells of the same type.
+    fn add(&mut self, other: &Self) {
+        fn add<T: Scalar>(sum: &mut [T], part: &[T]) {
+            sum.iter_mut().zip(part).for_each(|(sum, &part)| *sum += part);
+        }
+        match (self, other) {
+            (Fresh::F64(sum), Fresh::F64(part)) => add(sum, part),
+            (Fresh::F32(sum), Fresh::F32(part)) => add(sum, part),
+            _ => unreachable!("parts of one sum are of one type"),
         }
     }
 
@@ -214,30 +226,34 @@ impl Blocks<'_> {
         let of = |slot: Slot| self.block_inputs(&[slot], local).map(|cells| cells[0]);
         Ok(match sink {
             Sink::Collect { from, .. } | Sink::Emit { from } => Part::Cells(of(*from)?.clone()),
-            Sink::Reduce { from, aggregate, axis, .. } => match of(*from)? {
-                Cells::F64(block) => Part::Sum64(reduced(block, *aggregate, *axis)),
-                Cells::F32(block) => Part::Sum32(reduced(block, *aggregate, *axis)),
-            },
-            Sink::FusedReduce { program, inputs, aggregate, element, .. } => {
+            Sink::Reduce { inputs, element, .. } => {
                 let inputs = self.block_inputs(inputs, local)?;
-                let reduction = evaluate::fused_reduction(*aggregate);
-                Part::Fused(match element {
-                    Element::Float64 => fused_sum::<f64>(program, &inputs, rows, reduction)?,
-                    Element::Float32 => fused_sum::<f32>(program, &inputs, rows, reduction)?,
+                Part::Totals(match element {
+                    Element::Float64 => totals::<f64>(sink, &inputs, rows),
+                    Element::Float32 => totals::<f32>(sink, &inputs, rows),
                 })
             }
-            Sink::Gram { from, .. } => Part::Cells(match of(*from)? {
-                Cells::F64(block) => gram(block).into(),
-                Cells::F32(block) => gram(block).into(),
-            }),
-            Sink::Cross { left, right, .. } => Part::Cells(match (of(*left)?, of(*right)?) {
-                (Cells::F64(x), Cells::F64(y)) => cross(x, y).into(),
-                (Cells::F32(x), Cells::F32(y)) => cross(x, y).into(),
-                (x, y) => {
-                    let (x, y) = (evaluate::storage::<f64>(x), evaluate::storage::<f64>(y));
-                    cross(&x, &y).into()
+            Sink::Gram { from, .. } => {
+                let block = of(*from)?;
+                let n = block.shape().columns;
+                let mut sum = Fresh::zeroed(block.element(), n * n);
+                match (block, sum.target()) {
+                    (Cells::F64(block), Target::F64(sum)) => gram(block, sum),
+                    (Cells::F32(block), Target::F32(sum)) => gram(block, sum),
+                    _ => unreachable!("the sum was made for the block"),
                 }
-            }),
+                Part::Product(sum, Shape::new(n, n))
+            }
+            Sink::Cross { left, right, .. } => {
+                let (x, y) = (of(*left)?, of(*right)?);
+                let shape = Shape::new(x.shape().columns, y.shape().columns);
+                let mut sum = Fresh::zeroed(x.element().common(y.element()), shape.cells());
+                match sum.target() {
+                    Target::F64(sum) => cross::<f64>(x, y, sum),
+                    Target::F32(sum) => cross::<f32>(x, y, sum),
+                }
+                Part::Product(sum, shape)
+            }
             Sink::CountRows { .. } => Part::Nothing,
         })
     }
@@ -269,16 +285,15 @@ fn width(inputs: &[&Cells]) -> usize {
     inputs.iter().map(|input| input.shape().columns).find(|&columns| columns != 1).unwrap_or(1)
 }
 
-fn fused_sum<T: Real>(
-    program: &fused::Program,
-    inputs: &[&Cells],
-    rows: usize,
-    reduction: fused::Reduction,
-) -> Result<fused::Accumulator> {
-    let owned: Vec<Dense<T>> = inputs.iter().map(|cells| dense_of::<T>(cells)).collect();
+fn totals<T: Real>(sink: &Sink, inputs: &[&Cells], rows: usize) -> Totals {
+    let Sink::Reduce { program, reduction, axis, .. } = sink else {
+        unreachable!("totals are of a reduction")
+    };
+    let axis = if axis.is_none() { reduce::Axis::All } else { reduce::Axis::Columns };
     let columns = width(inputs);
+    let owned: Vec<Dense<T>> = inputs.iter().map(|cells| dense_of::<T>(cells)).collect();
     let views = views(&owned, rows, columns);
-    Ok(program.reduce(&views, rows, columns, reduction, &mut Scratch::new()))
+    Totals::of(*reduction, axis, program, &views, (rows, columns))
 }
 
 /// How each input is stretched over a block of this shape.
@@ -301,66 +316,48 @@ pub(super) fn views<T: Scalar>(
         .collect()
 }
 
-fn reduced<T: Real>(
-    block: &Storage<T>,
-    aggregate: Aggregate,
-    axis: Option<Axis>,
-) -> Accumulator<T> {
-    let axis = if axis.is_none() { reduce::Axis::All } else { reduce::Axis::Columns };
-    let mut sum = Accumulator::new(reduction_of(aggregate), axis, block.shape().columns);
-    sum.push(block);
-    sum
-}
-
-/// `t(block) @ block`, its lower half; [`finish`] mirrors the sum.
-fn gram<T: Real>(block: &Storage<T>) -> Dense<T> {
-    let n = block.shape().columns;
-    let mut sum = vec![T::ZERO; n * n];
+/// Adds `t(block) @ block`, its lower half; [`finish`] mirrors the sum.
+fn gram<T: Real>(block: &Storage<T>, sum: &mut [T]) {
     match block {
-        Storage::Dense(block) => dense::gram_into(block, &mut sum),
-        Storage::Csr(block) => sparse::cross_dense_into(block, &sparse::to_dense(block), &mut sum),
+        Storage::Dense(block) => dense::gram_into(block, sum),
+        Storage::Csr(block) => sparse::cross_dense_into(block, &sparse::to_dense(block), sum),
     }
-    Dense::new(Shape::new(n, n), sum.into())
 }
 
-fn cross<T: Real>(x: &Storage<T>, y: &Storage<T>) -> Dense<T> {
-    let shape = Shape::new(x.shape().columns, y.shape().columns);
-    let mut sum = vec![T::ZERO; shape.cells()];
-    let right = match y {
-        Storage::Dense(y) => y.clone(),
-        Storage::Csr(y) => sparse::to_dense(y),
-    };
-    match x {
-        Storage::Dense(x) => dense::cross_into(x, &right, &mut sum),
-        Storage::Csr(x) => sparse::cross_dense_into(x, &right, &mut sum),
+fn cross<T: Real>(x: &Cells, y: &Cells, sum: &mut [T]) {
+    let right = dense_of::<T>(y);
+    match evaluate::storage::<T>(x) {
+        Storage::Dense(x) => dense::cross_into(&x, &right, sum),
+        Storage::Csr(x) => sparse::cross_dense_into(&x, &right, sum),
     }
-    Dense::new(shape, sum.into())
 }
 
 /// The sum of two parts of one sink, the earlier first.
 pub(super) fn added(sum: Part, next: Part) -> Part {
     match (sum, next) {
-        (Part::Sum64(sum), Part::Sum64(next)) => Part::Sum64(sum.merge(next)),
-        (Part::Sum32(sum), Part::Sum32(next)) => Part::Sum32(sum.merge(next)),
-        (Part::Fused(mut sum), Part::Fused(next)) => {
-            sum.merge(&next);
-            Part::Fused(sum)
+        (Part::Totals(sum), Part::Totals(next)) => Part::Totals(sum.merge(&next)),
+        (Part::Product(mut sum, shape), Part::Product(next, _)) => {
+            sum.add(&next);
+            Part::Product(sum, shape)
         }
-        (Part::Cells(sum), Part::Cells(next)) => Part::Cells(evaluate::add_dense(sum, &next)),
         (sum, _) => sum,
     }
 }
 
 pub(super) fn finish(sink: &Sink, part: Option<Part>) -> Result<Cells> {
     Ok(match (sink, part) {
-        (_, Some(Part::Sum64(sum))) => sum.finish().into(),
-        (_, Some(Part::Sum32(sum))) => sum.finish().into(),
-        (Sink::FusedReduce { element, .. }, Some(Part::Fused(sum))) => match element {
-            Element::Float64 => Dense::scalar(sum.value()).into(),
-            Element::Float32 => Dense::scalar(sum.value() as f32).into(),
+        (Sink::Reduce { element, .. }, Some(Part::Totals(totals))) => match element {
+            Element::Float64 => totals.finish::<f64>().into(),
+            Element::Float32 => totals.finish::<f32>().into(),
         },
-        (Sink::Gram { .. }, Some(Part::Cells(sum))) => evaluate::mirrored(sum),
-        (_, Some(Part::Cells(sum))) => sum,
+        (Sink::Gram { .. }, Some(Part::Product(mut sum, shape))) => {
+            match sum.target() {
+                Target::F64(sum) => dense::mirror(sum, shape.rows),
+                Target::F32(sum) => dense::mirror(sum, shape.rows),
+            }
+            sum.frozen(shape)
+        }
+        (_, Some(Part::Product(sum, shape))) => sum.frozen(shape),
         _ => return Err(ErrorKind::Internal("a pass left nothing for a sink".into()).into()),
     })
 }

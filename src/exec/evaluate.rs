@@ -193,7 +193,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                 Some(Axis::Rows) => reduce::Axis::Rows,
                 Some(Axis::Columns) => reduce::Axis::Columns,
             };
-            let reduced = reduce::reduce(&input(0), reduction_of(*aggregate), axis);
+            let reduced = reduce::reduce(&input(0), aggregate.reduction(), axis);
             if *aggregate != Aggregate::ArgMax {
                 return Ok(matrix(reduced));
             }
@@ -448,40 +448,6 @@ pub(super) fn stack_rows(mut parts: Vec<Cells>) -> Result<Cells> {
     evaluate(&Op::Stack(Axis::Rows), &inputs, Stop::NEVER)?.cells()
 }
 
-/// The sum of two dense blocks of one shape and element.
-pub(super) fn add_dense(sum: Cells, next: &Cells) -> Cells {
-    fn add<T: Real>(sum: Dense<T>, next: &Dense<T>) -> Cells {
-        let shape = sum.shape();
-        let mut cells = match sum.buffer().inner().clone().into_vec::<T>() {
-            Ok(cells) => cells,
-            Err(shared) => shared.typed_data::<T>().to_vec(),
-        };
-        for (cell, &part) in cells.iter_mut().zip(next.cells()) {
-            *cell += part;
-        }
-        Dense::new(shape, cells.into()).into()
-    }
-    match (sum, next) {
-        (Cells::F64(Storage::Dense(sum)), Cells::F64(Storage::Dense(next))) => add(sum, next),
-        (Cells::F32(Storage::Dense(sum)), Cells::F32(Storage::Dense(next))) => add(sum, next),
-        (sum, next) => add(dense_of::<f64>(&sum), &dense_of::<f64>(next)),
-    }
-}
-
-/// The upper half of a Gram matrix from its lower one.
-pub(super) fn mirrored(lower: Cells) -> Cells {
-    fn mirror<T: Real>(lower: &Dense<T>) -> Cells {
-        let shape = lower.shape();
-        let mut cells = lower.cells().to_vec();
-        dense::mirror(&mut cells, shape.rows);
-        Dense::new(shape, cells.into()).into()
-    }
-    match &lower {
-        Cells::F64(storage) => mirror(&densified(storage.clone())),
-        Cells::F32(storage) => mirror(&densified(storage.clone())),
-    }
-}
-
 /// Rows at these places; `None` is a row of zeros.
 pub(super) fn gather_rows(cells: &Cells, places: &[Option<usize>]) -> Result<Cells> {
     fn gather<T: Real>(storage: &Storage<T>, places: &[Option<usize>]) -> Cells {
@@ -563,31 +529,4 @@ fn random<T: Scalar>(distribution: Distribution, seed: u64, shape: Shape) -> Den
         }
     });
     Dense::new(shape, cells.into())
-}
-
-/// The kernels' name of an aggregate.
-pub(super) fn reduction_of(aggregate: Aggregate) -> Reduction {
-    match aggregate {
-        Aggregate::Sum => Reduction::Sum,
-        Aggregate::Mean => Reduction::Mean,
-        Aggregate::Min => Reduction::Min,
-        Aggregate::Max => Reduction::Max,
-        Aggregate::Variance => Reduction::Variance,
-        Aggregate::Deviation => Reduction::Deviation,
-        Aggregate::Norm(p) => Reduction::Norm(p.get()),
-        Aggregate::ArgMax => Reduction::ArgMax,
-    }
-}
-
-/// The loop's name of an aggregate that [`super::program::Sink::FusedReduce`] takes.
-pub(super) fn fused_reduction(aggregate: Aggregate) -> fused::Reduction {
-    match aggregate {
-        Aggregate::Sum => fused::Reduction::Sum,
-        Aggregate::Mean => fused::Reduction::Mean,
-        Aggregate::Min => fused::Reduction::Min,
-        Aggregate::Max => fused::Reduction::Max,
-        Aggregate::Variance => fused::Reduction::Variance,
-        Aggregate::Deviation => fused::Reduction::Deviation,
-        Aggregate::Norm(_) | Aggregate::ArgMax => unreachable!("the planner fuses neither"),
-    }
 }

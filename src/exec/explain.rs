@@ -85,7 +85,7 @@ impl Writer<'_> {
         for sink in &pass.sinks {
             match sink {
                 Sink::Collect { to, .. } => self.line("keep", *to, depth + 1, f)?,
-                Sink::FusedReduce { program, to, .. } => {
+                Sink::Reduce { program, to, .. } if program.operations() > 0 => {
                     let what = format!("fused {}", program.operations() + 1);
                     self.line(&what, *to, depth + 1, f)?;
                 }

@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use super::kernels::reduce::Reduction;
 use crate::matrix::{Element, Layout, Matrix, Shape};
 
 /// One operation; its operands are the inputs of its node, in order.
@@ -210,6 +211,22 @@ pub(crate) enum Aggregate {
     Norm(Number),
     /// Which column (counted from 1) or row holds the first maximum.
     ArgMax,
+}
+
+impl Aggregate {
+    /// What the kernels call it.
+    pub(crate) fn reduction(self) -> Reduction {
+        match self {
+            Aggregate::Sum => Reduction::Sum,
+            Aggregate::Mean => Reduction::Mean,
+            Aggregate::Min => Reduction::Min,
+            Aggregate::Max => Reduction::Max,
+            Aggregate::Variance => Reduction::Variance,
+            Aggregate::Deviation => Reduction::Deviation,
+            Aggregate::Norm(p) => Reduction::Norm(p.get()),
+            Aggregate::ArgMax => Reduction::ArgMax,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

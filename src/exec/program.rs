@@ -7,8 +7,9 @@
 
 use super::intake::Intake;
 use super::kernels::fused;
+use super::kernels::reduce::Reduction;
 use super::labels::{AxisLabels, LabelCheck};
-use super::operation::{Aggregate, Axis, Iteration, Operation};
+use super::operation::{Axis, Iteration, Operation};
 use crate::error::Place;
 use crate::matrix::Element;
 
@@ -152,13 +153,13 @@ impl BlockStep {
 pub(crate) enum Sink {
     /// All blocks, below one another: cells of this type, so many in a row where that is known.
     Collect { from: Slot, to: Slot, columns: Option<usize>, element: Element },
-    /// A reduction of all cells or of each column.
-    Reduce { from: Slot, aggregate: Aggregate, axis: Option<Axis>, to: Slot },
-    /// A reduction of all cells of a chain that is never stored.
-    FusedReduce {
+    /// A reduction of all cells or of each column, of which no more than a strip exists at a time.
+    Reduce {
         program: fused::Program,
         inputs: Vec<Slot>,
-        aggregate: Aggregate,
+        /// What is asked for, and what the program's loop accumulates for it.
+        reduction: (Reduction, fused::Reduction),
+        axis: Option<Axis>,
         element: Element,
         to: Slot,
     },
@@ -175,11 +176,10 @@ pub(crate) enum Sink {
 impl Sink {
     pub(crate) fn inputs(&self) -> Vec<Slot> {
         match self {
-            Sink::Collect { from, .. }
-            | Sink::Reduce { from, .. }
-            | Sink::Gram { from, .. }
-            | Sink::Emit { from } => vec![*from],
-            Sink::FusedReduce { inputs, .. } => inputs.clone(),
+            Sink::Collect { from, .. } | Sink::Gram { from, .. } | Sink::Emit { from } => {
+                vec![*from]
+            }
+            Sink::Reduce { inputs, .. } => inputs.clone(),
             Sink::Cross { left, right, .. } => vec![*left, *right],
             Sink::CountRows { .. } => Vec::new(),
         }
@@ -189,7 +189,6 @@ impl Sink {
         match self {
             Sink::Collect { to, .. }
             | Sink::Reduce { to, .. }
-            | Sink::FusedReduce { to, .. }
             | Sink::Gram { to, .. }
             | Sink::Cross { to, .. }
             | Sink::CountRows { to } => Some(*to),

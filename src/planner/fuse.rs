@@ -2,22 +2,20 @@
 //!
 //! A node joins its reader's loop where every reader is in that loop, the cells are of one type, and
 //! both have the same number of columns (a column vector inside a wide loop would be computed once for
-//! each of its columns). A reduction of all cells takes the chain before it into its own loop.
+//! each of its columns). A reduction of all cells or of columns takes the chain before it into its own loop.
 
 use std::collections::{HashMap, HashSet};
 
 use super::graph::{Graph, NodeId};
 use crate::exec::kernels::fused;
-use crate::exec::operation::{Aggregate, Operation as Op};
+use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{BlockStep, Sink, Slot};
 
 /// The block computations of a pass.
 pub(super) struct Fused {
     pub(super) steps: Vec<BlockStep>,
-    /// Reductions that took a chain into their loop.
+    /// Reductions, each with the chain that it took into its loop.
     pub(super) sinks: Vec<Sink>,
-    /// The nodes of those reductions.
-    pub(super) reduced: HashSet<NodeId>,
 }
 
 /// Groups the row-local `members` of a pass into loops. `visible` values must exist as blocks.
@@ -50,7 +48,7 @@ pub(super) fn chains(
         roots.insert(id, if joins { root.unwrap_or(id) } else { id });
     }
 
-    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new(), reduced: HashSet::new() };
+    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new() };
     for &id in members {
         if roots[&id] != id {
             continue;
@@ -59,7 +57,8 @@ pub(super) fn chains(
         let slots = || node.inputs.iter().map(|input| input.index()).collect::<Vec<Slot>>();
         match &node.operation {
             operation if is_local(id) && is_elementwise(operation) => {
-                let (program, inputs) = program(graph, id, id, &roots);
+                let (builder, cell, inputs) = chain(graph, id, id, &roots);
+                let program = builder.finish(cell);
                 let (output, element) = (id.index(), node.element);
                 fused.steps.push(BlockStep::Fused { program, inputs, output, element });
             }
@@ -70,12 +69,17 @@ pub(super) fn chains(
                 inputs: slots(),
                 output: id.index(),
             }),
-            Op::Reduce { aggregate, axis: None } if roots.get(&node.inputs[0]) == Some(&id) => {
-                let (program, inputs) = program(graph, node.inputs[0], id, &roots);
-                let (aggregate, element) = (*aggregate, graph.node(node.inputs[0]).element);
-                let to = id.index();
-                fused.sinks.push(Sink::FusedReduce { program, inputs, aggregate, element, to });
-                fused.reduced.insert(id);
+            Op::Reduce { aggregate, axis } => {
+                let (mut builder, cell, inputs) = chain(graph, node.inputs[0], id, &roots);
+                let (value, looped) = aggregate.reduction().looped(&mut builder, cell);
+                fused.sinks.push(Sink::Reduce {
+                    program: builder.finish(value),
+                    inputs,
+                    reduction: (aggregate.reduction(), looped),
+                    axis: *axis,
+                    element: graph.node(node.inputs[0]).element,
+                    to: id.index(),
+                });
             }
             _ => {}
         }
@@ -100,31 +104,18 @@ fn takes_in(graph: &Graph, user: NodeId, id: NodeId, root: NodeId) -> bool {
             }
             _ => node.columns == root.columns && node.element == root.element,
         },
-        Op::Reduce { aggregate, axis: None } => fuses(*aggregate),
+        Op::Reduce { axis: None | Some(Axis::Columns), .. } => true,
         _ => false,
     }
 }
 
-/// Whether a reduction can run in the loop that computes its cells.
-fn fuses(aggregate: Aggregate) -> bool {
-    match aggregate {
-        Aggregate::Sum
-        | Aggregate::Mean
-        | Aggregate::Min
-        | Aggregate::Max
-        | Aggregate::Variance
-        | Aggregate::Deviation => true,
-        Aggregate::Norm(_) | Aggregate::ArgMax => false,
-    }
-}
-
-/// The loop that computes `result`, and the slots of what it reads.
-fn program(
+/// The loop that computes `result`, as far as it goes, and the slots of what it reads.
+fn chain(
     graph: &Graph,
     result: NodeId,
     root: NodeId,
     roots: &HashMap<NodeId, NodeId>,
-) -> (fused::Program, Vec<Slot>) {
+) -> (fused::Builder, fused::Value, Vec<Slot>) {
     let mut builder = fused::Builder::new();
     let mut inputs: Vec<Slot> = Vec::new();
     let mut registers = HashMap::new();
@@ -168,5 +159,5 @@ fn program(
         registers.insert(id, register);
         open.pop();
     }
-    (builder.finish(registers[&result]), inputs)
+    (builder, registers[&result], inputs)
 }

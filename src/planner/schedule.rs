@@ -461,16 +461,12 @@ impl Scheduler<'_> {
                 let (columns, element) = (node.columns.known(), node.element);
                 sinks.push(Sink::Collect { from: id.index(), to: id.index(), columns, element });
             }
-            if !matches!(kinds[&id], Kind::Sum(_)) || fused.reduced.contains(&id) {
+            if !matches!(kinds[&id], Kind::Sum(_)) {
                 continue;
             }
             sinks.push(match &node.operation {
-                Op::Reduce { aggregate, axis } => Sink::Reduce {
-                    from: input(0),
-                    aggregate: *aggregate,
-                    axis: *axis,
-                    to: id.index(),
-                },
+                // Among the loops.
+                Op::Reduce { .. } => continue,
                 Op::Gram => Sink::Gram { from: input(0), to: id.index() },
                 Op::Cross => Sink::Cross { left: input(0), right: input(1), to: id.index() },
                 Op::Count(_) => Sink::CountRows { to: id.index() },

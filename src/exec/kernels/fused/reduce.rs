@@ -63,6 +63,22 @@ impl Accumulator {
         self.count
     }
 
+    /// Takes in one cell.
+    pub(in crate::exec::kernels) fn push(&mut self, x: f64) {
+        let (value, rest) = match self.reduction {
+            Reduction::SumOfSquares => (x * x, 0.0),
+            _ => (x, 0.0),
+        };
+        self.merge(&Self { reduction: self.reduction, count: 1, value, rest });
+    }
+
+    /// Takes in cells that are zero.
+    pub(in crate::exec::kernels) fn push_zeros(&mut self, count: u64) {
+        if count > 0 {
+            self.merge(&Self { reduction: self.reduction, count, value: 0.0, rest: 0.0 });
+        }
+    }
+
     /// Takes in the cells of another accumulator of the same reduction.
     pub fn merge(&mut self, other: &Self) {
         debug_assert_eq!(self.reduction, other.reduction, "parts of one reduction");

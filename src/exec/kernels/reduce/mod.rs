@@ -1,20 +1,25 @@
 //! Reductions of all cells, of each row, of each column; dense and sparse.
 //!
-//! A row is reduced where it lies. All cells and columns need every row: an [`Accumulator`] takes
-//! blocks of rows, and accumulators merge in the order of their blocks. A whole matrix is cut into
-//! blocks by its shape alone and merged by halves; a sum within a block is pairwise above 256 cells.
+//! Each is a loop of [`fused`](super::fused): a function of each cell, a sum or an extreme of that, and
+//! what becomes of it at the end. So a reduction has the same bits whether its cells come from memory or
+//! from the chain of operations before it.
 //!
 //! ```text
-//! variance   mean and squares of a block in two passes, merged by Chan, Golub and LeVeque:
-//!            δ = mean₂ - mean₁,  mean = mean₁ + δ·n₂/n,  squares = squares₁ + squares₂ + δ²·n₁·n₂/n
+//! norm(x, 3)   |x|³  summed, then the cube root
+//! max(x)       x     the largest
 //! ```
+//!
+//! All cells and columns need every row: [`Totals`] of blocks merge in the order of the blocks. A whole
+//! matrix is cut into blocks by its shape alone and merged by halves. What is not stored counts as zeros.
 
-mod block;
+mod places;
 
-use block::{State, exceeds, max, min, of_cells, of_stored};
+use rayon::prelude::*;
 
-use super::{Real, add_into, dense, fold_blocks};
-use crate::matrix::{CellBuffer, Dense, Shape, Storage};
+use super::elementwise::{BinaryFunction, UnaryFunction};
+use super::fused::{self, Builder, Input, Program, Scratch, Value};
+use super::{Real, dense, fold_blocks};
+use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape, Storage};
 
 /// What a reduction computes of its cells.
 ///
@@ -51,174 +56,218 @@ pub enum Axis {
     Columns,
 }
 
-/// Reduces a whole matrix, in parallel.
-pub fn reduce<T: Real>(x: &Storage<T>, reduction: Reduction, axis: Axis) -> Dense<T> {
-    let shape = x.shape();
-    match (x, axis) {
-        (_, Axis::Rows) => {
-            let mut cells = CellBuffer::zeroed(shape.rows);
-            fill_rows(x, reduction, &mut cells);
-            dense(Shape::new(shape.rows, 1), cells)
-        }
-        // As one column, so that a wide matrix is cut into blocks like a tall one.
-        (Storage::Dense(x), Axis::All) if shape.columns != 1 && shape.cells() > 0 => {
-            let column = Dense::new(Shape::new(shape.cells(), 1), x.buffer().clone());
-            reduce(&Storage::Dense(column), reduction, Axis::All)
-        }
-        _ => {
-            let grain = block_rows(x, axis);
-            let block = |rows| {
-                let mut accumulator = Accumulator::new(reduction, axis, shape.columns);
-                accumulator.push(&x.rows(rows));
-                accumulator
-            };
-            fold_blocks(shape.rows, grain, &block, &Accumulator::merge)
-                .unwrap_or_else(|| Accumulator::new(reduction, axis, shape.columns))
-                .finish()
-        }
-    }
-}
-
-/// Rows of a block: enough stored cells to be worth a task and lanes of its own.
-fn block_rows<T: Real>(x: &Storage<T>, axis: Axis) -> usize {
-    let shape = x.shape();
-    let lanes = if axis == Axis::All { 1 } else { shape.columns };
-    let per_row = (x.stored() / shape.rows.max(1)).max(1);
-    ((1 << 16).max(4 * lanes) / per_row).max(256)
-}
-
-/// Reduces each row of a block into one cell of `out`, on the calling thread.
-///
-/// # Panics
-/// Unless `out` has a cell for each row.
-pub fn reduce_rows_into<T: Real>(x: &Storage<T>, reduction: Reduction, out: &mut [T]) {
-    assert_eq!(out.len(), x.shape().rows, "a cell for each row");
-    match x {
-        Storage::Dense(x) => {
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = of_cells(x.row(i), reduction);
+impl Reduction {
+    /// The loop over the cells that `cell` yields: what is accumulated, and how.
+    ///
+    /// # Panics
+    /// For [`Reduction::ArgMax`], which no loop computes, and for a norm whose p is not above 0.
+    pub fn looped(self, builder: &mut Builder, cell: Value) -> (Value, fused::Reduction) {
+        let plain = |reduction| (cell, reduction);
+        match self {
+            Reduction::Sum => plain(fused::Reduction::Sum),
+            Reduction::Mean => plain(fused::Reduction::Mean),
+            Reduction::Min => plain(fused::Reduction::Min),
+            Reduction::Max => plain(fused::Reduction::Max),
+            Reduction::Variance => plain(fused::Reduction::Variance),
+            Reduction::Deviation => plain(fused::Reduction::Deviation),
+            Reduction::Norm(2.0) => plain(fused::Reduction::SumOfSquares),
+            Reduction::Norm(p) => {
+                assert!(p > 0.0, "the planner lets norms with p above 0 through only");
+                let size = builder.unary(UnaryFunction::Abs, cell);
+                if p == 1.0 {
+                    (size, fused::Reduction::Sum)
+                } else if p.is_infinite() {
+                    (size, fused::Reduction::Max)
+                } else {
+                    let p = builder.constant(p);
+                    (builder.binary(BinaryFunction::Power, size, p), fused::Reduction::Sum)
+                }
             }
+            Reduction::ArgMax => unreachable!("places are found by `places`"),
         }
-        Storage::Csr(x) => {
-            for (i, out) in out.iter_mut().enumerate() {
-                let (columns, values) = x.row(i);
-                *out = of_stored(columns, values, x.shape().columns, reduction);
-            }
+    }
+
+    /// The loop over stored cells.
+    fn identity(self) -> (Program, fused::Reduction) {
+        let mut builder = Builder::new();
+        let cell = builder.input(0);
+        let (value, reduction) = self.looped(&mut builder, cell);
+        (builder.finish(value), reduction)
+    }
+
+    /// What one cell adds: the loop for a single one.
+    fn term(self, x: f64) -> f64 {
+        match self {
+            Reduction::Norm(2.0) => x,
+            Reduction::Norm(p) if p == 1.0 || p.is_infinite() => x.abs(),
+            Reduction::Norm(p) => BinaryFunction::Power.apply(x.abs(), p),
+            _ => x,
+        }
+    }
+
+    /// The result for what a loop has accumulated.
+    fn finished(self, total: &fused::Accumulator) -> f64 {
+        match self {
+            Reduction::Norm(_) if total.count() == 0 => 0.0,
+            Reduction::Norm(_) => self.root(total.value()),
+            _ => total.value(),
+        }
+    }
+
+    fn root(self, sum: f64) -> f64 {
+        match self {
+            Reduction::Norm(2.0) => sum.sqrt(),
+            Reduction::Norm(p) if p != 1.0 && p.is_finite() => sum.powf(1.0 / p),
+            _ => sum,
         }
     }
 }
 
-/// Halves the rows until a part is worth a task; each row is reduced alone, so the cut is free.
-fn fill_rows<T: Real>(x: &Storage<T>, reduction: Reduction, out: &mut [T]) {
-    if x.stored() + out.len() <= 1 << 16 || out.len() < 2 {
-        return reduce_rows_into(x, reduction, out);
-    }
-    let middle = out.len() / 2;
-    let (top, bottom) = out.split_at_mut(middle);
-    rayon::join(
-        || fill_rows(&x.rows(0..middle), reduction, top),
-        || fill_rows(&x.rows(middle..x.shape().rows), reduction, bottom),
-    );
-}
-
-/// A reduction over all cells or over columns that takes the rows block by block.
-///
-/// Holds one lane for all cells, or one for each column.
+/// A reduction under way over all cells, or over each column: one accumulator for each result.
 #[derive(Debug, Clone)]
-pub struct Accumulator<T> {
+pub struct Totals {
     reduction: Reduction,
-    axis: Axis,
-    columns: usize,
-    rows: usize,
-    state: State<T>,
+    lanes: Vec<fused::Accumulator>,
 }
 
-impl<T: Real> Accumulator<T> {
-    /// An empty accumulator for matrices of `columns` columns.
+impl Totals {
+    /// Of the cells that `program`, made with [`Reduction::looped`], computes of one block of rows, on the
+    /// calling thread: of all of them, or of each column.
     ///
     /// # Panics
-    /// For [`Axis::Rows`], which [`reduce_rows_into`] reduces row by row, and for a norm whose p is
-    /// not above 0.
-    pub fn new(reduction: Reduction, axis: Axis, columns: usize) -> Self {
-        assert!(axis != Axis::Rows, "rows are reduced one by one");
-        assert!(!matches!(reduction, Reduction::Norm(p) if p.is_nan() || p <= 0.0), "p is above 0");
-        let lanes = if axis == Axis::All { 1 } else { columns };
-        Self { reduction, axis, columns, rows: 0, state: State::empty(reduction, lanes) }
-    }
-
-    /// Takes the next rows, on the calling thread.
-    ///
-    /// # Panics
-    /// Unless they have as many columns as this was made for.
-    pub fn push(&mut self, block: &Storage<T>) {
-        assert_eq!(block.shape().columns, self.columns, "blocks of one matrix are equally wide");
-        let part = match block {
-            Storage::Dense(block) => State::of_dense(block, self.reduction, self.axis),
-            Storage::Csr(block) => State::of_sparse(block, self.reduction, self.axis),
+    /// Where an input is missing or does not fit `rows` times `columns`; for [`Axis::Rows`].
+    pub fn of<T: Scalar>(
+        (reduction, looped): (Reduction, fused::Reduction),
+        axis: Axis,
+        program: &Program,
+        inputs: &[Input<'_, T>],
+        (rows, columns): (usize, usize),
+    ) -> Self {
+        let mut scratch = Scratch::new();
+        let lanes = match axis {
+            Axis::All => vec![program.reduce(inputs, rows, columns, looped, &mut scratch)],
+            Axis::Columns => {
+                let mut lanes = vec![fused::Accumulator::new(looped); columns];
+                program.reduce_columns(inputs, rows, columns, looped, &mut scratch, &mut lanes);
+                lanes
+            }
+            Axis::Rows => unreachable!("a row is reduced where it lies"),
         };
-        self.absorb(block.shape().rows, part);
+        Self { reduction, lanes }
     }
 
-    /// The two parts as one: `next` holds the rows that follow.
-    ///
-    /// # Panics
-    /// Where the two do not reduce the same.
-    pub fn merge(mut self, next: Self) -> Self {
-        assert!(
-            (self.reduction, self.axis, self.columns) == (next.reduction, next.axis, next.columns),
-            "parts of one reduction"
-        );
-        self.absorb(next.rows, next.state);
+    /// The two as one: `next` has the rows that follow.
+    pub fn merge(mut self, next: &Self) -> Self {
+        for (lane, next) in self.lanes.iter_mut().zip(&next.lanes) {
+            lane.merge(next);
+        }
         self
     }
 
-    fn absorb(&mut self, rows: usize, part: State<T>) {
-        if self.rows == 0 || rows == 0 {
-            if rows > 0 {
-                (self.rows, self.state) = (rows, part);
-            }
-            return;
+    /// The results: 1×1 for all cells, 1×n for columns.
+    pub fn finish<T: Scalar>(&self) -> Dense<T> {
+        let cells = self.lanes.iter().map(|lane| T::from_f64(self.reduction.finished(lane)));
+        dense(Shape::new(1, self.lanes.len()), cells.collect::<Vec<_>>())
+    }
+}
+
+/// Reduces a whole matrix, in parallel.
+pub fn reduce<T: Real>(x: &Storage<T>, reduction: Reduction, axis: Axis) -> Dense<T> {
+    match x {
+        _ if reduction == Reduction::ArgMax => places::of_largest(x, axis),
+        Storage::Dense(x) => reduce_dense(x, reduction, axis),
+        Storage::Csr(x) => reduce_sparse(x, reduction, axis),
+    }
+}
+
+/// Stored cells in a block: enough to be worth a task.
+const BLOCK_CELLS: usize = 1 << 16;
+
+fn reduce_dense<T: Real>(x: &Dense<T>, reduction: Reduction, axis: Axis) -> Dense<T> {
+    let (m, n) = (x.shape().rows, x.shape().columns);
+    let (program, looped) = reduction.identity();
+    match axis {
+        Axis::Rows => {
+            let mut cells = CellBuffer::zeroed(m);
+            let rows_per_task = (BLOCK_CELLS / n.max(1)).max(1);
+            cells.par_chunks_mut(rows_per_task).enumerate().for_each(|(task, out)| {
+                let first = task * rows_per_task;
+                let block = x.rows(first..first + out.len());
+                let inputs = [Input::Cells(block.cells())];
+                program.reduce_rows(&inputs, out.len(), n, looped, &mut Scratch::new(), out);
+                if matches!(reduction, Reduction::Norm(_)) {
+                    let root = |x: T| T::from_f64(reduction.root(x.to_f64()));
+                    let finished = |x: T| if n == 0 { T::ZERO } else { root(x) };
+                    out.iter_mut().for_each(|x| *x = finished(*x));
+                }
+            });
+            dense(Shape::new(m, 1), cells)
         }
-        let before = self.cells_per_lane(self.rows);
-        let after = self.cells_per_lane(rows);
-        self.rows += rows;
-        match (&mut self.state, part) {
-            (State::Sums(sums), State::Sums(parts)) => add_into(sums, &parts),
-            (State::Extremes(values), State::Extremes(parts)) => {
-                let pick = if self.reduction == Reduction::Min { min } else { max };
-                for (value, part) in values.iter_mut().zip(parts) {
-                    *value = pick(*value, part);
-                }
-            }
-            (State::Moments { means, squares }, State::Moments { means: m, squares: s }) => {
-                let share = T::from_f64(after as f64 / (before + after) as f64);
-                let weight = T::from_f64(before as f64) * share;
-                for j in 0..means.len() {
-                    let distance = m[j] - means[j];
-                    means[j] += distance * share;
-                    squares[j] += s[j] + distance * distance * weight;
-                }
-            }
-            (State::Places { values, places }, State::Places { values: v, places: p }) => {
-                for j in 0..values.len() {
-                    if exceeds(v[j], values[j]) {
-                        (values[j], places[j]) = (v[j], before + p[j]);
+        // As one column, so that a wide matrix is cut into blocks like a tall one.
+        Axis::All if n != 1 && m * n > 0 => {
+            let column = Dense::new(Shape::new(m * n, 1), x.buffer().clone());
+            reduce_dense(&column, reduction, axis)
+        }
+        Axis::All | Axis::Columns => {
+            // At least as much work to a block as its lanes take to merge.
+            let grain = (BLOCK_CELLS / n.max(1)).max(256);
+            let of_block = |cells: &[T], rows: usize| {
+                let inputs = [Input::Cells(cells)];
+                Totals::of((reduction, looped), axis, &program, &inputs, (rows, n))
+            };
+            let block = |rows: std::ops::Range<usize>| {
+                of_block(&x.cells()[rows.start * n..rows.end * n], rows.len())
+            };
+            let merge = |sum: Totals, next: Totals| sum.merge(&next);
+            let nothing = || of_block(&[], 0);
+            fold_blocks(m, grain, &block, &merge).unwrap_or_else(nothing).finish()
+        }
+    }
+}
+
+fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense<T> {
+    let (m, n) = (x.shape().rows, x.shape().columns);
+    let (_, looped) = reduction.identity();
+    let push = |total: &mut fused::Accumulator, x: T| total.push(reduction.term(x.to_f64()));
+    let of_row = |row: usize| {
+        let (mut total, (_, values)) = (fused::Accumulator::new(looped), x.row(row));
+        values.iter().for_each(|&x| push(&mut total, x));
+        total.push_zeros((n - values.len()) as u64);
+        total
+    };
+    let per_row = (x.stored() / m.max(1)).max(1);
+    match axis {
+        Axis::Rows => {
+            let mut cells = CellBuffer::zeroed(m);
+            cells
+                .par_iter_mut()
+                .with_min_len(BLOCK_CELLS / per_row + 1)
+                .enumerate()
+                .for_each(|(row, out)| *out = T::from_f64(reduction.finished(&of_row(row))));
+            dense(Shape::new(m, 1), cells)
+        }
+        Axis::All | Axis::Columns => {
+            let lanes = if axis == Axis::All { 1 } else { n };
+            let grain = (BLOCK_CELLS.max(4 * lanes) / per_row).max(256);
+            let block = |rows: std::ops::Range<usize>| {
+                let mut totals = vec![fused::Accumulator::new(looped); lanes];
+                for row in rows.clone() {
+                    let (columns, values) = x.row(row);
+                    for (&column, &x) in columns.iter().zip(values) {
+                        push(&mut totals[if lanes == 1 { 0 } else { column as usize }], x);
                     }
                 }
-            }
-            _ => unreachable!("parts of one reduction are of one kind"),
+                let cells = if axis == Axis::All { rows.len() * n } else { rows.len() } as u64;
+                for total in &mut totals {
+                    total.push_zeros(cells - total.count());
+                }
+                Totals { reduction, lanes: totals }
+            };
+            let merge = |sum: Totals, next: Totals| sum.merge(&next);
+            let nothing =
+                || Totals { reduction, lanes: vec![fused::Accumulator::new(looped); lanes] };
+            fold_blocks(m, grain, &block, &merge).unwrap_or_else(nothing).finish()
         }
-    }
-
-    /// The result: 1×1 for all cells, 1×n for columns.
-    pub fn finish(self) -> Dense<T> {
-        let cells = self.cells_per_lane(self.rows);
-        let values = self.state.finish(cells, self.reduction);
-        dense(Shape::new(1, values.len()), values)
-    }
-
-    fn cells_per_lane(&self, rows: usize) -> usize {
-        if self.axis == Axis::All { rows * self.columns } else { rows }
     }
 }
 
@@ -293,13 +342,6 @@ mod tests {
             for reduction in ALL {
                 let expected = expected(dense, reduction, axis);
                 assert_close(&reduce(x, reduction, axis), &expected, 1e4);
-                if axis != Axis::Rows {
-                    let mut parts = Accumulator::new(reduction, axis, x.shape().columns);
-                    for start in (0..x.shape().rows).step_by(3) {
-                        parts.push(&x.rows(start..x.shape().rows.min(start + 3)));
-                    }
-                    assert_close(&parts.finish(), &expected, 1e4);
-                }
             }
         }
     }
