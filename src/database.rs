@@ -29,6 +29,14 @@ use crate::value::Parameters;
 ///
 /// Cheap to clone; clones are the same database. It lives until the last clone, connection and
 /// result are gone.
+///
+/// ```
+/// let database = relatrix::Database::memory()?;
+/// let (writer, reader) = (database.connect(), database.connect());
+/// writer.execute("CREATE TABLE t AS SELECT 42 AS x")?;
+/// assert_eq!(reader.query("SELECT x FROM t")?.rows::<(i64,)>()?, [(42,)]);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Database(Arc<Shared>);
 
@@ -71,30 +79,66 @@ pub struct Builder {
 
 impl Builder {
     /// Worker threads; as many as there are cores unless set.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::builder().threads(2).build()?.connect();
+    /// let shown = connection.query("SHOW threads")?.rows::<Vec<relatrix::Value>>()?;
+    /// assert_eq!(shown[0][1].to_string(), "2");
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn threads(mut self, threads: usize) -> Self {
         self.settings.threads = threads.max(1);
         self
     }
 
     /// Bytes that statements may use together; three quarters of the machine's unless set.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::builder().memory_limit(16 << 20).build()?.connect();
+    /// let error = connection.matrix("ones(4000, 4000)").unwrap_err(); // 128 MB
+    /// assert!(matches!(error.kind(), relatrix::ErrorKind::MemorySpent { .. }));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.settings.memory_limit_bytes = bytes;
         self
     }
 
     /// Where rows go that do not fit into memory; the system's temporary directory unless set.
+    ///
+    /// ```
+    /// let folder = std::env::temp_dir();
+    /// let connection = relatrix::Database::builder().temp_directory(&folder).build()?.connect();
+    /// let shown = connection.query("SHOW temp_directory")?.rows::<Vec<relatrix::Value>>()?;
+    /// assert_eq!(shown[0][1].to_string(), folder.display().to_string());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn temp_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.temp_directory = Some(directory.into());
         self
     }
 
     /// Rows that operators pass on at a time.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::builder().batch_size(4).build()?.connect();
+    /// let batches = connection.query("SELECT value FROM range(10)")?.collect()?;
+    /// assert!(batches.iter().all(|batch| batch.num_rows() <= 4));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn batch_size(mut self, rows: usize) -> Self {
         self.settings.batch_size = rows.max(1);
         self
     }
 
     /// Any setting of `SHOW ALL` by its name.
+    ///
+    /// ```
+    /// let builder = relatrix::Database::builder().set("memory_limit", "2GB")?.set("fusion", "off")?;
+    /// assert!(builder.clone().set("threads", "many").is_err());
+    /// assert!(builder.build().is_ok());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Where there is no such setting, or the value makes no sense for it.
@@ -107,6 +151,12 @@ impl Builder {
     }
 
     /// Makes the database.
+    ///
+    /// ```
+    /// let database = relatrix::Database::builder().threads(1).build()?;
+    /// assert_eq!(database.connect().query("SELECT 1 + 1")?.rows::<(i64,)>()?, [(2,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Where the operating system refuses threads or the temporary directory.
@@ -144,11 +194,26 @@ impl Database {
     }
 
     /// Threads, memory and settings, then [`Builder::build`].
+    ///
+    /// ```
+    /// let database = relatrix::Database::builder().set("null_order", "nulls_first")?.build()?;
+    /// let rows = database.connect().query("SELECT * FROM (VALUES (1), (NULL)) AS t(x) ORDER BY x")?;
+    /// assert_eq!(rows.rows::<(Option<i64>,)>()?, [(None,), (Some(1),)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn builder() -> Builder {
         Builder::default()
     }
 
     /// A connection, with settings and prepared statements of its own.
+    ///
+    /// ```
+    /// let database = relatrix::Database::memory()?;
+    /// let (one, other) = (database.connect(), database.connect());
+    /// one.execute("CREATE TEMPORARY TABLE t AS SELECT 1 AS x")?;
+    /// assert!(other.query("SELECT * FROM t").is_err());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn connect(&self) -> Connection {
         let Shared { shared, state, settings, .. } = self.0.as_ref();
         let session = Session::new(shared.clone(), settings.clone(), state.clone());
@@ -181,6 +246,15 @@ impl Database {
 ///
 /// Cheap to clone: clones are the same connection. Every blocking call may be made on a thread of an
 /// asynchronous runtime too, which it then blocks.
+///
+/// ```
+/// let connection = relatrix::Database::memory()?.connect();
+/// connection.execute("CREATE TABLE t AS SELECT value AS x FROM range(100)")?;
+/// let clone = connection.clone();
+/// let count = std::thread::spawn(move || clone.execute("DELETE FROM t WHERE x < 40"));
+/// assert_eq!(count.join().expect("no panic")?, 40);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Connection {
     database: Database,
@@ -190,6 +264,13 @@ pub struct Connection {
 impl Connection {
     /// Runs one statement.
     ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let statement = &relatrix::parse("CREATE TABLE t AS SELECT 1 AS x")?[0];
+    /// assert!(matches!(connection.run(statement)?, relatrix::Outcome::Count(1)));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Whatever keeps the statement from being planned or from beginning to run; what fails later
     /// comes with the rows.
@@ -198,6 +279,15 @@ impl Connection {
     }
 
     /// Runs one statement with these values for its parameters.
+    ///
+    /// ```
+    /// use relatrix::{Outcome, params};
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let statement = &relatrix::parse("SELECT $1 * $2")?[0];
+    /// let Outcome::Rows(rows) = connection.run_with(statement, params![6, 7])? else { panic!("rows") };
+    /// assert_eq!(rows.rows::<(i64,)>()?, [(42,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::run`].
@@ -223,6 +313,14 @@ impl Connection {
 
     /// [`Connection::execute`] with values for the parameters.
     ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.execute("CREATE TABLE t (id INT, share DOUBLE)")?;
+    /// let count = connection.execute_with("INSERT INTO t VALUES ($1, $2)", relatrix::params![1, 0.5])?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::execute`].
     pub fn execute_with(&self, text: &str, parameters: Parameters) -> Result<u64> {
@@ -231,6 +329,14 @@ impl Connection {
 
     /// [`Connection::execute`] for asynchronous code, on any executor.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let count = connection.execute_async("CREATE TABLE t AS SELECT 1 AS x").await?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::execute`].
     pub async fn execute_async(&self, text: &str) -> Result<u64> {
@@ -238,6 +344,15 @@ impl Connection {
     }
 
     /// [`Connection::execute_async`] with values for the parameters.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.execute_async("CREATE TABLE t (x DOUBLE)").await?;
+    /// let insert = "INSERT INTO t VALUES ($1), ($1 + 1)";
+    /// assert_eq!(connection.execute_async_with(insert, relatrix::params![0.5]).await?, 2);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::execute`].
@@ -249,6 +364,16 @@ impl Connection {
     ///
     /// A statement that writes yields one row with its count.
     ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let text = "CREATE TABLE t AS SELECT value AS x FROM range(5); SELECT sum(x) FROM t";
+    /// let rows = connection.query(text)?;
+    /// assert_eq!(rows.rows::<(i64,)>()?, [(10,)]);
+    /// let written = connection.query("DELETE FROM t WHERE x > 2")?.rows::<(i64,)>()?;
+    /// assert_eq!(written, [(2,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::run`].
     pub fn query(&self, text: &str) -> Result<ResultSet> {
@@ -256,6 +381,14 @@ impl Connection {
     }
 
     /// [`Connection::query`] with values for the parameters.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let count = "SELECT count(*) FROM range(10) WHERE value BETWEEN ? AND ?";
+    /// let rows = connection.query_with(count, relatrix::params![3, 5])?;
+    /// assert_eq!(rows.rows::<(i64,)>()?, [(3,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::run`].
@@ -265,6 +398,16 @@ impl Connection {
 
     /// [`Connection::query`] for asynchronous code, on any executor.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use futures::StreamExt;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let mut rows = connection.query_async("SELECT 1 AS x").await?;
+    /// let batch = rows.next().await.expect("one batch")?;
+    /// assert_eq!((batch.num_rows(), batch.num_columns()), (1, 1));
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::run`].
     pub async fn query_async(&self, text: &str) -> Result<ResultStream> {
@@ -272,6 +415,16 @@ impl Connection {
     }
 
     /// [`Connection::query_async`] with values for the parameters.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use futures::TryStreamExt;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let rows = connection.query_async_with("SELECT $1 AS x", relatrix::params![1]).await?;
+    /// let batches: Vec<_> = rows.try_collect().await?;
+    /// assert_eq!(batches[0].num_rows(), 1);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::run`].
@@ -284,6 +437,17 @@ impl Connection {
     }
 
     /// Parses a statement once, to be run often.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.execute("CREATE TABLE t (x INT)")?;
+    /// let insert = connection.prepare("INSERT INTO t VALUES (?)")?;
+    /// for x in 0..3 {
+    ///     assert_eq!(insert.execute(relatrix::params![x])?, 1);
+    /// }
+    /// assert!(connection.prepare("SELECT 1; SELECT 2").is_err());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Where the text is not exactly one statement.
@@ -376,6 +540,13 @@ impl Connection {
 
     /// [`Connection::matrix`] with values for the parameters.
     ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let scaled = relatrix::Parameters::new().named("scale", 3.0);
+    /// assert_eq!(connection.matrix_with("$scale * eye(2)", scaled)?.cell(1, 1), 3.0);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::matrix`].
     pub fn matrix_with(&self, expression: &str, parameters: Parameters) -> Result<Matrix> {
@@ -384,6 +555,13 @@ impl Connection {
 
     /// [`Connection::matrix`] for asynchronous code, on any executor.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// assert_eq!(connection.matrix_async("eye(2) + 1").await?.cell(0, 0), 2.0);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::matrix`].
     pub async fn matrix_async(&self, expression: &str) -> Result<Matrix> {
@@ -391,6 +569,16 @@ impl Connection {
     }
 
     /// [`Connection::matrix_async`] with values for the parameters.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use relatrix::{Parameters, matrix::{Matrix, Shape}};
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let x = Matrix::from_row_major(Shape::new(1, 2), vec![3.0, 4.0]).expect("two cells");
+    /// let norm = connection.matrix_async_with("norm($x)", Parameters::new().matrix("x", x)).await?;
+    /// assert_eq!(norm.cell(0, 0), 5.0);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::matrix`].
@@ -408,16 +596,39 @@ impl Connection {
     }
 
     /// How long the latest statement took from its syntax to a plan ready to run.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.query("SELECT 1")?.collect()?;
+    /// assert!(connection.planning_time() > std::time::Duration::ZERO);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn planning_time(&self) -> Duration {
         self.session.planning_time()
     }
 
     /// Stops whatever this connection is running, from any thread.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let rows = connection.query("SELECT max(value % 7) FROM range(1000000000000)")?;
+    /// connection.cancel_handle().cancel();
+    /// assert!(matches!(rows.collect().unwrap_err().kind(), relatrix::ErrorKind::Cancelled));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn cancel_handle(&self) -> CancelHandle {
         CancelHandle::all(Arc::clone(&self.session.statements))
     }
 
     /// Limits every later statement to this time; `None` lifts the limit.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.set_timeout(Some(std::time::Duration::from_millis(50)));
+    /// let rows = connection.query("SELECT max(value % 7) FROM range(1000000000000)")?;
+    /// assert!(matches!(rows.collect().unwrap_err().kind(), relatrix::ErrorKind::TimedOut { .. }));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn set_timeout(&self, limit: Option<Duration>) {
         self.session.set_time_limit(limit);
     }
@@ -482,6 +693,14 @@ pub struct Prepared {
 impl Prepared {
     /// Runs the statement and returns its rows.
     ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let between = connection.prepare("SELECT count(*) FROM range(100) WHERE value BETWEEN $1 AND $2")?;
+    /// assert_eq!(between.query(relatrix::params![10, 19])?.rows::<(i64,)>()?, [(10,)]);
+    /// assert_eq!(between.query(relatrix::params![0, 4])?.rows::<(i64,)>()?, [(5,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::run`].
     pub fn query(&self, parameters: Parameters) -> Result<ResultSet> {
@@ -489,6 +708,16 @@ impl Prepared {
     }
 
     /// [`Prepared::query`] for asynchronous code, on any executor.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use futures::StreamExt;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let double = connection.prepare("SELECT 2 * $1 AS x")?;
+    /// let mut rows = double.query_async(relatrix::params![4]).await?;
+    /// assert_eq!(rows.next().await.expect("one batch")?.num_rows(), 1);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::run`].
@@ -498,6 +727,14 @@ impl Prepared {
 
     /// Runs the statement and counts the rows it wrote.
     ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.execute("CREATE TABLE t AS SELECT value AS x FROM range(10)")?;
+    /// let delete = connection.prepare("DELETE FROM t WHERE x % $1 = 0")?;
+    /// assert_eq!(delete.execute(relatrix::params![5])?, 2);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Connection::execute`].
     pub fn execute(&self, parameters: Parameters) -> Result<u64> {
@@ -505,6 +742,15 @@ impl Prepared {
     }
 
     /// [`Prepared::execute`] for asynchronous code, on any executor.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// connection.execute("CREATE TABLE t (x INT)")?;
+    /// let insert = connection.prepare("INSERT INTO t VALUES ($1), (-$1)")?;
+    /// assert_eq!(insert.execute_async(relatrix::params![1]).await?, 2);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::execute`].
@@ -515,6 +761,17 @@ impl Prepared {
 }
 
 /// What can become a table: batches, a stream of them, or any [`TableProvider`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use relatrix::datafusion::catalog::{MemTable, TableProvider};
+/// let connection = relatrix::Database::memory()?.connect();
+/// let batches = connection.query("SELECT value AS n FROM range(4)")?.collect()?;
+/// let table: Arc<dyn TableProvider> = Arc::new(MemTable::try_new(batches[0].schema(), vec![batches])?);
+/// connection.register("numbers", table)?;
+/// assert_eq!(connection.query("SELECT sum(n) FROM numbers")?.rows::<(i64,)>()?, [(6,)]);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 pub struct Registered(Source);
 
 enum Source {

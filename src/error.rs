@@ -2,6 +2,13 @@
 //!
 //! An [`Error`] is what happened ([`ErrorKind`]: values, not prose) and where ([`Place`]). Ours travel
 //! through DataFusion as external errors; [`Error::from`] takes them out again.
+//!
+//! ```
+//! use relatrix::error::{ErrorKind, Place};
+//! let error = relatrix::parse("SELECT )").unwrap_err();
+//! assert!(matches!(error.kind(), ErrorKind::Syntax(_)));
+//! assert_eq!(error.place(), Some(Place { line: 1, column: 8 }));
+//! ```
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,9 +19,24 @@ use datafusion::error::DataFusionError;
 use crate::matrix::{Element, Shape};
 
 /// The result of everything that can fail.
+///
+/// ```
+/// fn count(connection: &relatrix::Connection, table: &str) -> relatrix::Result<i64> {
+///     let rows = connection.query(&format!("SELECT count(*) FROM {table}"))?.rows::<(i64,)>()?;
+///     Ok(rows[0].0)
+/// }
+/// assert_eq!(count(&relatrix::Database::memory()?.connect(), "range(3)")?, 3);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A position in the text of a statement, counted from 1.
+///
+/// ```
+/// use relatrix::Place;
+/// let error = relatrix::parse("SELECT 1;\nSELECT )").unwrap_err();
+/// assert_eq!(error.place(), Some(Place { line: 2, column: 8 }));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Line, from 1.
@@ -30,6 +52,15 @@ impl fmt::Display for Place {
 }
 
 /// What went wrong, and where; cheap to clone, for several parts of a query may fail of one cause.
+///
+/// ```
+/// use relatrix::ErrorKind;
+/// let connection = relatrix::Database::memory()?.connect();
+/// let error = connection.query("SELECT x\nFROM absent").unwrap_err();
+/// assert!(error.to_string().contains("absent"));
+/// assert!(matches!(error.kind(), ErrorKind::Relational(_)));
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: Arc<ErrorKind>,
@@ -38,16 +69,36 @@ pub struct Error {
 
 impl Error {
     /// What happened, for a caller to act on.
+    ///
+    /// ```
+    /// use relatrix::ErrorKind;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let error = connection.matrix("ones(2, 3) @ ones(2, 3)").unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Product { left, .. } if left.columns == 3));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
     /// Where in the text, if the error has a place.
+    ///
+    /// ```
+    /// let error = relatrix::parse("SELECT 1 +").unwrap_err();
+    /// assert_eq!(error.place().map(|place| place.line), Some(1));
+    /// ```
     pub fn place(&self) -> Option<Place> {
         self.place
     }
 
     /// The same error at this place, unless it has one already: the innermost place is the best.
+    ///
+    /// ```
+    /// use relatrix::{Error, ErrorKind, Place};
+    /// let error = Error::from(ErrorKind::Cancelled).at(Place { line: 1, column: 5 });
+    /// assert_eq!(error.to_string(), "cancelled at line 1, column 5");
+    /// assert_eq!(error.at(Place { line: 9, column: 9 }).place(), Some(Place { line: 1, column: 5 }));
+    /// ```
     pub fn at(mut self, place: impl Into<Option<Place>>) -> Self {
         self.place = self.place.or(place.into());
         self
@@ -90,6 +141,16 @@ impl std::error::Error for Error {
 }
 
 /// What happened. Messages say what to do where that is not plain.
+///
+/// ```
+/// use relatrix::ErrorKind;
+/// let connection = relatrix::Database::memory()?.connect();
+/// match connection.matrix("inv(zeros(2, 2))").unwrap_err().kind() {
+///     ErrorKind::Singular { shape, .. } => assert_eq!(shape.to_string(), "2x2"),
+///     other => panic!("{other}"),
+/// }
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -31,6 +31,20 @@ use crate::matrix::Matrix;
 use crate::rows::{self, FromRow};
 
 /// What one statement yields.
+///
+/// ```
+/// use relatrix::Outcome;
+/// let connection = relatrix::Database::memory()?.connect();
+/// let text = "CREATE TABLE t (x INT); INSERT INTO t VALUES (1), (2); SELECT * FROM t";
+/// for statement in relatrix::parse(text)? {
+///     match connection.run(&statement)? {
+///         Outcome::Rows(rows) => assert_eq!(rows.rows::<(i32,)>()?, [(1,), (2,)]),
+///         Outcome::Count(count) => assert_eq!(count, 2),
+///         Outcome::Done => assert_eq!(statement.text(), "CREATE TABLE t (x INT)"),
+///     }
+/// }
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Outcome {
     /// Rows, as from `SELECT`.
@@ -65,11 +79,28 @@ impl ResultSet {
     }
 
     /// Names and types of the columns.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let schema = connection.query("SELECT 1 AS id, 0.5 AS share")?.schema();
+    /// assert_eq!(schema.field(1).name(), "share");
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }
 
     /// All batches that are left.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let batches = connection.query("SELECT value FROM range(10)")?.collect()?;
+    /// assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 10);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever went wrong while the statement ran.
     pub fn collect(self) -> Result<Vec<RecordBatch>> {
         Iterator::collect(self)
     }
@@ -118,11 +149,27 @@ impl ResultSet {
     }
 
     /// Stops the statement from any thread.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let rows = connection.query("SELECT max(value % 7) FROM range(1000000000000)")?;
+    /// rows.cancel_handle().cancel();
+    /// assert!(matches!(rows.collect().unwrap_err().kind(), relatrix::ErrorKind::Cancelled));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn cancel_handle(&self) -> CancelHandle {
         self.stream.cancel_handle()
     }
 
     /// How far the statement is.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let mut rows = connection.query("SELECT value FROM range(1000000000)")?;
+    /// rows.next().expect("there are rows")?;
+    /// assert!(rows.progress().rows > 0);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn progress(&self) -> Progress {
         self.stream.progress()
     }
@@ -139,6 +186,17 @@ impl Iterator for ResultSet {
 /// The rows of a statement as an asynchronous stream; [`ResultSet`] is its blocking twin.
 ///
 /// It can be polled by any executor. Dropping it half-way stops the statement.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use futures::StreamExt;
+/// let connection = relatrix::Database::memory()?.connect();
+/// let mut stream = connection.query_async("SELECT value FROM range(10)").await?;
+/// while let Some(batch) = stream.next().await {
+///     assert_eq!(batch?.num_columns(), 1);
+/// }
+/// # Ok::<(), relatrix::Error>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct ResultStream {
     schema: SchemaRef,
@@ -168,16 +226,44 @@ impl ResultStream {
     }
 
     /// Names and types of the columns.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let stream = connection.query_async("SELECT 1 AS id").await?;
+    /// assert_eq!(stream.schema().field(0).name(), "id");
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 
     /// Stops the statement from any thread.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use futures::TryStreamExt;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let stream = connection.query_async("SELECT max(value % 7) FROM range(1000000000000)").await?;
+    /// stream.cancel_handle().cancel();
+    /// assert!(stream.try_collect::<Vec<_>>().await.is_err());
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     pub fn cancel_handle(&self) -> CancelHandle {
         CancelHandle(Target::Statement(Arc::clone(&self.running)))
     }
 
     /// How far the statement is.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use futures::StreamExt;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let mut stream = connection.query_async("SELECT value FROM range(1000000000)").await?;
+    /// stream.next().await.expect("there are rows")?;
+    /// assert!(stream.progress().rows > 0);
+    /// # Ok::<(), relatrix::Error>(()) }).unwrap();
+    /// ```
     pub fn progress(&self) -> Progress {
         self.running.progress()
     }
@@ -324,6 +410,16 @@ impl Running {
 }
 
 /// How far a statement is, judged by the rows its scans have given.
+///
+/// ```
+/// let connection = relatrix::Database::memory()?.connect();
+/// let mut rows = connection.query("SELECT value FROM range(1000000000)")?;
+/// rows.next().expect("there are rows")?;
+/// let progress = rows.progress();
+/// assert!(progress.fraction.is_none_or(|fraction| (0.0..=1.0).contains(&fraction)));
+/// assert!(progress.elapsed > std::time::Duration::ZERO);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Between 0 and 1; `None` where a scan cannot say how many rows it has.
@@ -336,6 +432,12 @@ pub struct Progress {
 
 impl Progress {
     /// Seconds left if the rest goes as fast as what is done.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let quarter = relatrix::Progress { fraction: Some(0.25), rows: 10, elapsed: Duration::from_secs(1) };
+    /// assert_eq!(quarter.seconds_left(), Some(3.0));
+    /// ```
     pub fn seconds_left(&self) -> Option<f64> {
         let fraction = self.fraction.filter(|&fraction| fraction > 0.0)?;
         Some(self.elapsed.as_secs_f64() * (1.0 - fraction) / fraction)
@@ -372,6 +474,14 @@ impl CancelHandle {
     }
 
     /// Stops the statement; a connection's handle stops all that run now and none that come later.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let handle = connection.cancel_handle();
+    /// handle.cancel(); // Nothing runs, so nothing stops.
+    /// assert_eq!(connection.query("SELECT 1")?.rows::<(i64,)>()?, [(1,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn cancel(&self) {
         match &self.0 {
             Target::Statement(running) => running.cancel(),
@@ -382,6 +492,16 @@ impl CancelHandle {
     }
 
     /// How far the statement is, or the latest one of the connection; `None` where none runs.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let handle = connection.cancel_handle();
+    /// assert_eq!(handle.progress(), None);
+    /// let rows = connection.query("SELECT value FROM range(1000000000)")?;
+    /// assert!(handle.progress().is_some());
+    /// # drop(rows);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn progress(&self) -> Option<Progress> {
         match &self.0 {
             Target::Statement(running) => Some(running.progress()),

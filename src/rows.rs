@@ -18,20 +18,59 @@ use crate::matrix::{Dense, Element, Labels, Matrix, Scalar, Shape};
 use crate::value::Value;
 
 /// A Rust type that a column can be read into.
+///
+/// ```
+/// use relatrix::{FromValue, arrow::{array::ArrayRef, datatypes::DataType}};
+/// #[derive(Debug, PartialEq)]
+/// struct Celsius(f64);
+/// impl FromValue for Celsius {
+///     const NAME: &'static str = "Celsius";
+///     fn accepts(data_type: &DataType) -> bool { f64::accepts(data_type) }
+///     fn prepare(column: &ArrayRef) -> relatrix::Result<ArrayRef> { f64::prepare(column) }
+///     fn get(column: &ArrayRef, row: usize) -> Option<Self> { f64::get(column, row).map(Self) }
+/// }
+/// let connection = relatrix::Database::memory()?.connect();
+/// assert_eq!(connection.query("SELECT 21.5")?.rows::<(Celsius,)>()?, [(Celsius(21.5),)]);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 pub trait FromValue: Sized {
     /// The type's name, for messages.
     const NAME: &'static str;
 
     /// Whether columns of this type can be read.
+    ///
+    /// ```
+    /// use relatrix::{FromValue, arrow::datatypes::DataType};
+    /// assert!(f64::accepts(&DataType::Int32) && !i32::accepts(&DataType::Float64));
+    /// ```
     fn accepts(data_type: &DataType) -> bool;
 
     /// The column in the form that [`FromValue::get`] reads.
+    ///
+    /// ```
+    /// use relatrix::FromValue;
+    /// use relatrix::arrow::array::{ArrayRef, Int32Array};
+    /// let column: ArrayRef = std::sync::Arc::new(Int32Array::from(vec![1, 300]));
+    /// assert_eq!(f64::get(&f64::prepare(&column)?, 1), Some(300.0));
+    /// assert!(u8::prepare(&column).is_err());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Where a value does not fit.
     fn prepare(column: &ArrayRef) -> Result<ArrayRef>;
 
     /// The value in this row of a prepared column; `None` where it is a NULL that does not fit.
+    ///
+    /// ```
+    /// use relatrix::FromValue;
+    /// use relatrix::arrow::array::{ArrayRef, Float64Array};
+    /// let column: ArrayRef = std::sync::Arc::new(Float64Array::from(vec![Some(0.5), None]));
+    /// let column = f64::prepare(&column)?;
+    /// assert_eq!((f64::get(&column, 0), f64::get(&column, 1)), (Some(0.5), None));
+    /// assert_eq!(Option::<f64>::get(&column, 1), Some(None));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     fn get(column: &ArrayRef, row: usize) -> Option<Self>;
 }
 
@@ -125,14 +164,52 @@ impl<T: FromValue> FromValue for Option<T> {
 }
 
 /// A Rust type that a row can be read into: tuples of [`FromValue`] types, and `Vec<Value>`.
+///
+/// ```
+/// use relatrix::{FromRow, Result, arrow::{array::RecordBatch, datatypes::Schema}};
+/// struct City { name: String, people: i64 }
+/// impl FromRow for City {
+///     fn check(schema: &Schema) -> Result<()> { <(String, i64)>::check(schema) }
+///     fn read(batch: &RecordBatch, rows: &mut Vec<Self>) -> Result<()> {
+///         let mut tuples = Vec::new();
+///         <(String, i64)>::read(batch, &mut tuples)?;
+///         rows.extend(tuples.into_iter().map(|(name, people)| Self { name, people }));
+///         Ok(())
+///     }
+/// }
+/// let connection = relatrix::Database::memory()?.connect();
+/// let cities = connection.query("SELECT 'Lhasa', 464736")?.rows::<City>()?;
+/// assert_eq!((cities[0].name.as_str(), cities[0].people), ("Lhasa", 464736));
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 pub trait FromRow: Sized {
     /// Checks the number and the types of the columns.
+    ///
+    /// ```
+    /// use relatrix::FromRow;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let schema = connection.query("SELECT 1 AS id, 'one' AS name")?.schema();
+    /// assert!(<(i64, String)>::check(&schema).is_ok());
+    /// assert!(<(i64,)>::check(&schema).is_err());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// For the first column that does not fit.
     fn check(schema: &Schema) -> Result<()>;
 
     /// Appends the rows of a batch.
+    ///
+    /// ```
+    /// use relatrix::FromRow;
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let mut rows: Vec<(i64, String)> = Vec::new();
+    /// for batch in connection.query("SELECT value, 'x' || value FROM range(3)")? {
+    ///     FromRow::read(&batch?, &mut rows)?;
+    /// }
+    /// assert_eq!(rows[2], (2, "x2".to_owned()));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// For a NULL in a type without it, or a value that does not fit.

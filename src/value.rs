@@ -27,11 +27,21 @@ impl Value {
     pub const NULL: Self = Self(ScalarValue::Null);
 
     /// Whether this is NULL.
+    ///
+    /// ```
+    /// use relatrix::Value;
+    /// assert!(Value::NULL.is_null() && !Value::from(0).is_null());
+    /// ```
     pub fn is_null(&self) -> bool {
         self.0.is_null()
     }
 
     /// The value as DataFusion knows it.
+    ///
+    /// ```
+    /// use relatrix::{Value, datafusion::common::ScalarValue};
+    /// assert_eq!(Value::from(0.5).scalar(), &ScalarValue::Float64(Some(0.5)));
+    /// ```
     pub fn scalar(&self) -> &ScalarValue {
         &self.0
     }
@@ -99,29 +109,66 @@ pub struct Parameters {
 
 impl Parameters {
     /// No parameters.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let rows = connection.query_with("SELECT 1", relatrix::Parameters::new())?;
+    /// assert_eq!(rows.rows::<(i64,)>()?, [(1,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds the next positional value.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let both = relatrix::Parameters::new().push("a").push(2.5);
+    /// let rows = connection.query_with("SELECT $2, $1", both)?.rows::<(f64, String)>()?;
+    /// assert_eq!(rows, [(2.5, "a".to_owned())]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn push(mut self, value: impl Into<Value>) -> Self {
         self.positional.push(value.into());
         self
     }
 
     /// Sets the value of `$name`.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let limit = relatrix::Parameters::new().named("limit", 3);
+    /// let rows = connection.query_with("SELECT count(*) FROM range(10) WHERE value < $limit", limit)?;
+    /// assert_eq!(rows.rows::<(i64,)>()?, [(3,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn named(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.named.insert(name.into(), value.into());
         self
     }
 
     /// Sets the matrix of `$name`.
+    ///
+    /// ```
+    /// use relatrix::{Parameters, matrix::{Matrix, Shape}};
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let x = Matrix::from_row_major(Shape::new(2, 1), vec![3.0, 4.0]).expect("two cells");
+    /// let rows = connection.query_with("SELECT (MATRIX(sum($x)))", Parameters::new().matrix("x", x))?;
+    /// assert_eq!(rows.rows::<(f64,)>()?, [(7.0,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn matrix(mut self, name: impl Into<String>, matrix: impl Into<Arc<Matrix>>) -> Self {
         self.matrices.insert(name.into(), matrix.into());
         self
     }
 
     /// Whether there are none.
+    ///
+    /// ```
+    /// use relatrix::{Parameters, params};
+    /// assert!(Parameters::new().is_empty() && !params![1].is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.positional.is_empty() && self.named.is_empty() && self.matrices.is_empty()
     }
@@ -175,6 +222,13 @@ impl<V: Into<Value>> FromIterator<V> for Parameters {
 }
 
 /// Positional parameters of any mixture of types: `params![1, "two", 3.0]`.
+///
+/// ```
+/// let connection = relatrix::Database::memory()?.connect();
+/// let rows = connection.query_with("SELECT $1 + 1, $2", relatrix::params![1, "one"])?;
+/// assert_eq!(rows.rows::<(i64, String)>()?, [(2, "one".to_owned())]);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[macro_export]
 macro_rules! params {
     ($($value:expr),* $(,)?) => {

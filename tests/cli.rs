@@ -260,6 +260,46 @@ fn help_has_examples_and_version_a_number() {
     assert_eq!(answer(&["--version"]), format!("relatrix {}\n", env!("CARGO_PKG_VERSION")));
 }
 
+/// What a person types in the first minute of the README: the lines after its prompts.
+fn first_minute() -> String {
+    let readme = fs::read_to_string("README.md").unwrap();
+    let (_, section) = readme.split_once("## A first minute").expect("the section is there");
+    let (_, block) = section.split_once("```console\n").expect("it shows a session");
+    let (session, _) = block.split_once("```").expect("the session ends");
+    let typed = |line: &str| {
+        let rest = line.strip_prefix("relatrix> ").or_else(|| line.strip_prefix("     ...> "));
+        assert!(rest.is_some() || line.starts_with("$ "), "no prompt: {line}");
+        rest.map(|rest| format!("{rest}\n"))
+    };
+    session.lines().filter_map(typed).collect()
+}
+
+#[test]
+fn the_first_minute_of_the_readme_runs() {
+    let mut child = relatrix()
+        .args(["--format", "csv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(first_minute().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stderr(&output), "");
+    assert!(output.status.success());
+    let shown = stdout(&output);
+    let parts = [
+        "\ncolumn2,-0.",
+        "\nshape,57802x57802\n",
+        "\n57802x57802 csr float64, 243,517 cells stored",
+        "\nphysical_plan,",
+        "\n.quit ",
+    ];
+    for part in parts {
+        assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+    }
+}
+
 #[test]
 fn bench_times_each_statement_of_a_file() {
     let folder = tempfile::tempdir().unwrap();

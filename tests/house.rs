@@ -1,5 +1,5 @@
 //! The house rules that a machine can hold: who may import whom, where DataFusion and unsafe code may
-//! be named, how a file opens, and what a dependency may be.
+//! be named, how a file opens, what is shown by example, and what a dependency may be.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -54,6 +54,18 @@ const WITHOUT_DATAFUSION: &[&str] =
 
 /// Unsafe code lives here and nowhere else.
 const WITH_UNSAFE: &[&str] = &["src/exec/kernels/"];
+
+/// Files whose `pub` items are the crate's public face.
+const PUBLIC: &[&str] = &[
+    "src/config.rs",
+    "src/database.rs",
+    "src/error.rs",
+    "src/lib.rs",
+    "src/matrix/",
+    "src/query.rs",
+    "src/rows.rs",
+    "src/value.rs",
+];
 
 /// Lines after which a file probably holds two ideas; a warning, not an error.
 const FILE_LINES_MAX: usize = 650;
@@ -228,6 +240,116 @@ fn every_file_opens_with_what_it_is() {
             println!("warning: {} has {lines} lines: is it one idea?", source.path);
         }
     }
+}
+
+/// The public items of a file, with their lines, whose doc comments hold no code that rustdoc runs.
+///
+/// Items are functions, types, traits with their methods, and exported macros. What is hidden from the
+/// documentation, sealed in a `mod private` or behind `#[cfg(test)]` has no readers to show anything.
+fn without_example(text: &str) -> Vec<String> {
+    let mut without = Vec::new();
+    let mut doc = Doc::default();
+    // What ends at the next brace in the first column.
+    let (mut sealed, mut within_trait) = (false, false);
+    for (at, line) in text.lines().take_while(|line| line.trim() != "#[cfg(test)]").enumerate() {
+        let code = line.split(" // ").next().unwrap_or_default().trim();
+        if let Some(comment) = code.strip_prefix("///") {
+            doc.read(comment.trim());
+            continue;
+        }
+        if code.starts_with("#[") || doc.within_attribute {
+            doc.within_attribute = !code.ends_with(']');
+            doc.hidden |= code.contains("doc(hidden)");
+            doc.exported |= code.contains("macro_export");
+            continue;
+        }
+        sealed |= line.starts_with("mod private");
+        if let Some(name) = item(code, within_trait, doc.exported)
+            && !(sealed || doc.hidden || doc.has_example)
+        {
+            without.push(format!("{}: {name}", at + 1));
+        }
+        within_trait |= line.starts_with("pub trait ");
+        if line.starts_with('}') {
+            (sealed, within_trait) = (false, false);
+        }
+        doc = Doc::default();
+    }
+    without
+}
+
+/// What stands above an item.
+#[derive(Default)]
+struct Doc {
+    within_fence: bool,
+    within_attribute: bool,
+    has_example: bool,
+    hidden: bool,
+    exported: bool,
+}
+
+impl Doc {
+    fn read(&mut self, comment: &str) {
+        let Some(language) = comment.strip_prefix("```") else { return };
+        let runs = ["", "rust", "should_panic"].contains(&language);
+        self.has_example |= runs && !self.within_fence;
+        self.within_fence = !self.within_fence;
+    }
+}
+
+/// The name of the item that a line begins, if the item is public.
+fn item(code: &str, within_trait: bool, exported: bool) -> Option<&str> {
+    let mut words = code.split([' ', '(', '<', ':', ';', '{']).filter(|word| !word.is_empty());
+    let first = words.next()?;
+    let is_public = match first {
+        "pub" => !code.starts_with("pub("),
+        "macro_rules!" => return words.next().filter(|_| exported),
+        _ => within_trait,
+    };
+    let mut words = std::iter::once(first).chain(words);
+    let kinds: &[&str] =
+        if within_trait { &["fn"] } else { &["fn", "struct", "enum", "trait", "type"] };
+    let before = ["pub", "const", "async", "unsafe"];
+    let kind = words.find(|word| !before.contains(word))?;
+    (is_public && kinds.contains(&kind)).then(|| words.next()).flatten()
+}
+
+#[test]
+fn items_without_an_example_are_found() {
+    let shown = "/// Does.\n///\n/// ```\n/// assert!(true);\n/// ```\n#[inline]\n";
+    for item in ["pub fn f() {}", "pub struct S;", "pub const fn f() {}", "pub async fn f() {}"] {
+        assert_eq!(without_example(&format!("{shown}{item}")), [""; 0], "{item}");
+        assert_eq!(without_example(&format!("/// Does.\n{item}")).len(), 1, "{item}");
+        assert_eq!(without_example(&format!("{shown}pub use x;\n{item}")).len(), 1, "{item}");
+        let hidden = format!("#[doc(hidden)] // For benchmarks.\n{item}");
+        assert_eq!(without_example(&hidden), [""; 0], "{item}");
+        let sealed = format!("mod private {{\n    {item}\n}}\n");
+        assert_eq!(without_example(&sealed), [""; 0], "{item}");
+        let drawn = format!("/// ```text\n/// ──\n/// ```\n{item}");
+        assert_eq!(without_example(&drawn).len(), 1, "{item}");
+    }
+    for private in ["fn f() {}", "pub(crate) fn f() {}", "macro_rules! m {", "const N: u8 = 1;"] {
+        assert_eq!(without_example(private), [""; 0], "{private}");
+    }
+    let text = "pub trait T<X>:\n    A\n{\n    type Y;\n    /// Gives.\n    fn g(&self);\n}\nfn h() {}\n\
+                #[macro_export]\nmacro_rules! m {\n}\npub type R<T> = ();\n";
+    assert_eq!(without_example(text), ["1: T", "6: g", "10: m", "12: R"]);
+}
+
+#[test]
+fn every_public_item_has_an_example() {
+    let sources = sources();
+    let public = |path: &str| PUBLIC.iter().any(|place| path.starts_with(place));
+    let without = sources.iter().filter(|source| public(&source.path)).flat_map(|source| {
+        let items = without_example(&source.text).into_iter();
+        items.map(|item| format!("{}:{item}", source.path))
+    });
+    let without: Vec<String> = without.collect();
+    assert!(
+        without.is_empty(),
+        "no example that runs in the documentation of\n{}",
+        without.join("\n")
+    );
 }
 
 /// The dependency tree, as Cargo knows it.

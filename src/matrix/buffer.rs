@@ -15,6 +15,14 @@ const MAPPED_BYTES_MIN: usize = 4 << 20;
 ///
 /// Many of them are mapped straight from the operating system, in huge pages where it has them: a page
 /// fault for every 4 KiB costs more than a fused loop needs to fill them.
+///
+/// ```
+/// use relatrix::matrix::{CellBuffer, Dense, Shape};
+/// let mut cells = CellBuffer::zeroed(4);
+/// cells[3] = 1.0;
+/// let x = Dense::<f64>::new(Shape::new(2, 2), cells.into());
+/// assert_eq!(x.row(1), [0.0, 1.0]);
+/// ```
 #[derive(Debug)]
 pub struct CellBuffer<T>(Memory<T>);
 
@@ -27,6 +35,11 @@ enum Memory<T> {
 
 impl<T: Pod> CellBuffer<T> {
     /// So many zeros.
+    ///
+    /// ```
+    /// let cells = relatrix::matrix::CellBuffer::<f32>::zeroed(3);
+    /// assert_eq!(*cells, [0.0; 3]);
+    /// ```
     pub fn zeroed(cells: usize) -> Self {
         let mapped = match cells.checked_mul(size_of::<T>()) {
             Some(bytes) if bytes >= MAPPED_BYTES_MIN => MmapMut::map_anon(bytes).ok(),

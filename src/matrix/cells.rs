@@ -10,6 +10,14 @@ use arrow::datatypes::{ArrowNativeType, ArrowPrimitiveType, Float32Type, Float64
 use super::{Element, Layout, Shape};
 
 /// `f64` or `f32`: what a kernel is generic over.
+///
+/// ```
+/// use relatrix::matrix::{Dense, Scalar};
+/// fn mean<T: Scalar>(x: &Dense<T>) -> T {
+///     x.cells().iter().copied().sum::<T>() / T::from_f64(x.cells().len() as f64)
+/// }
+/// assert_eq!(mean(&Dense::scalar(2.5_f32)), 2.5);
+/// ```
 pub trait Scalar:
     ArrowNativeType
     + bytemuck::Pod
@@ -41,13 +49,34 @@ pub trait Scalar:
     /// The Arrow type of a column of such cells.
     type Arrow: ArrowPrimitiveType<Native = Self>;
 
-    /// Rounds to the nearest value of this type.
+    /// Rounds to the nearest value of this type, ties to even.
+    ///
+    /// ```
+    /// use relatrix::matrix::Scalar;
+    /// assert_eq!(f32::from_f64(0.1), 0.1_f32);
+    /// ```
     fn from_f64(value: f64) -> Self;
     /// Widens; exact.
+    ///
+    /// ```
+    /// use relatrix::matrix::Scalar;
+    /// assert_eq!(0.5_f32.to_f64(), 0.5_f64);
+    /// ```
     fn to_f64(self) -> f64;
     /// Wraps cells of this type.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Element, Scalar, Storage};
+    /// assert_eq!(f32::wrap(Storage::Dense(Dense::scalar(1.0))).element(), Element::Float32);
+    /// ```
     fn wrap(storage: Storage<Self>) -> Cells;
     /// The cells, where they are of this type.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense, Scalar};
+    /// let x = Cells::from(Dense::scalar(2.5_f64));
+    /// assert!(f64::unwrap(&x).is_some() && f32::unwrap(&x).is_none());
+    /// ```
     fn unwrap(cells: &Cells) -> Option<&Storage<Self>>;
 }
 
@@ -114,6 +143,12 @@ impl Scalar for f32 {
 }
 
 /// Every cell, row by row, without gaps.
+///
+/// ```
+/// use relatrix::matrix::{Dense, Shape};
+/// let x = Dense::new(Shape::new(2, 2), vec![1.0, 2.0, 3.0, 4.0].into());
+/// assert_eq!(x.row(1), [3.0, 4.0]);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Dense<T: Scalar> {
     shape: Shape,
@@ -123,6 +158,12 @@ pub struct Dense<T: Scalar> {
 impl<T: Scalar> Dense<T> {
     /// A dense matrix over its cells in row-major order.
     ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape};
+    /// let x = Dense::new(Shape::new(1, 3), vec![1.0, 2.0, 3.0].into());
+    /// assert_eq!(x.shape().columns, 3);
+    /// ```
+    ///
     /// # Panics
     /// Unless there are exactly `shape.cells()` of them.
     pub fn new(shape: Shape, cells: ScalarBuffer<T>) -> Self {
@@ -131,31 +172,64 @@ impl<T: Scalar> Dense<T> {
     }
 
     /// A matrix of one cell.
+    ///
+    /// ```
+    /// use relatrix::matrix::Dense;
+    /// assert_eq!(Dense::scalar(2.5).cells(), [2.5]);
+    /// ```
     pub fn scalar(value: T) -> Self {
         Self::new(Shape::new(1, 1), vec![value].into())
     }
 
     /// Rows times columns.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape};
+    /// assert_eq!(Dense::scalar(2.5).shape(), Shape::new(1, 1));
+    /// ```
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
     /// All cells, row-major.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape};
+    /// let x = Dense::new(Shape::new(2, 1), vec![1.0, 2.0].into());
+    /// assert_eq!(x.cells().iter().sum::<f64>(), 3.0);
+    /// ```
     pub fn cells(&self) -> &[T] {
         &self.cells
     }
 
     /// The shared buffer behind the cells.
+    ///
+    /// ```
+    /// let x = relatrix::matrix::Dense::scalar(2.5);
+    /// assert!(x.buffer().ptr_eq(x.clone().buffer()));
+    /// ```
     pub fn buffer(&self) -> &ScalarBuffer<T> {
         &self.cells
     }
 
-    /// One row.
+    /// One row, counted from 0; panics outside the shape.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape};
+    /// let x = Dense::new(Shape::new(2, 2), vec![1.0, 2.0, 3.0, 4.0].into());
+    /// assert_eq!(x.row(0), [1.0, 2.0]);
+    /// ```
     pub fn row(&self, row: usize) -> &[T] {
         &self.cells[row * self.shape.columns..][..self.shape.columns]
     }
 
-    /// A block of whole rows, sharing the cells.
+    /// A block of whole rows, sharing the cells; panics outside the shape.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape};
+    /// let x = Dense::new(Shape::new(3, 1), vec![1.0, 2.0, 3.0].into());
+    /// assert_eq!(x.rows(1..3).cells(), [2.0, 3.0]);
+    /// ```
     pub fn rows(&self, range: Range<usize>) -> Self {
         let columns = self.shape.columns;
         let cells = self.cells.slice(range.start * columns, range.len() * columns);
@@ -168,6 +242,15 @@ impl<T: Scalar> Dense<T> {
 /// Row `i` stores `columns[offsets[i]..offsets[i + 1]]` with `values` beside them; columns ascend
 /// strictly within a row. `offsets` has one entry more than there are rows and need not begin at 0,
 /// so that a block of rows shares `columns` and `values`.
+///
+/// ```
+/// use relatrix::matrix::{Csr, Shape};
+/// // 0 5 0
+/// // 6 0 7
+/// let (offsets, columns, values) = (vec![0, 1, 3], vec![1, 0, 2], vec![5.0, 6.0, 7.0]);
+/// let x = Csr::new(Shape::new(2, 3), offsets.into(), columns.into(), values.into());
+/// assert_eq!(x.row(1), (&[0, 2][..], &[6.0, 7.0][..]));
+/// ```
 #[derive(Debug, Clone)]
 pub struct Csr<T: Scalar> {
     shape: Shape,
@@ -178,6 +261,12 @@ pub struct Csr<T: Scalar> {
 
 impl<T: Scalar> Csr<T> {
     /// A sparse matrix over its three buffers.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!(x.row(0), (&[4][..], &[2.5][..]));
+    /// ```
     ///
     /// # Panics
     /// Where the lengths do not fit together. That columns ascend is the caller's promise,
@@ -201,37 +290,80 @@ impl<T: Scalar> Csr<T> {
     }
 
     /// Rows times columns.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!(x.shape(), Shape::new(1, 9));
+    /// ```
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
     /// Number of stored cells.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!(x.stored(), 1);
+    /// ```
     pub fn stored(&self) -> usize {
         (self.offsets[self.shape.rows] - self.offsets[0]) as usize
     }
 
     /// Where each row begins, and where the last one ends.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!(x.offsets()[..], [0, 1]);
+    /// ```
     pub fn offsets(&self) -> &ScalarBuffer<i64> {
         &self.offsets
     }
 
     /// The column of each stored cell; addressed by `offsets`.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!(x.columns()[..], [4]);
+    /// ```
     pub fn columns(&self) -> &ScalarBuffer<u32> {
         &self.columns
     }
 
     /// Each stored cell; addressed by `offsets`.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!(x.values()[..], [2.5]);
+    /// ```
     pub fn values(&self) -> &ScalarBuffer<T> {
         &self.values
     }
 
-    /// The stored cells of one row: columns and values.
+    /// The stored cells of one row, counted from 0: columns and values; panics outside the shape.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// let (columns, values) = x.row(0);
+    /// assert_eq!((columns[0], values[0]), (4, 2.5));
+    /// ```
     pub fn row(&self, row: usize) -> (&[u32], &[T]) {
         let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
         (&self.columns[range.clone()], &self.values[range])
     }
 
-    /// A block of whole rows, sharing the cells.
+    /// A block of whole rows, sharing the cells; panics outside the shape.
+    ///
+    /// ```
+    /// # use relatrix::matrix::{Csr, Shape};
+    /// let x = Csr::new(Shape::new(2, 9), vec![0, 0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// assert_eq!((x.rows(0..1).stored(), x.rows(1..2).stored()), (0, 1));
+    /// ```
     pub fn rows(&self, range: Range<usize>) -> Self {
         Self {
             shape: Shape::new(range.len(), self.shape.columns),
@@ -243,6 +375,11 @@ impl<T: Scalar> Csr<T> {
 }
 
 /// Cells of one element type in either layout.
+///
+/// ```
+/// use relatrix::matrix::{Dense, Storage};
+/// assert_eq!(Storage::Dense(Dense::scalar(2.5)).cell(0, 0), 2.5);
+/// ```
 #[derive(Debug, Clone)]
 pub enum Storage<T: Scalar> {
     /// Every cell.
@@ -253,6 +390,11 @@ pub enum Storage<T: Scalar> {
 
 impl<T: Scalar> Storage<T> {
     /// Rows times columns.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape, Storage};
+    /// assert_eq!(Storage::Dense(Dense::scalar(2.5)).shape(), Shape::new(1, 1));
+    /// ```
     pub fn shape(&self) -> Shape {
         match self {
             Storage::Dense(dense) => dense.shape(),
@@ -261,6 +403,11 @@ impl<T: Scalar> Storage<T> {
     }
 
     /// Dense or CSR.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Layout, Storage};
+    /// assert_eq!(Storage::Dense(Dense::scalar(2.5)).layout(), Layout::Dense);
+    /// ```
     pub fn layout(&self) -> Layout {
         match self {
             Storage::Dense(_) => Layout::Dense,
@@ -269,6 +416,11 @@ impl<T: Scalar> Storage<T> {
     }
 
     /// Number of stored cells: all of them where dense.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Storage};
+    /// assert_eq!(Storage::Dense(Dense::scalar(0.0)).stored(), 1);
+    /// ```
     pub fn stored(&self) -> usize {
         match self {
             Storage::Dense(dense) => dense.shape().cells(),
@@ -276,7 +428,13 @@ impl<T: Scalar> Storage<T> {
         }
     }
 
-    /// A block of whole rows, sharing the cells.
+    /// A block of whole rows, sharing the cells; panics outside the shape.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Shape, Storage};
+    /// let x = Storage::Dense(Dense::new(Shape::new(3, 1), vec![1.0, 2.0, 3.0].into()));
+    /// assert_eq!(x.rows(1..3).cell(0, 0), 2.0);
+    /// ```
     pub fn rows(&self, range: Range<usize>) -> Self {
         match self {
             Storage::Dense(dense) => Storage::Dense(dense.rows(range)),
@@ -285,6 +443,13 @@ impl<T: Scalar> Storage<T> {
     }
 
     /// One cell, counted from 0.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Csr, Shape, Storage};
+    /// let x = Csr::new(Shape::new(1, 9), vec![0, 1].into(), vec![4].into(), vec![2.5].into());
+    /// let x = Storage::Csr(x);
+    /// assert_eq!((x.cell(0, 4), x.cell(0, 5)), (2.5, 0.0));
+    /// ```
     ///
     /// # Panics
     /// Outside the shape.
@@ -301,6 +466,11 @@ impl<T: Scalar> Storage<T> {
     }
 
     /// Bytes of the stored cells and, where sparse, their places.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Storage};
+    /// assert_eq!(Storage::Dense(Dense::scalar(2.5_f32)).size_bytes(), 4);
+    /// ```
     pub fn size_bytes(&self) -> usize {
         let value = size_of::<T>();
         match self {
@@ -311,6 +481,12 @@ impl<T: Scalar> Storage<T> {
 }
 
 /// Cells of either element type and layout: the untyped value that expressions pass around.
+///
+/// ```
+/// use relatrix::matrix::{Cells, Dense};
+/// let x = Cells::from(Dense::scalar(2.5_f32));
+/// assert!(matches!(x, Cells::F32(_)));
+/// ```
 #[derive(Debug, Clone)]
 pub enum Cells {
     /// `FLOAT64`.
@@ -333,11 +509,21 @@ macro_rules! with_storage {
 
 impl Cells {
     /// Rows times columns.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense, Shape};
+    /// assert_eq!(Cells::from(Dense::scalar(2.5)).shape(), Shape::new(1, 1));
+    /// ```
     pub fn shape(&self) -> Shape {
         with_storage!(self, storage => storage.shape())
     }
 
     /// The type of the cells.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense, Element};
+    /// assert_eq!(Cells::from(Dense::scalar(2.5_f32)).element(), Element::Float32);
+    /// ```
     pub fn element(&self) -> Element {
         match self {
             Cells::F64(_) => Element::Float64,
@@ -346,16 +532,33 @@ impl Cells {
     }
 
     /// Dense or CSR.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense, Layout};
+    /// assert_eq!(Cells::from(Dense::scalar(2.5)).layout(), Layout::Dense);
+    /// ```
     pub fn layout(&self) -> Layout {
         with_storage!(self, storage => storage.layout())
     }
 
     /// Number of stored cells: all of them where dense.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// assert_eq!(connection.matrix("sparse(eye(3))")?.cells().stored(), 3);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn stored(&self) -> usize {
         with_storage!(self, storage => storage.stored())
     }
 
-    /// A block of whole rows, sharing the cells.
+    /// A block of whole rows, sharing the cells; panics outside the shape.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense, Shape};
+    /// let x = Cells::from(Dense::new(Shape::new(3, 1), vec![1.0, 2.0, 3.0].into()));
+    /// assert_eq!(x.rows(1..3).cell(0, 0), 2.0);
+    /// ```
     pub fn rows(&self, range: Range<usize>) -> Self {
         match self {
             Cells::F64(storage) => Cells::F64(storage.rows(range)),
@@ -365,6 +568,11 @@ impl Cells {
 
     /// One cell, counted from 0, widened to `f64`.
     ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense};
+    /// assert_eq!(Cells::from(Dense::scalar(2.5_f32)).cell(0, 0), 2.5_f64);
+    /// ```
+    ///
     /// # Panics
     /// Outside the shape.
     pub fn cell(&self, row: usize, column: usize) -> f64 {
@@ -372,6 +580,11 @@ impl Cells {
     }
 
     /// Bytes of the stored cells and, where sparse, their places.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Dense};
+    /// assert_eq!(Cells::from(Dense::scalar(2.5)).size_bytes(), 8);
+    /// ```
     pub fn size_bytes(&self) -> usize {
         with_storage!(self, storage => storage.size_bytes())
     }

@@ -10,6 +10,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The keys of one dimension: one or more named columns of equal length.
+///
+/// ```
+/// let connection = relatrix::Database::memory()?.connect();
+/// let x = connection.matrix("(SELECT * FROM (VALUES (7, 0.5), (9, 1.5)) AS t(id, x) ROWS BY id)")?;
+/// let rows = x.row_labels().expect("the rows have keys");
+/// assert_eq!((rows.len(), rows.text(1)), (2, "9".to_owned()));
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Labels {
     fields: Vec<(String, ArrayRef)>,
@@ -17,6 +25,12 @@ pub struct Labels {
 
 impl Labels {
     /// Labels from key columns.
+    ///
+    /// ```
+    /// use relatrix::{arrow::array::{ArrayRef, Int64Array}, matrix::Labels};
+    /// let keys: ArrayRef = std::sync::Arc::new(Int64Array::from(vec![7, 9]));
+    /// assert_eq!(Labels::new(vec![("id".to_owned(), keys)]).text(1), "9");
+    /// ```
     ///
     /// # Panics
     /// Where there is no column, or their lengths differ.
@@ -30,6 +44,11 @@ impl Labels {
     }
 
     /// Labels that are names, such as the columns of a table in the wide form.
+    ///
+    /// ```
+    /// let labels = relatrix::matrix::Labels::names(["length", "width"]);
+    /// assert_eq!(labels.text(0), "length");
+    /// ```
     pub fn names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
         let names: StringArray =
             names.into_iter().map(|name| Some(name.as_ref().to_owned())).collect();
@@ -50,26 +69,52 @@ impl Labels {
     }
 
     /// The key columns with their names.
+    ///
+    /// ```
+    /// let labels = relatrix::matrix::Labels::names(["length", "width"]);
+    /// let (name, keys) = &labels.fields()[0];
+    /// assert_eq!((name.as_str(), keys.len()), ("name", 2));
+    /// ```
     pub fn fields(&self) -> &[(String, ArrayRef)] {
         &self.fields
     }
 
     /// Length of the labelled dimension.
+    ///
+    /// ```
+    /// assert_eq!(relatrix::matrix::Labels::names(["length", "width"]).len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.fields[0].1.len()
     }
 
     /// Whether the labelled dimension is empty.
+    ///
+    /// ```
+    /// assert!(!relatrix::matrix::Labels::names(["length"]).is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes of the key columns.
+    ///
+    /// ```
+    /// assert!(relatrix::matrix::Labels::names(["length", "width"]).size_bytes() >= 11);
+    /// ```
     pub fn size_bytes(&self) -> usize {
         self.fields.iter().map(|(_, array)| array.get_array_memory_size()).sum()
     }
 
-    /// One label as text, its key columns joined by a comma; NULL reads `NULL`.
+    /// One label as text, counted from 0, its key columns joined by a comma; NULL reads
+    /// `NULL`. Panics outside the dimension.
+    ///
+    /// ```
+    /// use relatrix::matrix::Labels;
+    /// let (keys, parts) = (Labels::names(["a", "b"]), Labels::names(["x", "y"]));
+    /// let both = Labels::new([keys.fields(), parts.fields()].concat());
+    /// assert_eq!(both.text(1), "b,y");
+    /// ```
     pub fn text(&self, index: usize) -> String {
         let options = FormatOptions::default().with_null("NULL");
         let part = |array: &ArrayRef| match ArrayFormatter::try_new(array, &options) {
@@ -79,7 +124,12 @@ impl Labels {
         self.fields.iter().map(|(_, array)| part(array)).collect::<Vec<_>>().join(",")
     }
 
-    /// The labels of a range, sharing the key columns.
+    /// The labels of a range, sharing the key columns; panics where it ends outside.
+    ///
+    /// ```
+    /// let labels = relatrix::matrix::Labels::names(["a", "b", "c"]);
+    /// assert_eq!(labels.slice(1..3).text(0), "b");
+    /// ```
     pub fn slice(&self, range: Range<usize>) -> Self {
         let cut = |array: &ArrayRef| array.slice(range.start, range.len());
         Self {
@@ -89,8 +139,17 @@ impl Labels {
 
     /// The labels at these places, in their order.
     ///
+    /// ```
+    /// let labels = relatrix::matrix::Labels::names(["a", "b", "c"]);
+    /// assert_eq!(labels.gather(&[2, 0])?.text(0), "c");
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// Where a place is outside, or a key type cannot be gathered.
+    /// Where a key type cannot be gathered.
+    ///
+    /// # Panics
+    /// Where a place is outside.
     pub fn gather(&self, places: &[usize]) -> Result<Self, ArrowError> {
         let places = UInt64Array::from_iter_values(places.iter().map(|&place| place as u64));
         let pick =
@@ -99,6 +158,13 @@ impl Labels {
     }
 
     /// All labels of the parts, in order; the names are those of the first.
+    ///
+    /// ```
+    /// use relatrix::matrix::Labels;
+    /// let all = Labels::concat(&[Labels::names(["a"]), Labels::names(["b", "c"])])?;
+    /// assert_eq!(all, Labels::names(["a", "b", "c"]));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Where the parts differ in key columns or types.
@@ -123,6 +189,13 @@ impl Labels {
     /// The first place where two labellings differ, compared by value; `None` where they are equal.
     ///
     /// The names of the key columns do not count: `id` and `user_id` may hold the same keys.
+    ///
+    /// ```
+    /// use relatrix::matrix::Labels;
+    /// let labels = Labels::names(["a", "b"]);
+    /// assert_eq!(labels.first_difference(&Labels::names(["a", "c"])), Some(1));
+    /// assert_eq!(labels.first_difference(&labels.clone()), None);
+    /// ```
     pub fn first_difference(&self, other: &Self) -> Option<usize> {
         let same =
             |(a, b): (&(String, ArrayRef), &(String, ArrayRef))| a.1.to_data() == b.1.to_data();

@@ -7,6 +7,13 @@
 //! Matrix ─ Cells ─ F64 │ F32 ─ Storage ─ Dense (row-major) │ Csr (compressed rows)
 //!        └ Labels of the rows, Labels of the columns
 //! ```
+//!
+//! ```
+//! use relatrix::matrix::{Labels, Matrix, Shape};
+//! let flats = Matrix::from_row_major(Shape::new(1, 2), vec![55.0, 2.0]).expect("two cells");
+//! let flats = flats.with_labels(None, Some(Labels::names(["area", "floor"])));
+//! assert_eq!(flats.cell(0, 1), 2.0);
+//! ```
 
 mod buffer;
 mod cells;
@@ -21,6 +28,14 @@ pub use labels::Labels;
 pub use rules::{Duplicates, Nulls};
 
 /// Rows times columns; written `3x4`, with `?` for a size that only running can tell.
+///
+/// ```
+/// use relatrix::matrix::Shape;
+/// let shape = Shape { rows: 3, columns: 4 };
+/// assert_eq!(shape.to_string(), "3x4");
+/// assert_eq!(Shape::new(Shape::UNKNOWN, 4).to_string(), "?x4");
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
     /// Number of rows.
@@ -34,21 +49,42 @@ impl Shape {
     pub const UNKNOWN: usize = usize::MAX;
 
     /// The shape of `rows` times `columns`.
+    ///
+    /// ```
+    /// use relatrix::matrix::Shape;
+    /// assert_eq!(Shape::new(3, 4), Shape { rows: 3, columns: 4 });
+    /// ```
     pub const fn new(rows: usize, columns: usize) -> Self {
         Self { rows, columns }
     }
 
     /// Number of cells, stored or not; saturates where the product overflows.
+    ///
+    /// ```
+    /// use relatrix::matrix::Shape;
+    /// assert_eq!(Shape::new(3, 4).cells(), 12);
+    /// assert_eq!(Shape::new(usize::MAX, 2).cells(), usize::MAX);
+    /// ```
     pub const fn cells(self) -> usize {
         self.rows.saturating_mul(self.columns)
     }
 
     /// The shape of the transpose.
+    ///
+    /// ```
+    /// use relatrix::matrix::Shape;
+    /// assert_eq!(Shape::new(3, 4).transposed(), Shape::new(4, 3));
+    /// ```
     pub const fn transposed(self) -> Self {
         Self { rows: self.columns, columns: self.rows }
     }
 
     /// Whether this is one row and one column, which SQL reads as a scalar.
+    ///
+    /// ```
+    /// use relatrix::matrix::Shape;
+    /// assert!(Shape::new(1, 1).is_scalar() && !Shape::new(1, 4).is_scalar());
+    /// ```
     pub const fn is_scalar(self) -> bool {
         self.rows == 1 && self.columns == 1
     }
@@ -65,6 +101,14 @@ impl fmt::Display for Shape {
 }
 
 /// The type of every cell of a matrix.
+///
+/// ```
+/// use relatrix::matrix::Element;
+/// let connection = relatrix::Database::memory()?.connect();
+/// assert_eq!(connection.matrix("eye(2)")?.element(), Element::Float64);
+/// assert_eq!(connection.matrix("cast(eye(2), 'float32')")?.element(), Element::Float32);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Element {
     /// IEEE 754 single precision, SQL's `REAL`.
@@ -75,6 +119,11 @@ pub enum Element {
 
 impl Element {
     /// Bytes of one cell.
+    ///
+    /// ```
+    /// use relatrix::matrix::Element;
+    /// assert_eq!((Element::Float32.size_bytes(), Element::Float64.size_bytes()), (4, 8));
+    /// ```
     pub const fn size_bytes(self) -> usize {
         match self {
             Element::Float32 => 4,
@@ -83,6 +132,12 @@ impl Element {
     }
 
     /// The element of a result that reads both: `FLOAT32` only where both are.
+    ///
+    /// ```
+    /// use relatrix::matrix::Element::{Float32, Float64};
+    /// assert_eq!(Float32.common(Float64), Float64);
+    /// assert_eq!(Float32.common(Float32), Float32);
+    /// ```
     pub fn common(self, other: Self) -> Self {
         self.max(other)
     }
@@ -98,6 +153,14 @@ impl fmt::Display for Element {
 }
 
 /// How the cells are stored; never changes a result.
+///
+/// ```
+/// use relatrix::matrix::Layout;
+/// let connection = relatrix::Database::memory()?.connect();
+/// assert_eq!(connection.matrix("dense(eye(2))")?.layout(), Layout::Dense);
+/// assert_eq!(connection.matrix("sparse(ones(2, 2))")?.layout(), Layout::Csr);
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layout {
     /// Every cell, row by row.
@@ -118,6 +181,15 @@ impl fmt::Display for Layout {
 /// A whole matrix with its labels: what the catalog stores and a query returns.
 ///
 /// Clones share the buffers. Labels, where present, are as long as their dimension.
+///
+/// ```
+/// let connection = relatrix::Database::memory()?.connect();
+/// connection.execute("CREATE MATRIX x AS SELECT 1.0 AS base, value AS year FROM range(3)")?;
+/// let x = connection.matrix("x")?;
+/// assert_eq!((x.shape().rows, x.shape().columns), (3, 2));
+/// assert_eq!(x.column_labels().map(|labels| labels.text(1)), Some("year".to_owned()));
+/// # Ok::<(), relatrix::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Matrix {
     cells: Cells,
@@ -127,6 +199,12 @@ pub struct Matrix {
 
 impl Matrix {
     /// A matrix without labels.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Dense, Matrix, Shape};
+    /// let x = Matrix::new(Dense::new(Shape::new(1, 2), vec![1.0, 2.0].into()));
+    /// assert_eq!(x.cell(0, 1), 2.0);
+    /// ```
     pub fn new(cells: impl Into<Cells>) -> Self {
         Self { cells: cells.into(), row_labels: None, column_labels: None }
     }
@@ -158,6 +236,14 @@ impl Matrix {
 
     /// The same cells under these labels; `None` leaves a dimension to its indices.
     ///
+    /// ```
+    /// use relatrix::matrix::{Labels, Matrix, Shape};
+    /// let x = Matrix::from_slice(Shape::new(1, 2), &[1.0, 2.0]).unwrap();
+    /// let x = x.with_labels(None, Some(Labels::names(["length", "width"])));
+    /// assert_eq!(x.column_labels().unwrap().text(1), "width");
+    /// assert!(x.row_labels().is_none());
+    /// ```
+    ///
     /// # Panics
     /// Where labels are not as long as their dimension.
     pub fn with_labels(mut self, rows: Option<Labels>, columns: Option<Labels>) -> Self {
@@ -176,36 +262,82 @@ impl Matrix {
     }
 
     /// Rows times columns.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Matrix, Shape};
+    /// let x = Matrix::from_slice(Shape::new(1, 2), &[1.0, 2.0]).unwrap();
+    /// assert_eq!(x.shape(), Shape::new(1, 2));
+    /// ```
     pub fn shape(&self) -> Shape {
         self.cells.shape()
     }
 
     /// The type of the cells.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Element, Matrix, Shape};
+    /// let x = Matrix::from_slice(Shape::new(1, 1), &[1.0_f32]).unwrap();
+    /// assert_eq!(x.element(), Element::Float32);
+    /// ```
     pub fn element(&self) -> Element {
         self.cells.element()
     }
 
     /// Dense or CSR.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Layout, Matrix, Shape};
+    /// let x = Matrix::from_slice(Shape::new(1, 1), &[1.0]).unwrap();
+    /// assert_eq!(x.layout(), Layout::Dense);
+    /// ```
     pub fn layout(&self) -> Layout {
         self.cells.layout()
     }
 
     /// The cells without labels.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Cells, Matrix, Shape, Storage};
+    /// let x = Matrix::from_slice(Shape::new(1, 2), &[1.0, 2.0]).unwrap();
+    /// let Cells::F64(Storage::Dense(dense)) = x.cells() else { panic!("dense, from f64") };
+    /// assert_eq!(dense.cells(), [1.0, 2.0]);
+    /// ```
     pub fn cells(&self) -> &Cells {
         &self.cells
     }
 
     /// The key of each row, where the rows have one.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let x = connection.matrix("(SELECT * FROM (VALUES (7, 0.5), (9, 1.5)) AS t(id, x) ROWS BY id)")?;
+    /// assert_eq!(x.row_labels().map(|labels| labels.text(1)), Some("9".to_owned()));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn row_labels(&self) -> Option<&Labels> {
         self.row_labels.as_ref()
     }
 
     /// The name or key of each column, where the columns have one.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let x = connection.matrix("(SELECT 0.5 AS length, 1.5 AS width)")?;
+    /// assert_eq!(x.column_labels().map(|labels| labels.text(1)), Some("width".to_owned()));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn column_labels(&self) -> Option<&Labels> {
         self.column_labels.as_ref()
     }
 
     /// One cell, counted from 0, widened to `f64`; 0 where a sparse matrix stores none.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let identity = connection.matrix("eye(3)")?;
+    /// assert_eq!((identity.cell(2, 2), identity.cell(2, 1)), (1.0, 0.0));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Outside the shape.
@@ -214,6 +346,12 @@ impl Matrix {
     }
 
     /// Bytes held by the cells and the labels.
+    ///
+    /// ```
+    /// use relatrix::matrix::{Matrix, Shape};
+    /// let x = Matrix::from_slice(Shape::new(2, 3), &[0.0_f32; 6]).unwrap();
+    /// assert_eq!(x.size_bytes(), 24);
+    /// ```
     pub fn size_bytes(&self) -> usize {
         let labels = |labels: &Option<Labels>| labels.as_ref().map_or(0, Labels::size_bytes);
         self.cells.size_bytes() + labels(&self.row_labels) + labels(&self.column_labels)
