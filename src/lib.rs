@@ -23,6 +23,7 @@ pub mod matrix;
 
 mod catalog;
 mod config;
+mod connection;
 mod database;
 mod files;
 mod functions;
@@ -37,7 +38,8 @@ mod value;
 
 pub use arrow;
 pub use config::parse_bytes;
-pub use database::{Builder, Connection, Database, Prepared, Registered};
+pub use connection::{Connection, Prepared, Registered};
+pub use database::{Builder, Database};
 pub use datafusion;
 pub use error::{Error, ErrorKind, Place, Result};
 /// The names that matrix expressions may call.

@@ -30,11 +30,23 @@ pub struct Statement {
 
 impl Statement {
     /// The statement as written, without its semicolon.
+    ///
+    /// ```
+    /// let statements = relatrix::parse("SELECT 1; SELECT 2;")?;
+    /// assert_eq!(statements[1].text(), "SELECT 2");
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Where it begins in the text given to [`parse`](super::parse), in which its errors are placed too.
+    ///
+    /// ```
+    /// let statements = relatrix::parse("SELECT 1;\n  SELECT 2;")?;
+    /// assert_eq!((statements[1].place().line, statements[1].place().column), (2, 3));
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
     pub fn place(&self) -> Place {
         self.place
     }
