@@ -12,7 +12,7 @@ use super::evaluate::{self, Value, dense_of, evaluate, product_into};
 use super::intake::Block;
 use super::kernels::fused::Scratch;
 use super::kernels::reduce::{self, Totals};
-use super::kernels::{Real, dense, fused, sparse};
+use super::kernels::{Real, Stop, dense, fused, sparse};
 use super::operation::Operation;
 use super::program::{BlockStep, Pass, Program, Sink, Slot, Source};
 use super::run::Cancel;
@@ -190,10 +190,10 @@ impl Blocks<'_> {
         };
         let Some(target) = target else {
             let mut block = Fresh::zeroed(element, rows * columns);
-            write(step, &inputs, rows, block.target())?;
+            write(step, &inputs, rows, block.target(), self.cancel.stop())?;
             return Ok(Some(block.frozen(Shape::new(rows, columns))));
         };
-        write(step, &inputs, rows, target)?;
+        write(step, &inputs, rows, target, self.cancel.stop())?;
         Ok(None)
     }
 
@@ -238,8 +238,8 @@ impl Blocks<'_> {
                 let n = block.shape().columns;
                 let mut sum = Fresh::zeroed(block.element(), n * n);
                 match (block, sum.target()) {
-                    (Cells::F64(block), Target::F64(sum)) => gram(block, sum),
-                    (Cells::F32(block), Target::F32(sum)) => gram(block, sum),
+                    (Cells::F64(block), Target::F64(sum)) => gram(block, sum, self.cancel.stop()),
+                    (Cells::F32(block), Target::F32(sum)) => gram(block, sum, self.cancel.stop()),
                     _ => unreachable!("the sum was made for the block"),
                 }
                 Part::Product(sum, Shape::new(n, n))
@@ -249,8 +249,8 @@ impl Blocks<'_> {
                 let shape = Shape::new(x.shape().columns, y.shape().columns);
                 let mut sum = Fresh::zeroed(x.element().common(y.element()), shape.cells());
                 match sum.target() {
-                    Target::F64(sum) => cross::<f64>(x, y, sum),
-                    Target::F32(sum) => cross::<f32>(x, y, sum),
+                    Target::F64(sum) => cross::<f64>(x, y, sum, self.cancel.stop()),
+                    Target::F32(sum) => cross::<f32>(x, y, sum, self.cancel.stop()),
                 }
                 Part::Product(sum, shape)
             }
@@ -264,12 +264,22 @@ impl Blocks<'_> {
 }
 
 /// Computes a loop or a product of dense cells into a block of so many rows.
-fn write(step: &BlockStep, inputs: &[&Cells], rows: usize, out: Target<'_>) -> Result<()> {
+fn write(
+    step: &BlockStep,
+    inputs: &[&Cells],
+    rows: usize,
+    out: Target<'_>,
+    stop: Stop<'_>,
+) -> Result<()> {
     match (step, out) {
         (BlockStep::Fused { program, .. }, Target::F64(out)) => fused(program, inputs, rows, out),
         (BlockStep::Fused { program, .. }, Target::F32(out)) => fused(program, inputs, rows, out),
-        (BlockStep::Evaluate { .. }, Target::F64(out)) => product_into(inputs[0], inputs[1], out)?,
-        (BlockStep::Evaluate { .. }, Target::F32(out)) => product_into(inputs[0], inputs[1], out)?,
+        (BlockStep::Evaluate { .. }, Target::F64(out)) => {
+            product_into(inputs[0], inputs[1], out, stop)?
+        }
+        (BlockStep::Evaluate { .. }, Target::F32(out)) => {
+            product_into(inputs[0], inputs[1], out, stop)?
+        }
     }
     Ok(())
 }
@@ -317,17 +327,17 @@ pub(super) fn views<T: Scalar>(
 }
 
 /// Adds `t(block) @ block`, its lower half; [`finish`] mirrors the sum.
-fn gram<T: Real>(block: &Storage<T>, sum: &mut [T]) {
+fn gram<T: Real>(block: &Storage<T>, sum: &mut [T], stop: Stop<'_>) {
     match block {
-        Storage::Dense(block) => dense::gram_into(block, sum),
+        Storage::Dense(block) => dense::gram_into(block, sum, stop),
         Storage::Csr(block) => sparse::cross_dense_into(block, &sparse::to_dense(block), sum),
     }
 }
 
-fn cross<T: Real>(x: &Cells, y: &Cells, sum: &mut [T]) {
+fn cross<T: Real>(x: &Cells, y: &Cells, sum: &mut [T], stop: Stop<'_>) {
     let right = dense_of::<T>(y);
     match evaluate::storage::<T>(x) {
-        Storage::Dense(x) => dense::cross_into(&x, &right, sum),
+        Storage::Dense(x) => dense::cross_into(&x, &right, sum, stop),
         Storage::Csr(x) => sparse::cross_dense_into(&x, &right, sum),
     }
 }

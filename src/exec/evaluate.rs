@@ -100,10 +100,15 @@ pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Res
     }
 }
 
-/// The product of a block of dense rows, into memory of the caller and on its thread.
-pub(super) fn product_into<T: Real>(a: &Cells, b: &Cells, out: &mut [T]) -> Result<()> {
+/// The product of a block of dense rows, into memory of the caller.
+pub(super) fn product_into<T: Real>(
+    a: &Cells,
+    b: &Cells,
+    out: &mut [T],
+    stop: Stop<'_>,
+) -> Result<()> {
     check_product(a.shape(), b.shape())?;
-    dense::product_into(&dense_of::<T>(a), &dense_of::<T>(b), false, out);
+    dense::product_into(&dense_of::<T>(a), &dense_of::<T>(b), out, stop);
     Ok(())
 }
 

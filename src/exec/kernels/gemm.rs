@@ -156,18 +156,12 @@ pub(super) fn multiply_lower<T: Real>(
 }
 
 /// `c = alpha·a·b` or `c += alpha·a·b`, on the calling thread.
-pub(super) fn gemm<T: Real>(
-    c: MatMut<'_, T>,
-    accum: Accum,
-    a: MatRef<'_, T>,
-    b: MatRef<'_, T>,
-    alpha: T,
-) {
+fn gemm<T: Real>(c: MatMut<'_, T>, accum: Accum, a: MatRef<'_, T>, b: MatRef<'_, T>, alpha: T) {
     matmul(c, accum, a, b, alpha, Par::Seq);
 }
 
 /// The lower triangle of `c += alpha·t(x)·x`, on the calling thread.
-pub(super) fn gemm_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha: T) {
+fn gemm_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha: T) {
     use BlockStructure::{Rectangular, TriangularLower};
     let (left, right) = (x.transpose(), x);
     triangular::matmul(

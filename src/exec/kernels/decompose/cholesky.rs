@@ -5,13 +5,12 @@
 //!
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §4.2.
 
-use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
+use faer::MatMut;
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{MatMut, Par};
 
 use super::super::gemm::{Grain, multiply_lower};
 use super::super::{Real, Stop};
-use super::lu::by_right_sides;
+use super::triangular::{Triangle, solve_triangular};
 use super::{by_rows, copied, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::Dense;
@@ -56,9 +55,7 @@ pub(super) fn factor<T: Real>(a: MatMut<'_, T>, stop: Stop<'_>) -> Result<(), No
     let (mut upper_left, _, mut lower_left, mut lower_right) = a.split_at_mut(half, half);
     factor(upper_left.rb_mut(), stop)?;
     let l = upper_left.rb();
-    by_right_sides(half, lower_left.rb_mut().transpose_mut(), stop, &|b| {
-        solve_lower_triangular_in_place(l, b, Par::Seq);
-    });
+    solve_triangular(l, Triangle::Lower, lower_left.rb_mut().transpose_mut(), stop);
     multiply_lower(lower_right.rb_mut(), lower_left.rb().transpose(), -T::ONE, Grain::factor(stop));
     factor(lower_right, stop)
         .map_err(|NoPivot { index, value }| NoPivot { index: half + index, value })

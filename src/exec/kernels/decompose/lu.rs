@@ -7,12 +7,12 @@
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §3.4; Toledo, *SIAM J. Matrix Anal.*
 //! 18 (1997), 1065–1081.
 
-use faer::linalg::triangular_solve::solve_unit_lower_triangular_in_place;
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{Accum, Mat, MatMut, MatRef, Par};
+use faer::{Accum, Mat, MatMut};
 
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense};
+use super::triangular::{Triangle, solve_triangular};
 use super::{by_rows, copied, side};
 use crate::error::Result;
 use crate::matrix::{Csr, Dense, Shape};
@@ -77,7 +77,7 @@ impl<T: Real> Factors<T> {
         let (mut left, mut right) = cells.as_mut().split_at_col_mut(k);
         eliminate(left.rb_mut(), &mut swaps, stop);
         apply_swaps(right.rb_mut(), &swaps);
-        solve_unit_lower(left.rb().get(..k, ..), right, stop);
+        solve_triangular(left.rb().get(..k, ..), Triangle::UnitLower, right, stop);
         Self { cells, swaps }
     }
 
@@ -107,7 +107,7 @@ fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>)
     apply_swaps(right.rb_mut(), left_swaps);
     let (upper_left, lower_left) = left.rb_mut().split_at_row_mut(half);
     let (mut upper_right, mut lower_right) = right.split_at_row_mut(half);
-    solve_unit_lower(upper_left.rb(), upper_right.rb_mut(), stop);
+    solve_triangular(upper_left.rb(), Triangle::UnitLower, upper_right.rb_mut(), stop);
     let (l, u) = (lower_left.rb(), upper_right.rb());
     multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, Grain::factor(stop));
     eliminate(lower_right, right_swaps, stop);
@@ -158,32 +158,5 @@ pub(super) fn apply_swaps<T: Real>(a: MatMut<'_, T>, swaps: &[usize]) {
             let (x, y) = (column[i], column[swap]);
             (column[i], column[swap]) = (y, x);
         }
-    }
-}
-
-/// `b = l⁻¹·b` for unit lower triangular `l`; columns of `b` in parallel.
-pub(super) fn solve_unit_lower<T: Real>(l: MatRef<'_, T>, b: MatMut<'_, T>, stop: Stop<'_>) {
-    by_right_sides(l.nrows(), b, stop, &|b| solve_unit_lower_triangular_in_place(l, b, Par::Seq));
-}
-
-/// Halves the right-hand sides of a triangular system of side `n` until one is worth a task.
-pub(super) fn by_right_sides<T: Real>(
-    n: usize,
-    b: MatMut<'_, T>,
-    stop: Stop<'_>,
-    solve: &(impl Fn(MatMut<'_, T>) + Sync),
-) {
-    if stop.is_asked() {
-        return;
-    }
-    if b.ncols() >= 256 || (b.ncols() >= 64 && n * n / 2 * b.ncols() > Grain::factor(stop).work) {
-        let half = (b.ncols() / 2).next_multiple_of(16);
-        let (left, right) = b.split_at_col_mut(half);
-        rayon::join(
-            || by_right_sides(n, left, stop, solve),
-            || by_right_sides(n, right, stop, solve),
-        );
-    } else if n > 0 && b.ncols() > 0 {
-        solve(b);
     }
 }

@@ -13,6 +13,7 @@ mod lu;
 mod orthogonal;
 mod solve;
 mod spectral;
+mod triangular;
 
 pub use cholesky::cholesky;
 pub use lu::{Lu, determinant, lu};

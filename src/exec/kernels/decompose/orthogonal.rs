@@ -1,7 +1,7 @@
 //! Householder QR, thin, and least squares through it.
 //!
-//! Least squares first takes the R of a tall matrix, then R again with column pivoting, which shows the
-//! rank; where that is not full, a second QR, of the transpose of what is left of R, gives the solution
+//! Least squares takes the R of a tall matrix, and where that is well conditioned solves with it. Else R
+//! is taken again with column pivoting, which shows the rank; where that is not full, a second QR, of the transpose of what is left of R, gives the solution
 //! of least norm (a complete orthogonal decomposition).
 //!
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.2 and §5.5.
@@ -23,7 +23,9 @@ use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Conj, Mat, MatMut, MatRef, Par};
 
 use super::super::{Real, Stop, dense};
-use super::{by_rows, copied, par};
+use super::solve::reciprocal_condition_of;
+use super::triangular::{Triangle, solve_triangular};
+use super::{by_rows, copied, norm_1, par};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
 
@@ -71,11 +73,15 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
     if m == 0 || n == 0 || sides == 0 {
         return Ok(dense(Shape::new(n, sides), vec![T::ZERO; n * sides]));
     }
-    if m > n {
+    if m >= n {
         let reflected = Reflected::of(a, stop);
         reflected.apply_transposed(b.as_mut(), stop);
         a = reflected.r();
         b.truncate(n, sides);
+        if is_regular(&a, m) {
+            solve_triangular(a.as_ref(), Triangle::Upper, b.as_mut(), stop);
+            return Ok(by_rows(b.as_ref()));
+        }
     }
     let (reflected, places) = Reflected::pivoted(a);
     reflected.apply_transposed(b.as_mut(), stop);
@@ -85,7 +91,7 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
     let mut y = Mat::zeros(n, sides);
     y.as_mut().subrows_mut(0, rank).copy_from(b.subrows(0, rank));
     if rank == n {
-        solve_upper_triangular_in_place(r.as_ref(), y.as_mut(), Par::Seq);
+        solve_triangular(r.as_ref(), Triangle::Upper, y.as_mut(), stop);
     } else if rank > 0 {
         let rest = Reflected::of(r.subrows(0, rank).transpose().to_owned(), stop);
         let triangle = rest.r();
@@ -98,6 +104,19 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
         x.row_mut(place).copy_from(y.row(i));
     }
     Ok(by_rows(x.as_ref()))
+}
+
+/// Whether a triangular matrix from one of `m` rows is far enough from singular for its rank to be beyond
+/// doubt: pivoting, which is slow, would find the same.
+fn is_regular<T: Real>(r: &Mat<T>, m: usize) -> bool {
+    let n = r.ncols();
+    if (0..n).any(|i| r[(i, i)] == T::ZERO) {
+        return false;
+    }
+    let solve = |b: MatMut<'_, T>| solve_upper_triangular_in_place(r.as_ref(), b, Par::Seq);
+    let transposed = |b: MatMut<'_, T>| solve_lower_triangular_in_place(r.transpose(), b, Par::Seq);
+    let condition = reciprocal_condition_of(n, norm_1(r.as_ref()), &solve, &transposed);
+    condition > T::EPSILON * T::from_f64(100.0 * m as f64)
 }
 
 /// A matrix turned into R by reflections, which lie below its diagonal and, in blocks, beside it.
@@ -140,7 +159,7 @@ impl<T: Real> Reflected<T> {
                 stack,
                 parameters,
             );
-            apply_panel_transposed(panel.rb(), factors.rb(), rest.rb_mut(), par);
+            apply_panel_transposed(panel.rb(), factors.rb(), rest.rb_mut(), par, stop);
         }
         Self { cells, factors, par }
     }
@@ -185,9 +204,11 @@ impl<T: Real> Reflected<T> {
             let (panel, factors) = self.panel(&columns);
             let rows = b.nrows() - columns.start;
             let below = b.rb_mut().subrows_mut(columns.start, rows);
-            let scratch = apply_scratch::<T>(panel.nrows(), factors.nrows(), below.ncols());
-            let stack = &mut MemBuffer::new(scratch);
-            apply(panel, factors, Conj::No, below, self.par, MemStack::new(stack));
+            by_columns(below, stop, |below| {
+                let scratch = apply_scratch::<T>(panel.nrows(), factors.nrows(), below.ncols());
+                let stack = &mut MemBuffer::new(scratch);
+                apply(panel, factors, Conj::No, below, self.par, MemStack::new(stack));
+            });
         }
     }
 
@@ -200,7 +221,7 @@ impl<T: Real> Reflected<T> {
             let (panel, factors) = self.panel(&columns);
             let rows = b.nrows() - columns.start;
             let below = b.rb_mut().subrows_mut(columns.start, rows);
-            apply_panel_transposed(panel, factors, below, self.par);
+            apply_panel_transposed(panel, factors, below, self.par, stop);
         }
     }
 
@@ -229,10 +250,23 @@ fn apply_panel_transposed<T: Real>(
     factors: MatRef<'_, T>,
     b: MatMut<'_, T>,
     par: Par,
+    stop: Stop<'_>,
 ) {
-    if b.ncols() > 0 {
+    by_columns(b, stop, |b| {
         let scratch = apply_transposed_scratch::<T>(panel.nrows(), factors.nrows(), b.ncols());
         let stack = &mut MemBuffer::new(scratch);
         apply_transposed(panel, factors, Conj::No, b, par, MemStack::new(stack));
+    });
+}
+
+/// Some hundred columns at a time, between which a stop is looked for.
+fn by_columns<T: Real>(mut b: MatMut<'_, T>, stop: Stop<'_>, run: impl Fn(MatMut<'_, T>)) {
+    const COLUMNS: usize = 1024;
+    let columns = b.ncols();
+    for left in (0..columns).step_by(COLUMNS) {
+        if stop.is_asked() {
+            return;
+        }
+        run(b.rb_mut().subcols_mut(left, COLUMNS.min(columns - left)));
     }
 }

@@ -8,15 +8,15 @@
 //! estimator of LAPACK's `gecon`), of which this is the version for one vector.
 
 use faer::linalg::triangular_solve::{
-    solve_lower_triangular_in_place, solve_unit_lower_triangular_in_place,
-    solve_unit_upper_triangular_in_place, solve_upper_triangular_in_place,
+    solve_lower_triangular_in_place, solve_unit_upper_triangular_in_place,
 };
 use faer::reborrow::ReborrowMut;
 use faer::{Mat, MatMut, MatRef, Par};
 
 use super::super::{Real, Stop, view};
 use super::cholesky::factor;
-use super::lu::{Factors, apply_swaps, by_right_sides};
+use super::lu::{Factors, apply_swaps};
+use super::triangular::{Triangle, solve_triangular};
 use super::{by_rows, copied, norm_1, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Shape};
@@ -119,17 +119,15 @@ impl<T: Real> Factored<T> {
     /// `b = a⁻¹·b`.
     fn solve(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
         match self {
-            Factored::Cholesky(cells) => by_right_sides(cells.nrows(), b, stop, &|mut b| {
+            Factored::Cholesky(cells) => {
                 let l = cells.as_ref();
-                solve_lower_triangular_in_place(l, b.rb_mut(), Par::Seq);
-                solve_upper_triangular_in_place(l.transpose(), b, Par::Seq);
-            }),
+                solve_triangular(l, Triangle::Lower, b.rb_mut(), stop);
+                solve_triangular(l.transpose(), Triangle::Upper, b, stop);
+            }
             Factored::Lu(Factors { cells, swaps }) => {
                 apply_swaps(b.rb_mut(), swaps);
-                by_right_sides(cells.nrows(), b, stop, &|mut b| {
-                    solve_unit_lower_triangular_in_place(cells.as_ref(), b.rb_mut(), Par::Seq);
-                    solve_upper_triangular_in_place(cells.as_ref(), b, Par::Seq);
-                });
+                solve_triangular(cells.as_ref(), Triangle::UnitLower, b.rb_mut(), stop);
+                solve_triangular(cells.as_ref(), Triangle::Upper, b, stop);
             }
         }
     }
@@ -152,48 +150,59 @@ impl<T: Real> Factored<T> {
 
     /// `1 / (‖a‖·‖a⁻¹‖)` in the 1-norm, the second norm estimated from below; 0 without a pivot.
     fn reciprocal_condition(&self, norm: T) -> T {
-        let n = self.side();
-        if n == 0 {
-            return T::ONE;
-        }
         if !self.has_pivots() {
             return T::ZERO;
         }
-        let size = T::from_f64(n as f64);
-        let sum = |x: &Mat<T>| (0..n).fold(T::ZERO, |sum, i| sum + x[(i, 0)].abs());
-        let mut x = Mat::from_fn(n, 1, |_, _| T::ONE / size);
-        self.solve(x.as_mut(), Stop::NEVER);
-        let mut estimate = sum(&x);
-        let mut last = usize::MAX;
-        for _ in 0..4 {
-            let mut gradient =
-                Mat::from_fn(n, 1, |i, _| if x[(i, 0)] < T::ZERO { -T::ONE } else { T::ONE });
-            self.solve_transposed(gradient.as_mut());
-            let steepest = (0..n).fold(0, |best, i| {
-                if gradient[(i, 0)].abs() > gradient[(best, 0)].abs() { i } else { best }
-            });
-            if steepest == last {
-                break;
-            }
-            last = steepest;
-            x = Mat::from_fn(n, 1, |i, _| if i == steepest { T::ONE } else { T::ZERO });
-            self.solve(x.as_mut(), Stop::NEVER);
-            let next = sum(&x);
-            if next <= estimate {
-                break;
-            }
-            estimate = next;
-        }
-        // A vector of growing, alternating entries catches the rare matrices that mislead the above.
-        let steps = T::from_f64(n.max(2) as f64 - 1.0);
-        let mut x = Mat::from_fn(n, 1, |i, _| {
-            let entry = T::ONE + T::from_f64(i as f64) / steps;
-            if i % 2 == 0 { entry } else { -entry }
-        });
-        self.solve(x.as_mut(), Stop::NEVER);
-        let alternate = sum(&x) * T::from_f64(2.0) / (T::from_f64(3.0) * size);
-        T::ONE / norm / if alternate > estimate { alternate } else { estimate }
+        let solve = |b: MatMut<'_, T>| self.solve(b, Stop::NEVER);
+        reciprocal_condition_of(self.side(), norm, &solve, &|b| self.solve_transposed(b))
     }
+}
+
+/// `1 / (‖a‖·‖a⁻¹‖)` in the 1-norm, the second norm estimated from below by solutions for one right-hand
+/// side with `a` and with its transpose.
+pub(super) fn reciprocal_condition_of<T: Real>(
+    n: usize,
+    norm: T,
+    solve: &dyn Fn(MatMut<'_, T>),
+    solve_transposed: &dyn Fn(MatMut<'_, T>),
+) -> T {
+    if n == 0 {
+        return T::ONE;
+    }
+    let size = T::from_f64(n as f64);
+    let sum = |x: &Mat<T>| (0..n).fold(T::ZERO, |sum, i| sum + x[(i, 0)].abs());
+    let mut x = Mat::from_fn(n, 1, |_, _| T::ONE / size);
+    solve(x.as_mut());
+    let mut estimate = sum(&x);
+    let mut last = usize::MAX;
+    for _ in 0..4 {
+        let mut gradient =
+            Mat::from_fn(n, 1, |i, _| if x[(i, 0)] < T::ZERO { -T::ONE } else { T::ONE });
+        solve_transposed(gradient.as_mut());
+        let steepest = (0..n).fold(0, |best, i| {
+            if gradient[(i, 0)].abs() > gradient[(best, 0)].abs() { i } else { best }
+        });
+        if steepest == last {
+            break;
+        }
+        last = steepest;
+        x = Mat::from_fn(n, 1, |i, _| if i == steepest { T::ONE } else { T::ZERO });
+        solve(x.as_mut());
+        let next = sum(&x);
+        if next <= estimate {
+            break;
+        }
+        estimate = next;
+    }
+    // A vector of growing, alternating entries catches the rare matrices that mislead the above.
+    let steps = T::from_f64(n.max(2) as f64 - 1.0);
+    let mut x = Mat::from_fn(n, 1, |i, _| {
+        let entry = T::ONE + T::from_f64(i as f64) / steps;
+        if i % 2 == 0 { entry } else { -entry }
+    });
+    solve(x.as_mut());
+    let alternate = sum(&x) * T::from_f64(2.0) / (T::from_f64(3.0) * size);
+    T::ONE / norm / if alternate > estimate { alternate } else { estimate }
 }
 
 /// Whether each cell equals its mirror, in tiles.

@@ -1,10 +1,10 @@
 //! Dense products: `a·b`, `t(x)·y` and `t(x)·x`.
 //!
-//! Whole ones run in parallel; those into memory of the caller take a block of rows on one thread.
+//! Those that end in `_into` take a block of rows, into memory of the caller.
 
 use faer::Accum;
 
-use super::super::gemm::{Grain, gemm, gemm_lower, multiply, multiply_lower};
+use super::super::gemm::{Grain, multiply, multiply_lower};
 use super::super::{Real, Stop, dense, view, view_mut};
 use crate::matrix::{CellBuffer, Dense, Shape};
 
@@ -29,14 +29,14 @@ pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Dense<T> 
     dense(shape, cells)
 }
 
-/// `out = a·b`, or `out += a·b`, for a block of rows `a`, on the calling thread.
+/// `out = a·b` for a block of rows `a`; a wide one is shared with threads that have nothing to do.
 ///
 /// # Panics
 /// Where the inner sizes differ or `out` is not as long as the result.
-pub fn product_into<T: Real>(a: &Dense<T>, b: &Dense<T>, accumulate: bool, out: &mut [T]) {
+pub fn product_into<T: Real>(a: &Dense<T>, b: &Dense<T>, out: &mut [T], stop: Stop<'_>) {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
-    let accum = if accumulate { Accum::Add } else { Accum::Replace };
-    gemm(view_mut(out, shape), accum, view(a), view(b), T::ONE);
+    let out = view_mut(out, shape);
+    multiply(out, Accum::Replace, view(a), view(b), T::ONE, Grain::product(stop));
 }
 
 /// `t(x)·y`, without forming the transpose.
@@ -58,13 +58,14 @@ pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     dense(shape, cells)
 }
 
-/// `sum += t(x)·y` for a block of the rows of both, on the calling thread.
+/// `sum += t(x)·y` for a block of the rows of both.
 ///
 /// # Panics
 /// Where the numbers of rows differ or `sum` is not as long as the result.
-pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T]) {
+pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T], stop: Stop<'_>) {
     let shape = Shape::new(x.shape().columns, y.shape().columns);
-    gemm(view_mut(sum, shape), Accum::Add, view(x).transpose(), view(y), T::ONE);
+    let (sum, left) = (view_mut(sum, shape), view(x).transpose());
+    multiply(sum, Accum::Add, left, view(y), T::ONE, Grain::product(stop));
 }
 
 /// `t(x)·x`, exactly symmetric, at half the work of [`cross`].
@@ -77,15 +78,15 @@ pub fn gram<T: Real>(x: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     dense(shape, cells)
 }
 
-/// Adds `t(x)·x` of a block of rows to the lower triangle of `sum`, on the calling thread.
+/// Adds `t(x)·x` of a block of rows to the lower triangle of `sum`.
 ///
 /// The cells above the diagonal are left as they are; [`mirror`] fills them once all blocks are in.
 ///
 /// # Panics
 /// Unless `sum` has n·n cells for n columns.
-pub fn gram_into<T: Real>(x: &Dense<T>, sum: &mut [T]) {
+pub fn gram_into<T: Real>(x: &Dense<T>, sum: &mut [T], stop: Stop<'_>) {
     let n = x.shape().columns;
-    gemm_lower(view_mut(sum, Shape::new(n, n)), view(x), T::ONE);
+    multiply_lower(view_mut(sum, Shape::new(n, n)), view(x), T::ONE, Grain::product(stop));
 }
 
 /// Copies the lower triangle of an n×n matrix over its upper one.
@@ -133,10 +134,8 @@ mod tests {
                     let expected = naive_product(&a, &b);
                     assert_close(&product(&a, &b, Stop::NEVER), &expected, 100.0);
                     let mut out = vec![T::NAN; m * n];
-                    product_into(&a, &b, false, &mut out);
-                    product_into(&a, &b, true, &mut out);
-                    let twice = build(m, n, |i, j| expected.row(i)[j] + expected.row(i)[j]);
-                    assert_close(&dense(Shape::new(m, n), out), &twice, 200.0);
+                    product_into(&a, &b, &mut out, Stop::NEVER);
+                    assert_close(&dense(Shape::new(m, n), out), &expected, 100.0);
                 }
             }
         }
@@ -175,8 +174,8 @@ mod tests {
         let (mut squares, mut crosses) = (vec![0.0; 400], vec![0.0; 60]);
         for start in (0..1000).step_by(300) {
             let rows = start..1000.min(start + 300);
-            gram_into(&x.rows(rows.clone()), &mut squares);
-            cross_into(&x.rows(rows.clone()), &y.rows(rows), &mut crosses);
+            gram_into(&x.rows(rows.clone()), &mut squares, Stop::NEVER);
+            cross_into(&x.rows(rows.clone()), &y.rows(rows), &mut crosses, Stop::NEVER);
         }
         mirror(&mut squares, 20);
         assert_close(&dense(Shape::new(20, 20), squares), &gram(&x, Stop::NEVER), 1000.0);
@@ -189,9 +188,8 @@ mod tests {
         // Split by rows, by columns, by depth, and as vectors.
         for (m, k, n) in [(900, 300, 600), (300, 300, 1900), (30, 200_000, 30), (1, 9000, 900)] {
             let (a, b) = (random::<f32>(&mut rng, m, k), random::<f32>(&mut rng, k, n));
-            let (found, mut whole) = (product(&a, &b, Stop::NEVER), vec![0.0; m * n]);
-            product_into(&a, &b, false, &mut whole);
-            assert_close(&found, &dense(Shape::new(m, n), whole), 20.0 * (k as f64).sqrt());
+            let (found, expected) = (product(&a, &b, Stop::NEVER), naive_product(&a, &b));
+            assert_close(&found, &expected, 20.0 * (k as f64).sqrt());
         }
     }
 
