@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::buffer::ScalarBuffer;
 use faer::{MatMut, MatRef};
 
+use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Scalar, Shape};
 
 /// Asks a kernel to end early. What it returns then means nothing: its caller throws it away.
@@ -52,6 +53,12 @@ impl<'a> Stop<'a> {
     /// Ends it some milliseconds after this has become true.
     pub fn once(flag: &'a AtomicBool) -> Self {
         Stop(Some(flag))
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Cancelled`] once it has been asked for.
+    fn check(self) -> Result<()> {
+        if self.is_asked() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
     fn is_asked(self) -> bool {

@@ -29,6 +29,7 @@ pub fn cholesky<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     factor(l.as_mut(), stop).map_err(|NoPivot { index, value }| {
         ErrorKind::NotPositiveDefinite { shape: a.shape(), pivot: index + 1, value: value.to_f64() }
     })?;
+    stop.check()?;
     for j in 1..n {
         l.col_mut(j).subrows_mut(0, j).fill(T::ZERO);
     }

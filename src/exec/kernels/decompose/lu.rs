@@ -39,6 +39,7 @@ pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let k = m.min(n);
     let factors = Factors::of(copied("lu", a)?, stop);
+    stop.check()?;
     let l = Mat::from_fn(m, k, |i, j| match i.cmp(&j) {
         std::cmp::Ordering::Less => T::ZERO,
         std::cmp::Ordering::Equal => T::ONE,

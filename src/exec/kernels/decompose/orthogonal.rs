@@ -45,8 +45,10 @@ pub struct Qr<T: Real> {
 pub fn qr<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let reflected = Reflected::of(copied("qr", a)?, stop);
+    stop.check()?;
     let mut q = Mat::identity(m, m.min(n));
     reflected.apply(q.as_mut(), stop);
+    stop.check()?;
     let mut r = reflected.r();
     for i in 0..m.min(n) {
         if r[(i, i)] < T::ZERO {
@@ -76,6 +78,7 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
     if m >= n {
         let reflected = Reflected::of(a, stop);
         reflected.apply_transposed(b.as_mut(), stop);
+        stop.check()?;
         a = reflected.r();
         b.truncate(n, sides);
         if is_regular(&a, m) {

@@ -35,6 +35,7 @@ pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dens
     assert_eq!(b.shape().rows, n, "a right-hand side is as tall as the matrix");
     let mut x = copied("solve", b)?;
     let (factored, norm) = Factored::of("solve", a, stop)?;
+    stop.check()?;
     let condition = factored.reciprocal_condition(norm);
     require_regular("solve", a.shape(), condition)?;
     factored.solve(x.as_mut(), stop);
@@ -51,11 +52,13 @@ pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dens
 pub fn inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
     let (factored, norm) = Factored::of("inv", a, stop)?;
+    stop.check()?;
     if !factored.has_pivots() {
         require_regular("inv", a.shape(), T::ZERO)?;
     }
     let mut x = Mat::identity(n, n);
     factored.solve(x.as_mut(), stop);
+    stop.check()?;
     let condition = if n == 0 { T::ONE } else { T::ONE / norm / norm_1(x.as_ref()) };
     require_regular("inv", a.shape(), condition)?;
     Ok(by_rows(x.as_ref()))
