@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalN
 use super::bind::Binder;
 use super::cost::CostModel;
 use super::graph::{Dim, Graph, NodeId, Written};
-use super::relation::RowOrder;
+use super::relation::{Relation, RowOrder};
 use super::relations::sorted_by_keys;
 use super::rewrite::rewrite;
 use crate::error::{Error, ErrorKind, Result};
@@ -195,10 +195,11 @@ impl UserDefinedLogicalNodeCore for MatrixNode {
     }
 }
 
+/// By structure, for a statement may be planned several times: what it reads must be found again.
 impl PartialEq for MatrixNode {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.graph, &other.graph)
-            && (self.root, self.form) == (other.root, other.form)
+        (self.root, self.form) == (other.root, other.form)
+            && (Arc::ptr_eq(&self.graph, &other.graph) || is_same(&self.graph, &other.graph))
             && self.inputs == other.inputs
     }
 }
@@ -207,18 +208,32 @@ impl Eq for MatrixNode {}
 
 impl Hash for MatrixNode {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (Arc::as_ptr(&self.graph) as usize, self.root, self.form).hash(state);
+        (self.root, self.form, self.graph.len()).hash(state);
         self.inputs.hash(state);
     }
 }
 
 impl PartialOrd for MatrixNode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        let key = |node: &Self| (Arc::as_ptr(&node.graph) as usize, node.root);
-        match key(self).cmp(&key(other)) {
-            Ordering::Equal if self == other => Some(Ordering::Equal),
-            Ordering::Equal => None,
-            order => Some(order),
-        }
+        (self == other).then_some(Ordering::Equal)
     }
+}
+
+/// Whether two graphs are equal operations on equal inputs, wherever they stand in the text. The plans of
+/// their relations are the inputs of their nodes, and are compared there.
+fn is_same(left: &Graph, right: &Graph) -> bool {
+    let same_nodes = || {
+        let mut pairs = left.nodes().zip(right.nodes());
+        pairs.all(|((_, a), (_, b))| a.operation == b.operation && a.inputs == b.inputs)
+    };
+    let same_relations = || {
+        left.relations.iter().zip(&right.relations).all(|(a, b)| {
+            let given = |relation: &Relation| relation.given.each_ref().map(Option::is_some);
+            a.intake == b.intake && a.order == b.order && given(a) == given(b)
+        })
+    };
+    left.len() == right.len()
+        && left.relations.len() == right.relations.len()
+        && same_nodes()
+        && same_relations()
 }
