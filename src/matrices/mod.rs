@@ -20,10 +20,8 @@ use crate::catalog::{IfTaken, Scope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, operation::Stored};
 use crate::files;
-use crate::matrix::{Layout, Matrix};
-use crate::planner::{
-    Catalog, Defaults, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan,
-};
+use crate::matrix::Matrix;
+use crate::planner::{Catalog, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan};
 use crate::query::Running;
 use crate::sql::{
     self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Statement, StatementKind,
@@ -31,7 +29,7 @@ use crate::sql::{
 use crate::value::Parameters;
 
 pub(crate) use self::catalog::Matrices;
-use self::catalog::{Entry, Found};
+use self::catalog::{Entry, Found, View};
 
 /// What planning a statement asks: the matrices, the tables' keys and the parameters' values.
 struct Names {
@@ -85,7 +83,7 @@ impl Statements {
     /// # Errors
     /// Names in positions where they mean nothing.
     pub(crate) fn resolved(&self, statement: &Statement) -> Result<StatementKind> {
-        statement.resolved(&|name| self.matrices.named(name, 0))
+        statement.resolved(&|name| self.matrices.named(name, &[]))
     }
 
     /// The logical plan of a resolved SQL statement.
@@ -96,10 +94,6 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the statement from being planned.
     pub(crate) async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
-        self.plan_with(statement, Defaults::default()).await
-    }
-
-    async fn plan_with(&self, statement: SqlStatement, defaults: Defaults) -> Result<LogicalPlan> {
         let mut held = Vec::new();
         loop {
             let names = Names {
@@ -107,7 +101,7 @@ impl Statements {
                 parameters: self.parameters.clone(),
                 scope: Arc::clone(&self.scope),
             };
-            let planning = Arc::new(Planning::new(Arc::new(names), defaults, held.clone()));
+            let planning = Arc::new(Planning::new(Arc::new(names), held.clone()));
             let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
             let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
@@ -140,7 +134,7 @@ impl Statements {
         {
             return Ok(held.matrix().as_ref().clone());
         }
-        sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, 0))?;
+        sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, &[]))?;
         self.compute(expr, &MatrixOptions::default()).await
     }
 
@@ -153,17 +147,7 @@ impl Statements {
     }
 
     async fn whole(&self, expr: Expr, options: &MatrixOptions) -> Result<LogicalPlan> {
-        let expr = match options.dtype {
-            Some(element) => sql::apply("cast", vec![expr, sql::text(&element.to_string())]),
-            None => expr,
-        };
-        let expr = match options.layout {
-            Some(Layout::Dense) => sql::apply("dense", vec![expr]),
-            Some(Layout::Csr) => sql::apply("sparse", vec![expr]),
-            None => expr,
-        };
-        let defaults = Defaults { nulls: options.nulls, duplicates: options.duplicates };
-        self.plan_with(sql::whole(expr), defaults).await
+        self.plan(sql::whole(options.around(expr))).await
     }
 
     /// The matrix as `WITH (layout = …, dtype = …)` wants it.
@@ -217,9 +201,11 @@ impl Statements {
         }
         let matrix = match create.source {
             MatrixSource::Expression { view: true, text, expr } => {
+                self.matrices.refuse_itself(&create.name, &text)?;
                 // Planned once, so that what cannot be computed is told now.
                 self.whole(expr, &create.options).await?;
-                return owner.add_view(name, text, if_taken).map_err(is_taken);
+                let view = View { text, options: create.options };
+                return owner.add_view(name, view, if_taken).map_err(is_taken);
             }
             MatrixSource::Expression { expr, .. } => self.compute(expr, &create.options).await?,
             MatrixSource::Relation(query) => {
@@ -255,7 +241,7 @@ impl Statements {
         for (name, Found { entry, .. }) in self.matrices.all() {
             let matrix = match &entry {
                 Entry::Matrix(held) => Some(held.matrix()),
-                Entry::View { .. } => None,
+                Entry::View(_) => None,
             };
             names.push(name.clone());
             rows.push(matrix.map(|matrix| matrix.shape().rows as i64));
@@ -266,7 +252,7 @@ impl Statements {
             bytes.push(matrix.map(|matrix| matrix.size_bytes() as u64));
             views.push(match entry {
                 Entry::Matrix(_) => None,
-                Entry::View { text } => Some(text.clone()),
+                Entry::View(view) => Some(view.text.clone()),
             });
         }
         let text = |values: Vec<Option<String>>| Arc::new(StringArray::from(values)) as ArrayRef;
@@ -292,7 +278,7 @@ impl Statements {
         let mut lines: Vec<(&str, String)> = vec![("name", key.clone())];
         match self.matrices.find(&key) {
             None => return Err(self.matrices.unknown(&key).at(sql::place_of_name(name))),
-            Some(Found { entry: Entry::View { text }, .. }) => lines.push(("view", text)),
+            Some(Found { entry: Entry::View(view), .. }) => lines.push(("view", view.text)),
             Some(Found { entry: Entry::Matrix(held), temporary }) => {
                 let matrix = held.matrix();
                 let labels = |labels: Option<&crate::matrix::Labels>| match labels {

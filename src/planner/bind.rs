@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Axis, Counted, Iteration, Operation, Part, Stored};
 use crate::matrix::Element;
-use crate::sql::{self, Axes, MatrixQuery, place_of_name};
+use crate::sql::{self, Axes, MatrixQuery, Reading, place_of_name};
 
 /// What names stand for while one expression is bound.
 pub(crate) trait Scope {
@@ -27,6 +27,9 @@ pub(crate) trait Scope {
 
     /// A query as a matrix leaf.
     fn query(&mut self, query: &MatrixQuery) -> Result<Relation>;
+
+    /// How relations are read from here on.
+    fn reading(&mut self) -> &mut Reading;
 
     /// The value of a placeholder such as `$1`.
     fn parameter(&mut self, name: &str) -> Result<Parameter>;
@@ -96,6 +99,13 @@ impl<'a> Binder<'a> {
         if let Some(query) = sql::as_relation(expr) {
             let relation = self.scope.query(&query).map_err(|error| error.at(place))?;
             return self.leaf(relation, place);
+        }
+        if let Some((inner, reading)) = sql::as_reading(expr) {
+            let outer = *self.scope.reading();
+            *self.scope.reading() = reading.or(outer);
+            let bound = self.expression(inner);
+            *self.scope.reading() = outer;
+            return bound;
         }
         match expr {
             Expr::Nested(inner) => self.bind(inner),

@@ -38,4 +38,4 @@ mod subscript;
 pub(crate) use bind::Parameter;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, matrix_exec};
-pub(crate) use relations::{Catalog, Defaults, MatrixRelations, Planning, whole_plan};
+pub(crate) use relations::{Catalog, MatrixRelations, Planning, whole_plan};

@@ -27,8 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::Form as Output;
 use crate::exec::intake::{self, Form, Intake};
 use crate::exec::operation::Stored;
-use crate::matrix::{Duplicates, Nulls};
-use crate::sql::{self, Axes, MatrixQuery};
+use crate::sql::{self, Axes, MatrixQuery, Reading};
 
 /// What planning one statement asks of the rest of the database.
 pub(crate) trait Catalog: Send + Sync {
@@ -45,7 +44,6 @@ pub(crate) trait Catalog: Send + Sync {
 /// The state of planning one statement.
 pub(crate) struct Planning {
     catalog: Arc<dyn Catalog>,
-    defaults: Defaults,
     held: Vec<(Relation, Stored)>,
     wanted: Mutex<Option<Relation>>,
 }
@@ -58,12 +56,8 @@ impl fmt::Debug for Planning {
 
 impl Planning {
     /// Planning in which these relations have been run already.
-    pub(crate) fn new(
-        catalog: Arc<dyn Catalog>,
-        defaults: Defaults,
-        held: Vec<(Relation, Stored)>,
-    ) -> Self {
-        Self { catalog, defaults, held, wanted: Mutex::new(None) }
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, held: Vec<(Relation, Stored)>) -> Self {
+        Self { catalog, held, wanted: Mutex::new(None) }
     }
 
     /// The relation that must run before the statement can be planned, if that is why planning failed.
@@ -97,7 +91,7 @@ impl MatrixRelations {
         expression: &Expr,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<LogicalPlan> {
-        let mut scope = PlanScope { planning: &self.0, context };
+        let mut scope = PlanScope { planning: &self.0, context, reading: Reading::default() };
         let mut binder = Binder::new(&mut scope);
         let root = binder.expression(expression)?;
         binder.ready_for(root, output).map_err(|error| error.at(sql::place_of(expression)))?;
@@ -117,17 +111,11 @@ pub(crate) fn whole_plan(relation: Relation) -> Result<LogicalPlan> {
     matrix_plan(graph, root, Output::Whole)
 }
 
-/// How a relation in an expression is read where nothing is said: what `WITH (…)` changes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Defaults {
-    pub(crate) nulls: Nulls,
-    pub(crate) duplicates: Duplicates,
-}
-
 /// Names, within one matrix expression.
 struct PlanScope<'a> {
     planning: &'a Planning,
     context: &'a mut dyn RelationPlannerContext,
+    reading: Reading,
 }
 
 impl PlanScope<'_> {
@@ -157,7 +145,7 @@ impl Scope for PlanScope<'_> {
             }
             None => Axes::Unlabelled,
         };
-        relation(name.to_string(), plan, &axes, [None, None], self.planning.defaults)
+        relation(name.to_string(), plan, &axes, [None, None], self.reading)
     }
 
     fn query(&mut self, query: &MatrixQuery) -> Result<Relation> {
@@ -169,7 +157,11 @@ impl Scope for PlanScope<'_> {
             Axes::Entries { rows, columns } => [over(rows)?, over(columns)?],
             Axes::Unlabelled | Axes::Nodes { .. } => [None, None],
         };
-        relation("query".to_owned(), plan, &query.axes, given, self.planning.defaults)
+        relation("query".to_owned(), plan, &query.axes, given, self.reading)
+    }
+
+    fn reading(&mut self) -> &mut Reading {
+        &mut self.reading
     }
 
     fn parameter(&mut self, name: &str) -> Result<Parameter> {
@@ -199,7 +191,7 @@ pub(crate) fn relation(
     plan: LogicalPlan,
     axes: &Axes,
     given: [Option<LogicalPlan>; 2],
-    defaults: Defaults,
+    reading: Reading,
 ) -> Result<Relation> {
     let schema = Arc::clone(plan.schema());
     let (row_keys, column_keys) = match axes {
@@ -261,8 +253,8 @@ pub(crate) fn relation(
     let intake = Intake {
         form,
         element,
-        nulls: defaults.nulls,
-        duplicates: defaults.duplicates,
+        nulls: reading.nulls.unwrap_or_default(),
+        duplicates: reading.duplicates.unwrap_or_default(),
         row_keys: row_keys.len(),
         rows_given: given[0].is_some(),
         names: names(&[&keys[..], &values[..]].concat()),

@@ -48,16 +48,6 @@ pub(crate) fn whole(expr: Expr) -> SqlStatement {
     SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)))
 }
 
-/// A call of a matrix function around expressions that are resolved.
-pub(crate) fn apply(function: &str, arguments: Vec<Expr>) -> Expr {
-    call(function, Span::empty(), arguments.into_iter().map(unnamed).collect())
-}
-
-/// A literal.
-pub(crate) fn text(text: &str) -> Expr {
-    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
-}
-
 /// What the catalog has under a name.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "one for each name, and handed on at once")]
@@ -68,8 +58,9 @@ pub(crate) enum Named {
     View(Expr),
 }
 
-/// Knows the matrices of the catalog by their [`normalized`] names.
-pub(crate) type Names<'a> = dyn Fn(&str) -> Result<Option<Named>> + 'a;
+/// Knows the matrices of the catalog by their [`normalized`] names. What a view stands for stands where its
+/// name does.
+pub(crate) type Names<'a> = dyn Fn(&Ident) -> Result<Option<Named>> + 'a;
 
 /// Resolves the names of a statement.
 pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Result<()> {
@@ -148,23 +139,23 @@ impl Resolver<'_> {
 
     /// What a single name stands for, where it is the variable of an iteration around it or a matrix.
     fn matrix(&self, name: &Ident) -> Result<Option<Named>> {
-        let name = normalized(name);
+        let text = normalized(name);
         let is_variable = self
             .contexts
             .iter()
             .rev()
             .take_while(|context| matches!(context, Context::Matrix | Context::Iteration(_)))
-            .any(|context| matches!(context, Context::Iteration(variable) if *variable == name));
+            .any(|context| matches!(context, Context::Iteration(variable) if *variable == text));
         let is_cte = || {
             self.contexts.iter().any(|context| match context {
-                Context::Query { ctes, visible } => ctes[..*visible].contains(&name),
+                Context::Query { ctes, visible } => ctes[..*visible].contains(&text),
                 _ => false,
             })
         };
         if is_variable {
             return Ok(Some(Named::Matrix));
         }
-        if is_cte() { Ok(None) } else { (self.names)(&name) }
+        if is_cte() { Ok(None) } else { (self.names)(name) }
     }
 
     /// A name of one or more parts as the expression it stands for.
@@ -416,8 +407,8 @@ mod tests {
     use super::*;
     use crate::sql::{as_named_relation, parse, parse_expression, place_of};
 
-    fn known(name: &str) -> Result<Option<Named>> {
-        Ok(["a", "b", "r"].contains(&name).then_some(Named::Matrix))
+    fn known(name: &Ident) -> Result<Option<Named>> {
+        Ok(["a", "b", "r"].contains(&normalized(name).as_str()).then_some(Named::Matrix))
     }
 
     /// The statement printed after resolution, where `a`, `b` and `r` are matrices.

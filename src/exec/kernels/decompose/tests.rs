@@ -71,7 +71,11 @@ fn factorizations_multiply_back<T: Real>(seed: u64) {
 
         let Lu { l, u, p } = lu(&a, Stop::NEVER).unwrap();
         assert_eq!((l.shape(), u.shape()), (Shape::new(m, k), Shape::new(k, n)));
-        assert_near(&product(&l, &u, Stop::NEVER), &sparse::times_dense(&p, &a, Stop::NEVER), scale);
+        assert_near(
+            &product(&l, &u, Stop::NEVER),
+            &sparse::times_dense(&p, &a, Stop::NEVER),
+            scale,
+        );
         assert_triangular(&l, true);
         assert_triangular(&u, false);
         assert!(l.cells().iter().all(|x| x.abs() <= T::ONE), "pivots are the largest");
