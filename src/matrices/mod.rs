@@ -31,6 +31,10 @@ use crate::value::Parameters;
 pub(crate) use self::catalog::Matrices;
 use self::catalog::{Entry, Found, View};
 
+/// Relations that are run for the planning of one statement, at most: more than any has, so that planning
+/// which makes another relation each time ends.
+const ROUNDS_MAX: usize = 256;
+
 /// What planning a statement asks: the matrices, the tables' keys and the parameters' values.
 struct Names {
     matrices: Arc<Matrices>,
@@ -95,13 +99,14 @@ impl Statements {
     /// Whatever keeps the statement from being planned.
     pub(crate) async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
         let mut held = Vec::new();
-        loop {
+        let seed = rand::random();
+        for _round in 0..ROUNDS_MAX {
             let names = Names {
                 matrices: Arc::clone(&self.matrices),
                 parameters: self.parameters.clone(),
                 scope: Arc::clone(&self.scope),
             };
-            let planning = Arc::new(Planning::new(Arc::new(names), held.clone()));
+            let planning = Arc::new(Planning::new(Arc::new(names), held.clone(), seed));
             let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
             let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
@@ -112,6 +117,8 @@ impl Statements {
             let name = relation.name.clone();
             held.push((relation, Stored { name, matrix }));
         }
+        let message = format!("planning is at no end after {ROUNDS_MAX} relations have been run");
+        Err(ErrorKind::Internal(message).into())
     }
 
     /// The matrix that a plan over [`sql::WHOLE`] computes.

@@ -14,6 +14,8 @@ use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::logical_expr::{Expr as Column, LogicalPlan, LogicalPlanBuilder};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias, TableFactor,
 };
@@ -46,6 +48,8 @@ pub(crate) struct Planning {
     catalog: Arc<dyn Catalog>,
     held: Vec<(Relation, Stored)>,
     wanted: Mutex<Option<Relation>>,
+    /// Where the seeds of random cells come from: the same ones each time that a statement is planned.
+    seeds: Mutex<SmallRng>,
 }
 
 impl fmt::Debug for Planning {
@@ -55,9 +59,10 @@ impl fmt::Debug for Planning {
 }
 
 impl Planning {
-    /// Planning in which these relations have been run already.
-    pub(crate) fn new(catalog: Arc<dyn Catalog>, held: Vec<(Relation, Stored)>) -> Self {
-        Self { catalog, held, wanted: Mutex::new(None) }
+    /// Planning in which these relations have been run already. `seed` is that of the statement.
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, held: Vec<(Relation, Stored)>, seed: u64) -> Self {
+        let seeds = Mutex::new(SmallRng::seed_from_u64(seed));
+        Self { catalog, held, wanted: Mutex::new(None), seeds }
     }
 
     /// The relation that must run before the statement can be planned, if that is why planning failed.
@@ -178,7 +183,7 @@ impl Scope for PlanScope<'_> {
     }
 
     fn seed(&mut self) -> u64 {
-        rand::random()
+        self.planning.seeds.lock().unwrap_or_else(PoisonError::into_inner).random()
     }
 }
 
