@@ -5,8 +5,9 @@
 //! are in `planner::functions`, subscripts in `planner::subscript`.
 
 use sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField,
+    ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, UnaryOperator, Value,
 };
 
 use super::graph::{Graph, NodeId};
@@ -161,6 +162,15 @@ impl<'a> Binder<'a> {
                 let input = self.expression(expr)?;
                 let element = element_of_type(data_type)?;
                 self.cast(input, element, place)
+            }
+            // The parser has nodes of their own for two functions, for `floor(x TO DAY)` is one too.
+            Expr::Floor { expr: inner, field } if is_plain(field) => {
+                let input = self.expression(inner)?;
+                self.unary(UnaryFunction::Floor, input, place)
+            }
+            Expr::Ceil { expr: inner, field } if is_plain(field) => {
+                let input = self.expression(inner)?;
+                self.unary(UnaryFunction::Ceil, input, place)
             }
             Expr::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain),
             Expr::Function(function) => self.call(function, place),
@@ -543,6 +553,11 @@ impl<'a> Binder<'a> {
             None => self.graph.add(Operation::Count(counted), [node], place),
         }
     }
+}
+
+/// Whether nothing is said of what to round to.
+fn is_plain(field: &CeilFloorKind) -> bool {
+    *field == CeilFloorKind::DateTimeField(DateTimeField::NoDateTime)
 }
 
 fn unsupported(what: String) -> Error {

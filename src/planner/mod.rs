@@ -26,6 +26,7 @@ mod labels;
 mod lower;
 mod matrix_node;
 pub(crate) mod modify;
+mod network;
 mod order;
 pub(crate) mod ordered;
 mod relation;
