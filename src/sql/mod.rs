@@ -25,7 +25,7 @@ mod tokens;
 pub(crate) use names::{DisplayNames, distinguish};
 pub use parse::parse;
 pub(crate) use parse::{parse_expression, parse_view};
-pub(crate) use place::{place_of, place_of_name};
+pub(crate) use place::{forget_places, place_of, place_of_name};
 pub(crate) use relation::{
     Axes, Axis, MatrixQuery, Reading, as_named_relation, as_reading, as_relation,
 };
