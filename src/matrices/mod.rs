@@ -13,6 +13,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
@@ -71,6 +72,12 @@ impl Catalog for Names {
     }
 }
 
+/// A matrix, and the operators that computed it.
+struct Computed {
+    matrix: Matrix,
+    plan: Arc<dyn ExecutionPlan>,
+}
+
 /// Plans and runs the statements of one connection as far as matrices are concerned.
 #[derive(Clone)]
 pub(crate) struct Statements {
@@ -113,7 +120,7 @@ impl Statements {
                 return self.parameters.fill(planned?);
             };
             let plan = self.parameters.fill(whole_plan(relation.clone())?)?;
-            let matrix = Arc::new(self.run(&plan).await?);
+            let matrix = Arc::new(self.run(&plan).await?.matrix);
             let name = relation.name.clone();
             held.push((relation, Stored { name, matrix }));
         }
@@ -122,11 +129,12 @@ impl Statements {
     }
 
     /// The matrix that a plan over [`sql::WHOLE`] computes.
-    async fn run(&self, plan: &LogicalPlan) -> Result<Matrix> {
+    async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
         let state = self.scope.state();
-        let physical = state.create_physical_plan(plan).await?;
-        self.running.watch(exec::scans(&physical));
-        matrix_exec(&physical)?.matrix(state.task_ctx()).await
+        let plan = state.create_physical_plan(plan).await?;
+        self.running.watch(exec::scans(&plan));
+        let matrix = matrix_exec(&plan)?.matrix(state.task_ctx()).await?;
+        Ok(Computed { matrix, plan })
     }
 
     /// The matrix of a name or an expression.
@@ -142,14 +150,14 @@ impl Statements {
             return Ok(held.matrix().as_ref().clone());
         }
         sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, &[]))?;
-        self.compute(expr, &MatrixOptions::default()).await
+        Ok(self.compute(expr, &MatrixOptions::default()).await?.matrix)
     }
 
     /// Computes a resolved expression.
     ///
     /// # Errors
     /// Whatever keeps it from being planned or computed.
-    pub(crate) async fn compute(&self, expr: Expr, options: &MatrixOptions) -> Result<Matrix> {
+    async fn compute(&self, expr: Expr, options: &MatrixOptions) -> Result<Computed> {
         self.run(&self.whole(expr, options).await?).await
     }
 
@@ -165,7 +173,7 @@ impl Statements {
         let name = "$file";
         let parameters = Parameters::new().matrix("file", matrix);
         let within = Self { parameters, ..self.clone() };
-        within.compute(sql::parse_expression(name)?, options).await
+        Ok(within.compute(sql::parse_expression(name)?, options).await?.matrix)
     }
 
     /// Bytes that the memory limit still allows.
@@ -178,52 +186,60 @@ impl Statements {
         }
     }
 
-    /// The plan of CREATE MATRIX, for EXPLAIN; `None` where nothing is computed.
+    /// The plan of CREATE MATRIX, for EXPLAIN.
     ///
     /// # Errors
-    /// Whatever keeps it from being planned.
-    pub(crate) async fn plan_of(&self, create: CreateMatrix) -> Result<Option<LogicalPlan>> {
+    /// Whatever keeps it from being planned; a matrix from a file has no plan.
+    pub(crate) async fn plan_of(&self, create: CreateMatrix) -> Result<LogicalPlan> {
         match create.source {
-            MatrixSource::Relation(query) => {
-                Ok(Some(self.whole(query.into_expr(), &create.options).await?))
+            MatrixSource::Relation(query) => self.whole(query.into_expr(), &create.options).await,
+            MatrixSource::Expression { expr, .. } => self.whole(expr, &create.options).await,
+            MatrixSource::File { .. } => {
+                Err(Error::unsupported("a matrix from a file has no plan to explain"))
             }
-            MatrixSource::Expression { expr, .. } => {
-                Ok(Some(self.whole(expr, &create.options).await?))
-            }
-            MatrixSource::File { .. } => Ok(None),
         }
     }
 
-    /// CREATE MATRIX.
+    /// CREATE MATRIX; the operators that computed it, where it was computed.
     ///
     /// # Errors
     /// A name that is taken, and whatever keeps the matrix from being made; then nothing is.
-    pub(crate) async fn create(&self, create: CreateMatrix) -> Result<()> {
+    pub(crate) async fn create(
+        &self,
+        create: CreateMatrix,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let name = sql::normalized(&create.name);
         let owner = self.matrices.owner(create.temporary);
         let is_taken = |error: Error| error.at(sql::place_of_name(&create.name));
         let if_taken = IfTaken::new(create.or_replace, create.if_not_exists)?;
         if !owner.admits(&name, if_taken).map_err(is_taken)? {
-            return Ok(());
+            return Ok(None);
         }
-        let matrix = match create.source {
+        let (matrix, plan) = match create.source {
             MatrixSource::Expression { view: true, text, expr } => {
                 self.matrices.refuse_itself(&create.name, &text)?;
                 // Planned once, so that what cannot be computed is told now.
                 self.whole(expr, &create.options).await?;
                 let view = View { text, options: create.options };
-                return owner.add_view(name, view, if_taken).map_err(is_taken);
+                owner.add_view(name, view, if_taken).map_err(is_taken)?;
+                return Ok(None);
             }
-            MatrixSource::Expression { expr, .. } => self.compute(expr, &create.options).await?,
+            MatrixSource::Expression { expr, .. } => {
+                let Computed { matrix, plan } = self.compute(expr, &create.options).await?;
+                (matrix, Some(plan))
+            }
             MatrixSource::Relation(query) => {
-                self.compute(query.into_expr(), &create.options).await?
+                let expr = query.into_expr();
+                let Computed { matrix, plan } = self.compute(expr, &create.options).await?;
+                (matrix, Some(plan))
             }
             MatrixSource::File { path, options } => {
                 let matrix = read_file(&path, &options, self.free_bytes())?;
-                self.pinned(matrix, &create.options).await?
+                (self.pinned(matrix, &create.options).await?, None)
             }
         };
-        owner.add(name, Arc::new(matrix), if_taken).map_err(is_taken)
+        owner.add(name, Arc::new(matrix), if_taken).map_err(is_taken)?;
+        Ok(plan)
     }
 
     /// DROP MATRIX.
@@ -320,7 +336,7 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the matrix from being computed or the file from being written; then there is none.
     pub(crate) async fn copy(&self, copy: CopyMatrix) -> Result<u64> {
-        let matrix = self.compute(copy.source, &MatrixOptions::default()).await?;
+        let Computed { matrix, .. } = self.compute(copy.source, &MatrixOptions::default()).await?;
         write_file(&copy.path, &copy.options, &matrix)?;
         Ok(matrix.shape().rows as u64)
     }
