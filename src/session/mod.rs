@@ -294,6 +294,7 @@ impl Session {
         let began = Instant::now();
         parameters::number_question_marks(&mut syntax);
         copy::rewrite(&mut syntax)?;
+        settings::rewrite(&mut syntax);
         functions::expand(&mut syntax);
         let names = sql::distinguish(&mut syntax);
         if let Some(answer) = self.answer(&syntax, running).await? {
