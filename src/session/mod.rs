@@ -295,8 +295,9 @@ impl Session {
         parameters::number_question_marks(&mut syntax);
         copy::rewrite(&mut syntax)?;
         settings::rewrite(&mut syntax);
+        let mut names = DisplayNames::written(&syntax);
         functions::expand(&mut syntax);
-        let names = sql::distinguish(&mut syntax);
+        sql::distinguish(&mut syntax, &mut names);
         if let Some(answer) = self.answer(&syntax, running).await? {
             return Ok(answer);
         }

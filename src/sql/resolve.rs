@@ -20,11 +20,12 @@ use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, ObjectName, Query, SelectItem, SetExpr, Spanned, TableFactor, TableFunctionArgs, Value,
-    VisitMut, VisitorMut,
+    VisitMut, VisitorMut, visit_expressions_mut,
 };
 use sqlparser::tokenizer::Span;
 
 use super::dialect::POWER;
+use super::names::{DisplayNames, distinguish};
 use super::place::{place_of, place_of_name};
 use super::relation::{call, is_relation, named_relation, select_all, table, unnamed};
 use super::statement::{MatrixSource, StatementKind};
@@ -45,7 +46,9 @@ pub(crate) fn whole(expr: Expr) -> SqlStatement {
     let Expr::Subquery(query) = select_all(factor) else {
         unreachable!("SELECT * is a sub-query");
     };
-    SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)))
+    let mut statement = SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)));
+    distinguish(&mut statement, &mut DisplayNames::default());
+    statement
 }
 
 /// What the catalog has under a name.
@@ -327,23 +330,27 @@ fn matrix_call(expr: &mut Expr) -> Option<(Span, &mut Vec<FunctionArg>)> {
     }
 }
 
-/// Calls a column that is a matrix expression as that is written.
+/// Calls a column with a matrix expression in it as it is written: by that alone, if it is nothing else.
 fn name_matrix_columns(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
             for item in &mut select.projection {
                 let SelectItem::UnnamedExpr(expr) = item else { continue };
+                if !holds_matrix(expr) {
+                    continue;
+                }
+                let written = expr.to_string();
                 let mut inner = &mut *expr;
                 while let Expr::Nested(nested) = inner {
                     inner = nested;
                 }
-                if let Some((_, [matrix])) =
-                    matrix_call(inner).map(|(span, args)| (span, &args[..]))
-                {
-                    let alias = Ident::with_quote('"', matrix.to_string());
-                    let expr = mem::replace(expr, Expr::Value(Value::Null.into()));
-                    *item = SelectItem::ExprWithAlias { expr, alias };
-                }
+                let text = match matrix_call(inner).map(|(_, args)| &args[..]) {
+                    Some([matrix]) => matrix.to_string(),
+                    _ => written,
+                };
+                let alias = Ident::with_quote('"', text);
+                let expr = mem::replace(expr, Expr::Value(Value::Null.into()));
+                *item = SelectItem::ExprWithAlias { expr, alias };
             }
         }
         SetExpr::SetOperation { left, right, .. } => {
@@ -352,6 +359,15 @@ fn name_matrix_columns(body: &mut SetExpr) {
         }
         _ => {}
     }
+}
+
+/// Whether `MATRIX(…)` stands somewhere in an expression of SQL.
+fn holds_matrix(expr: &mut Expr) -> bool {
+    let found = visit_expressions_mut(expr, |part| match matrix_call(part) {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 /// The variable of `ITERATE(variable => init, …)`, and its initial value.
