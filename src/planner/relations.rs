@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::common::{DFSchema, DataFusionError, TableReference};
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
@@ -17,15 +17,15 @@ use datafusion::logical_expr::{Expr as Column, LogicalPlan, LogicalPlanBuilder};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias, TableFactor,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Spanned, TableAlias, TableFactor,
 };
 
 use super::bind::{Binder, Parameter, Scope};
 use super::graph::{Graph, NodeId};
-use super::matrix_node::MatrixNode;
+use super::matrix_node::{MatrixNode, ReaderNames};
 use super::ordered::{comes_as_stored, has_sort, query_order};
 use super::relation::{Relation, RowOrder};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::emit::Form as Output;
 use crate::exec::intake::{self, Form, Intake};
 use crate::exec::operation::Stored;
@@ -81,10 +81,13 @@ impl RelationPlanner for MatrixRelations {
         relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> datafusion::error::Result<RelationPlanning> {
-        let Some((output, expression, alias)) = matrix_factor(&relation)? else {
+        refuse_sample(&relation)?;
+        let Some(factor) = matrix_factor(&relation)? else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
-        let plan = self.plan(output, &expression, context)?;
+        let plan = self.plan(&factor, context)?;
+        // An alias for the whole is in the plan by now; one for its columns is checked by DataFusion.
+        let alias = factor.alias.filter(|alias| !alias.columns.is_empty());
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
     }
 }
@@ -92,28 +95,35 @@ impl RelationPlanner for MatrixRelations {
 impl MatrixRelations {
     fn plan(
         &self,
-        output: Output,
-        expression: &Expr,
+        factor: &MatrixFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<LogicalPlan> {
+        let MatrixFactor { output, ref expression, .. } = *factor;
         let mut scope = PlanScope { planning: &self.0, context, reading: Reading::default() };
         let mut binder = Binder::new(&mut scope);
         let root = binder.expression(expression)?;
-        binder.ready_for(root, output).map_err(|error| error.at(sql::place_of(expression)))?;
-        matrix_plan(binder.into_graph(), root, output)
+        let planned = binder
+            .ready_for(root, output)
+            .and_then(|()| matrix_plan(binder.into_graph(), root, output, &factor.names()));
+        planned.map_err(|error| error.at(sql::place_of(expression)))
     }
 }
 
 /// The plan that reads a graph's result.
-pub(crate) fn matrix_plan(graph: Graph, root: NodeId, output: Output) -> Result<LogicalPlan> {
-    MatrixNode::new(graph, root, output).map(MatrixNode::into_plan)
+fn matrix_plan(
+    graph: Graph,
+    root: NodeId,
+    output: Output,
+    names: &ReaderNames,
+) -> Result<LogicalPlan> {
+    MatrixNode::new(graph, root, output, names).map(MatrixNode::into_plan)
 }
 
 /// The plan that reads one relation as a matrix.
 pub(crate) fn whole_plan(relation: Relation) -> Result<LogicalPlan> {
     let mut graph = Graph::default();
     let root = graph.relation(relation, None)?;
-    matrix_plan(graph, root, Output::Whole)
+    matrix_plan(graph, root, Output::Whole, &ReaderNames::default())
 }
 
 /// Names, within one matrix expression.
@@ -131,7 +141,15 @@ impl PlanScope<'_> {
             alias: None,
             sample: None,
         };
-        Ok(self.context.plan(factor)?)
+        let plan = self.context.plan(factor)?;
+        if let Some(Column::OuterReferenceColumn(_, column)) = plan.all_out_ref_exprs().first() {
+            let message =
+                "a query inside a matrix expression cannot refer to columns outside it".to_owned();
+            let error = Error::unsupported(format!("{message}, here {column}"));
+            let place = column.spans.first().map(|span| span.start);
+            return Err(error.at(place.map(|at| Place { line: at.line, column: at.column })));
+        }
+        Ok(plan)
     }
 }
 
@@ -306,8 +324,26 @@ fn unknown(name: &ObjectName, error: DataFusionError) -> Error {
     if !missing {
         return error;
     }
-    let hint = "; a matrix expression reads matrices, tables, views and queries".to_owned();
-    ErrorKind::Unknown { what: "matrix or table", name: name.to_string(), hint }.into()
+    let hint = match name.0.last().and_then(|part| part.as_ident()) {
+        Some(last) if name.0.len() > 1 && last.value == "t" => "; the transpose is .T",
+        _ => "; a matrix expression reads matrices, tables, views and queries",
+    };
+    let (name, hint) = (name.to_string(), hint.to_owned());
+    ErrorKind::Unknown { what: "matrix or table", name, hint }.into()
+}
+
+/// DataFusion would read all rows of a sample.
+fn refuse_sample(factor: &TableFactor) -> Result<()> {
+    match factor {
+        TableFactor::Table { sample: Some(_), .. }
+        | TableFactor::Derived { sample: Some(_), .. } => {
+            let message = "TABLESAMPLE is not supported; WHERE random() < 0.1 keeps about a tenth of the rows";
+            let start = factor.span().start;
+            let place = Place { line: start.line, column: start.column };
+            Err(Error::unsupported(message).at((start.line > 0).then_some(place)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn table_factor(name: &ObjectName) -> TableFactor {
@@ -325,8 +361,25 @@ fn table_factor(name: &ObjectName) -> TableFactor {
     }
 }
 
-/// A matrix table factor: how its result is read, its expression, its alias.
-fn matrix_factor(factor: &TableFactor) -> Result<Option<(Output, Expr, Option<TableAlias>)>> {
+/// A matrix in FROM.
+struct MatrixFactor {
+    /// How its result is read.
+    output: Output,
+    expression: Expr,
+    alias: Option<TableAlias>,
+}
+
+impl MatrixFactor {
+    /// The names that its alias gives to it and to its columns.
+    fn names(&self) -> ReaderNames {
+        let Some(alias) = &self.alias else { return ReaderNames::default() };
+        let columns = alias.columns.iter().map(|column| sql::normalized(&column.name));
+        let relation = Some(TableReference::bare(sql::normalized(&alias.name)));
+        ReaderNames { relation, columns: columns.collect() }
+    }
+}
+
+fn matrix_factor(factor: &TableFactor) -> Result<Option<MatrixFactor>> {
     let TableFactor::Table { name, args: Some(arguments), alias, .. } = factor else {
         return Ok(None);
     };
@@ -341,11 +394,15 @@ fn matrix_factor(factor: &TableFactor) -> Result<Option<(Output, Expr, Option<Ta
     };
     match &arguments.args[..] {
         [FunctionArg::Unnamed(FunctionArgExpr::Expr(expression))] => {
-            Ok(Some((output, expression.clone(), alias.clone())))
+            let (expression, alias) = (expression.clone(), alias.clone());
+            Ok(Some(MatrixFactor { output, expression, alias }))
         }
         other => {
+            let function =
+                if text == sql::SCALAR { "MATRIX".to_owned() } else { text.to_uppercase() };
             let message = format!("takes one matrix expression, not {}", other.len());
-            Err(Error::argument(text.to_uppercase(), message))
+            let place = name.0.first().and_then(|part| part.as_ident());
+            Err(Error::argument(function, message).at(place.and_then(sql::place_of_name)))
         }
     }
 }
