@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan, Values, cast};
 
 use crate::error::{ErrorKind, Result};
 use crate::matrix::Matrix;
@@ -211,8 +213,29 @@ impl Parameters {
             let (what, hint) = ("value for parameter", String::new());
             return Err(ErrorKind::Unknown { what, name: missing.clone(), hint }.into());
         }
-        Ok(plan.with_param_values(self.scalars())?)
+        Ok(cast_values(plan)?.with_param_values(self.scalars())?)
     }
+}
+
+/// Casts the parameters in a VALUES to the types of its columns, as its constants are: else the columns
+/// would take the types of what is put in their place.
+fn cast_values(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let cast_cell = |cell: Expr, of: &DataType| match cell {
+        Expr::Placeholder(_) if *of != DataType::Null => cast(cell, of.clone()),
+        other => other,
+    };
+    let cast = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Values(Values { schema, values }) => {
+            let typed = |row: Vec<Expr>| {
+                let cells = row.into_iter().zip(schema.fields());
+                cells.map(|(cell, field)| cast_cell(cell, field.data_type())).collect()
+            };
+            let values = values.into_iter().map(typed).collect();
+            Ok(Transformed::yes(LogicalPlan::Values(Values { schema, values })))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(cast.data)
 }
 
 impl<V: Into<Value>> FromIterator<V> for Parameters {

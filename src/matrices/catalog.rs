@@ -9,23 +9,28 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
+use sqlparser::ast::{Expr, Ident};
 
 use crate::catalog::{IfTaken, exists};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::Matrix;
-use crate::sql::{self, Named};
+use crate::sql::{self, MatrixOptions, Named};
 
-/// Views may stand for views, to this depth.
+/// Views may stand for views, to this depth: each is resolved by recursion.
 const VIEW_DEPTH_MAX: usize = 50;
 
 /// What a name stands for.
 #[derive(Debug, Clone)]
 pub(super) enum Entry {
     Matrix(Held),
-    /// An expression, kept as its text.
-    View {
-        text: String,
-    },
+    View(View),
+}
+
+/// An expression, kept as its text, and how its value is to be.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    pub(super) text: String,
+    pub(super) options: MatrixOptions,
 }
 
 /// A matrix whose bytes are counted until its last reader is done.
@@ -100,7 +105,7 @@ impl Matrices {
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
         match self.find(name).map(|found| found.entry) {
             Some(Entry::Matrix(held)) => Ok(held.matrix),
-            Some(Entry::View { .. }) => Err(Error::argument(
+            Some(Entry::View(_)) => Err(Error::argument(
                 name,
                 "is a matrix view; SELECT * FROM MATRIX(name) computes it",
             )),
@@ -138,8 +143,8 @@ impl Matrices {
     ///
     /// # Errors
     /// A name that is taken.
-    pub(super) fn add_view(&self, name: String, text: String, if_taken: IfTaken) -> Result<()> {
-        self.insert(name, Entry::View { text }, if_taken)
+    pub(super) fn add_view(&self, name: String, view: View, if_taken: IfTaken) -> Result<()> {
+        self.insert(name, Entry::View(view), if_taken)
     }
 
     fn insert(&self, name: String, entry: Entry, if_taken: IfTaken) -> Result<()> {
@@ -179,20 +184,39 @@ impl Matrices {
         ErrorKind::Unknown { what: "matrix", name: name.to_owned(), hint }.into()
     }
 
-    /// What a name in an expression stands for, views with their own names resolved.
-    pub(super) fn named(&self, name: &str, depth: usize) -> Result<Option<Named>> {
-        match self.find(name).map(|found| found.entry) {
+    /// What a name in an expression stands for, views with their own names resolved. `within` are the views
+    /// in which the name stands, the outermost first.
+    pub(super) fn named(&self, name: &Ident, within: &[String]) -> Result<Option<Named>> {
+        let key = sql::normalized(name);
+        let refused = |message: &str| Error::argument(format!("matrix view '{key}'"), message);
+        if within.contains(&key) {
+            return Err(refused("stands for itself"));
+        }
+        match self.find(&key).map(|found| found.entry) {
             None => Ok(None),
             Some(Entry::Matrix(_)) => Ok(Some(Named::Matrix)),
-            Some(Entry::View { .. }) if depth == VIEW_DEPTH_MAX => {
-                let message = "stands for itself, by way of other views";
-                Err(Error::argument(format!("matrix view '{name}'"), message))
+            Some(Entry::View(_)) if within.len() == VIEW_DEPTH_MAX => {
+                Err(refused(&format!("is within more than {VIEW_DEPTH_MAX} others")))
             }
-            Some(Entry::View { text }) => {
-                let mut expr = sql::parse_expression(&text)?;
-                sql::resolve_expression(&mut expr, &|name| self.named(name, depth + 1))?;
-                Ok(Some(Named::View(expr)))
+            Some(Entry::View(view)) => {
+                let expr = self.resolved(&view.text, name, within)?;
+                Ok(Some(Named::View(view.options.around(expr))))
             }
         }
+    }
+
+    /// The text of a view, which is to be read where `name` stands.
+    fn resolved(&self, text: &str, name: &Ident, within: &[String]) -> Result<Expr> {
+        let within = [within, &[sql::normalized(name)]].concat();
+        let mut expr = sql::parse_view(text, name.span)?;
+        sql::resolve_expression(&mut expr, &|name| self.named(name, &within))?;
+        Ok(expr)
+    }
+
+    /// # Errors
+    /// Where a view of this name would stand for itself.
+    pub(super) fn refuse_itself(&self, name: &Ident, text: &str) -> Result<()> {
+        let resolved = self.resolved(text, name, &[]).map(|_| ());
+        resolved.map_err(|error| error.at(sql::place_of_name(name)))
     }
 }

@@ -13,6 +13,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
@@ -20,10 +21,8 @@ use crate::catalog::{IfTaken, Scope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, operation::Stored};
 use crate::files;
-use crate::matrix::{Layout, Matrix};
-use crate::planner::{
-    Catalog, Defaults, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan,
-};
+use crate::matrix::Matrix;
+use crate::planner::{Catalog, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan};
 use crate::query::Running;
 use crate::sql::{
     self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Statement, StatementKind,
@@ -31,7 +30,11 @@ use crate::sql::{
 use crate::value::Parameters;
 
 pub(crate) use self::catalog::Matrices;
-use self::catalog::{Entry, Found};
+use self::catalog::{Entry, Found, View};
+
+/// Relations that are run for the planning of one statement, at most: more than any has, so that planning
+/// which makes another relation each time ends.
+const ROUNDS_MAX: usize = 256;
 
 /// What planning a statement asks: the matrices, the tables' keys and the parameters' values.
 struct Names {
@@ -69,6 +72,12 @@ impl Catalog for Names {
     }
 }
 
+/// A matrix, and the operators that computed it.
+struct Computed {
+    matrix: Matrix,
+    plan: Arc<dyn ExecutionPlan>,
+}
+
 /// Plans and runs the statements of one connection as far as matrices are concerned.
 #[derive(Clone)]
 pub(crate) struct Statements {
@@ -85,7 +94,7 @@ impl Statements {
     /// # Errors
     /// Names in positions where they mean nothing.
     pub(crate) fn resolved(&self, statement: &Statement) -> Result<StatementKind> {
-        statement.resolved(&|name| self.matrices.named(name, 0))
+        statement.resolved(&|name| self.matrices.named(name, &[]))
     }
 
     /// The logical plan of a resolved SQL statement.
@@ -96,36 +105,36 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the statement from being planned.
     pub(crate) async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
-        self.plan_with(statement, Defaults::default()).await
-    }
-
-    async fn plan_with(&self, statement: SqlStatement, defaults: Defaults) -> Result<LogicalPlan> {
         let mut held = Vec::new();
-        loop {
+        let seed = rand::random();
+        for _round in 0..ROUNDS_MAX {
             let names = Names {
                 matrices: Arc::clone(&self.matrices),
                 parameters: self.parameters.clone(),
                 scope: Arc::clone(&self.scope),
             };
-            let planning = Arc::new(Planning::new(Arc::new(names), defaults, held.clone()));
+            let planning = Arc::new(Planning::new(Arc::new(names), held.clone(), seed));
             let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
             let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
                 return self.parameters.fill(planned?);
             };
             let plan = self.parameters.fill(whole_plan(relation.clone())?)?;
-            let matrix = Arc::new(self.run(&plan).await?);
+            let matrix = Arc::new(self.run(&plan).await?.matrix);
             let name = relation.name.clone();
             held.push((relation, Stored { name, matrix }));
         }
+        let message = format!("planning is at no end after {ROUNDS_MAX} relations have been run");
+        Err(ErrorKind::Internal(message).into())
     }
 
     /// The matrix that a plan over [`sql::WHOLE`] computes.
-    async fn run(&self, plan: &LogicalPlan) -> Result<Matrix> {
+    async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
         let state = self.scope.state();
-        let physical = state.create_physical_plan(plan).await?;
-        self.running.watch(exec::scans(&physical));
-        matrix_exec(&physical)?.matrix(state.task_ctx()).await
+        let plan = state.create_physical_plan(plan).await?;
+        self.running.watch(exec::scans(&plan));
+        let matrix = matrix_exec(&plan)?.matrix(state.task_ctx()).await?;
+        Ok(Computed { matrix, plan })
     }
 
     /// The matrix of a name or an expression.
@@ -140,30 +149,20 @@ impl Statements {
         {
             return Ok(held.matrix().as_ref().clone());
         }
-        sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, 0))?;
-        self.compute(expr, &MatrixOptions::default()).await
+        sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, &[]))?;
+        Ok(self.compute(expr, &MatrixOptions::default()).await?.matrix)
     }
 
     /// Computes a resolved expression.
     ///
     /// # Errors
     /// Whatever keeps it from being planned or computed.
-    pub(crate) async fn compute(&self, expr: Expr, options: &MatrixOptions) -> Result<Matrix> {
+    async fn compute(&self, expr: Expr, options: &MatrixOptions) -> Result<Computed> {
         self.run(&self.whole(expr, options).await?).await
     }
 
     async fn whole(&self, expr: Expr, options: &MatrixOptions) -> Result<LogicalPlan> {
-        let expr = match options.dtype {
-            Some(element) => sql::apply("cast", vec![expr, sql::text(&element.to_string())]),
-            None => expr,
-        };
-        let expr = match options.layout {
-            Some(Layout::Dense) => sql::apply("dense", vec![expr]),
-            Some(Layout::Csr) => sql::apply("sparse", vec![expr]),
-            None => expr,
-        };
-        let defaults = Defaults { nulls: options.nulls, duplicates: options.duplicates };
-        self.plan_with(sql::whole(expr), defaults).await
+        self.plan(sql::whole(options.around(expr))).await
     }
 
     /// The matrix as `WITH (layout = …, dtype = …)` wants it.
@@ -174,7 +173,7 @@ impl Statements {
         let name = "$file";
         let parameters = Parameters::new().matrix("file", matrix);
         let within = Self { parameters, ..self.clone() };
-        within.compute(sql::parse_expression(name)?, options).await
+        Ok(within.compute(sql::parse_expression(name)?, options).await?.matrix)
     }
 
     /// Bytes that the memory limit still allows.
@@ -187,50 +186,60 @@ impl Statements {
         }
     }
 
-    /// The plan of CREATE MATRIX, for EXPLAIN; `None` where nothing is computed.
+    /// The plan of CREATE MATRIX, for EXPLAIN.
     ///
     /// # Errors
-    /// Whatever keeps it from being planned.
-    pub(crate) async fn plan_of(&self, create: CreateMatrix) -> Result<Option<LogicalPlan>> {
+    /// Whatever keeps it from being planned; a matrix from a file has no plan.
+    pub(crate) async fn plan_of(&self, create: CreateMatrix) -> Result<LogicalPlan> {
         match create.source {
-            MatrixSource::Relation(query) => {
-                Ok(Some(self.whole(query.into_expr(), &create.options).await?))
+            MatrixSource::Relation(query) => self.whole(query.into_expr(), &create.options).await,
+            MatrixSource::Expression { expr, .. } => self.whole(expr, &create.options).await,
+            MatrixSource::File { .. } => {
+                Err(Error::unsupported("a matrix from a file has no plan to explain"))
             }
-            MatrixSource::Expression { expr, .. } => {
-                Ok(Some(self.whole(expr, &create.options).await?))
-            }
-            MatrixSource::File { .. } => Ok(None),
         }
     }
 
-    /// CREATE MATRIX.
+    /// CREATE MATRIX; the operators that computed it, where it was computed.
     ///
     /// # Errors
     /// A name that is taken, and whatever keeps the matrix from being made; then nothing is.
-    pub(crate) async fn create(&self, create: CreateMatrix) -> Result<()> {
+    pub(crate) async fn create(
+        &self,
+        create: CreateMatrix,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let name = sql::normalized(&create.name);
         let owner = self.matrices.owner(create.temporary);
         let is_taken = |error: Error| error.at(sql::place_of_name(&create.name));
         let if_taken = IfTaken::new(create.or_replace, create.if_not_exists)?;
         if !owner.admits(&name, if_taken).map_err(is_taken)? {
-            return Ok(());
+            return Ok(None);
         }
-        let matrix = match create.source {
+        let (matrix, plan) = match create.source {
             MatrixSource::Expression { view: true, text, expr } => {
+                self.matrices.refuse_itself(&create.name, &text)?;
                 // Planned once, so that what cannot be computed is told now.
                 self.whole(expr, &create.options).await?;
-                return owner.add_view(name, text, if_taken).map_err(is_taken);
+                let view = View { text, options: create.options };
+                owner.add_view(name, view, if_taken).map_err(is_taken)?;
+                return Ok(None);
             }
-            MatrixSource::Expression { expr, .. } => self.compute(expr, &create.options).await?,
+            MatrixSource::Expression { expr, .. } => {
+                let Computed { matrix, plan } = self.compute(expr, &create.options).await?;
+                (matrix, Some(plan))
+            }
             MatrixSource::Relation(query) => {
-                self.compute(query.into_expr(), &create.options).await?
+                let expr = query.into_expr();
+                let Computed { matrix, plan } = self.compute(expr, &create.options).await?;
+                (matrix, Some(plan))
             }
             MatrixSource::File { path, options } => {
                 let matrix = read_file(&path, &options, self.free_bytes())?;
-                self.pinned(matrix, &create.options).await?
+                (self.pinned(matrix, &create.options).await?, None)
             }
         };
-        owner.add(name, Arc::new(matrix), if_taken).map_err(is_taken)
+        owner.add(name, Arc::new(matrix), if_taken).map_err(is_taken)?;
+        Ok(plan)
     }
 
     /// DROP MATRIX.
@@ -255,7 +264,7 @@ impl Statements {
         for (name, Found { entry, .. }) in self.matrices.all() {
             let matrix = match &entry {
                 Entry::Matrix(held) => Some(held.matrix()),
-                Entry::View { .. } => None,
+                Entry::View(_) => None,
             };
             names.push(name.clone());
             rows.push(matrix.map(|matrix| matrix.shape().rows as i64));
@@ -266,7 +275,7 @@ impl Statements {
             bytes.push(matrix.map(|matrix| matrix.size_bytes() as u64));
             views.push(match entry {
                 Entry::Matrix(_) => None,
-                Entry::View { text } => Some(text.clone()),
+                Entry::View(view) => Some(view.text.clone()),
             });
         }
         let text = |values: Vec<Option<String>>| Arc::new(StringArray::from(values)) as ArrayRef;
@@ -292,7 +301,7 @@ impl Statements {
         let mut lines: Vec<(&str, String)> = vec![("name", key.clone())];
         match self.matrices.find(&key) {
             None => return Err(self.matrices.unknown(&key).at(sql::place_of_name(name))),
-            Some(Found { entry: Entry::View { text }, .. }) => lines.push(("view", text)),
+            Some(Found { entry: Entry::View(view), .. }) => lines.push(("view", view.text)),
             Some(Found { entry: Entry::Matrix(held), temporary }) => {
                 let matrix = held.matrix();
                 let labels = |labels: Option<&crate::matrix::Labels>| match labels {
@@ -327,7 +336,7 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the matrix from being computed or the file from being written; then there is none.
     pub(crate) async fn copy(&self, copy: CopyMatrix) -> Result<u64> {
-        let matrix = self.compute(copy.source, &MatrixOptions::default()).await?;
+        let Computed { matrix, .. } = self.compute(copy.source, &MatrixOptions::default()).await?;
         write_file(&copy.path, &copy.options, &matrix)?;
         Ok(matrix.shape().rows as u64)
     }

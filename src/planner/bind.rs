@@ -5,8 +5,9 @@
 //! are in `planner::functions`, subscripts in `planner::subscript`.
 
 use sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField,
+    ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, UnaryOperator, Value,
 };
 
 use super::graph::{Dim, Graph, NodeId};
@@ -15,7 +16,7 @@ use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Axis, Counted, Iteration, Operation, Part, Stored};
 use crate::matrix::Element;
-use crate::sql::{self, Axes, MatrixQuery, place_of_name};
+use crate::sql::{self, Axes, MatrixQuery, Reading, place_of_name};
 
 /// What names stand for while one expression is bound.
 pub(crate) trait Scope {
@@ -27,6 +28,9 @@ pub(crate) trait Scope {
 
     /// A query as a matrix leaf.
     fn query(&mut self, query: &MatrixQuery) -> Result<Relation>;
+
+    /// How relations are read from here on.
+    fn reading(&mut self) -> &mut Reading;
 
     /// The value of a placeholder such as `$1`.
     fn parameter(&mut self, name: &str) -> Result<Parameter>;
@@ -97,6 +101,13 @@ impl<'a> Binder<'a> {
             let relation = self.scope.query(&query).map_err(|error| error.at(place))?;
             return self.leaf(relation, place);
         }
+        if let Some((inner, reading)) = sql::as_reading(expr) {
+            let outer = *self.scope.reading();
+            *self.scope.reading() = reading.or(outer);
+            let bound = self.expression(inner);
+            *self.scope.reading() = outer;
+            return bound;
+        }
         match expr {
             Expr::Nested(inner) => self.bind(inner),
             Expr::Value(value) => self.value(&value.value),
@@ -151,6 +162,15 @@ impl<'a> Binder<'a> {
                 let input = self.expression(expr)?;
                 let element = element_of_type(data_type)?;
                 self.cast(input, element, place)
+            }
+            // The parser has nodes of their own for two functions, for `floor(x TO DAY)` is one too.
+            Expr::Floor { expr: inner, field } if is_plain(field) => {
+                let input = self.expression(inner)?;
+                self.unary(UnaryFunction::Floor, input, place)
+            }
+            Expr::Ceil { expr: inner, field } if is_plain(field) => {
+                let input = self.expression(inner)?;
+                self.unary(UnaryFunction::Ceil, input, place)
             }
             Expr::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain),
             Expr::Function(function) => self.call(function, place),
@@ -553,6 +573,11 @@ impl<'a> Binder<'a> {
             None => self.graph.add(Operation::Count(counted), [node], place),
         }
     }
+}
+
+/// Whether nothing is said of what to round to.
+fn is_plain(field: &CeilFloorKind) -> bool {
+    *field == CeilFloorKind::DateTimeField(DateTimeField::NoDateTime)
 }
 
 fn unsupported(what: String) -> Error {

@@ -6,7 +6,7 @@
 use sqlparser::ast::{Expr, Value};
 
 use super::bind::{Arguments, Binder};
-use super::graph::NodeId;
+use super::graph::{Dim, NodeId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
@@ -17,10 +17,12 @@ use crate::sql::place_of_name;
 pub const NAMES: &[&str] = &[
     "abs",
     "align",
+    "batch_norm",
     "cast",
     "ceil",
     "cholesky",
     "clip",
+    "col_argmax",
     "col_maxs",
     "col_means",
     "col_mins",
@@ -37,12 +39,15 @@ pub const NAMES: &[&str] = &[
     "eye",
     "floor",
     "full",
+    "gelu",
     "greatest",
     "hstack",
     "inv",
     "isnan",
     "iterate",
     "kron",
+    "layer_norm",
+    "leaky_relu",
     "least",
     "log",
     "log1p",
@@ -65,6 +70,7 @@ pub const NAMES: &[&str] = &[
     "rand",
     "randn",
     "range",
+    "relu",
     "reshape",
     "round",
     "row_argmax",
@@ -72,8 +78,12 @@ pub const NAMES: &[&str] = &[
     "row_means",
     "row_mins",
     "row_sums",
+    "sigmoid",
     "sign",
+    "silu",
     "sin",
+    "softmax",
+    "softplus",
     "solve",
     "sparse",
     "sqrt",
@@ -100,6 +110,9 @@ impl Binder<'_> {
         if let Some(function) = unary_function(name) {
             let input = self.argument(call, "x")?;
             return self.unary(function, input, call.place);
+        }
+        if let Some(node) = self.network(call)? {
+            return Ok(node);
         }
         match name {
             "eye" => {
@@ -184,6 +197,7 @@ impl Binder<'_> {
             "col_sums" => self.reduce(call, Aggregate::Sum, Some(Axis::Columns)),
             "col_means" => self.reduce(call, Aggregate::Mean, Some(Axis::Columns)),
             "col_mins" => self.reduce(call, Aggregate::Min, Some(Axis::Columns)),
+            "col_argmax" => self.reduce(call, Aggregate::ArgMax, Some(Axis::Columns)),
             "col_maxs" => self.reduce(call, Aggregate::Max, Some(Axis::Columns)),
             "norm" => {
                 let p = self.norm_power(call)?;
@@ -202,11 +216,21 @@ impl Binder<'_> {
             "kron" => self.simple(call, Op::Kronecker, ["x", "y"]),
             "outer" => {
                 let [u, v] = self.inputs(call, ["u", "v"])?;
-                let v = self.graph.add(Op::Transpose, [v], call.place)?;
+                let (u, v) = (self.column(call, u)?, self.column(call, v)?);
+                let v = self.add(call, Op::Transpose, [v])?;
                 self.add(call, Op::Product, [u, v])
             }
             "dot" => {
                 let [u, v] = self.inputs(call, ["u", "v"])?;
+                let (u, v) = (self.column(call, u)?, self.column(call, v)?);
+                let lengths = [u, v].map(|vector| self.graph.node(vector).rows);
+                if let [Dim::Known(left), Dim::Known(right)] = lengths
+                    && left != right
+                {
+                    let [left, right] = [u, v].map(|vector| self.graph.node(vector).shape());
+                    let (operation, needs) = ("dot".to_owned(), "vectors of one length");
+                    return Err(ErrorKind::Shapes { operation, needs, left, right }.into());
+                }
                 let product = self.binary(BinaryFunction::Multiply, u, v, call.place)?;
                 self.add(call, Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [product])
             }
@@ -263,6 +287,21 @@ impl Binder<'_> {
             inputs.push(self.expression(expression)?);
         }
         Ok(inputs.try_into().expect("one node for each of N expressions"))
+    }
+
+    /// A vector as a column, whichever way it lies.
+    fn column(&mut self, call: &Arguments<'_>, vector: NodeId) -> Result<NodeId> {
+        if self.graph.node(vector).columns == Dim::ONE {
+            return Ok(vector);
+        }
+        if self.known_size(vector, Axis::Rows)? == 1 {
+            return self.add(call, Op::Transpose, [vector]);
+        }
+        if self.known_size(vector, Axis::Columns)? == 1 {
+            return Ok(vector);
+        }
+        let shape = self.graph.node(vector).shape();
+        Err(ErrorKind::ShapeOf { function: call.function.clone(), needs: "vectors", shape }.into())
     }
 
     fn argument(&mut self, call: &Arguments<'_>, name: &str) -> Result<NodeId> {
@@ -410,10 +449,9 @@ fn positional<'e, const N: usize>(call: &Arguments<'e>, names: [&str; N]) -> Res
     no_names(call)?;
     let given = call.positional.len();
     <[&Expr; N]>::try_from(&call.positional[..]).map_err(|_| {
-        Error::argument(
-            &call.function,
-            format!("takes ({}), not {given} arguments", names.join(", ")),
-        )
+        let arguments = if N == 1 { "argument" } else { "arguments" };
+        let message = format!("takes {N} {arguments} ({}), not {given}", names.join(", "));
+        Error::argument(&call.function, message)
     })
 }
 

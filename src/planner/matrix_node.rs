@@ -7,13 +7,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
-use datafusion::common::{DFSchema, DFSchemaRef};
+use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use super::bind::Binder;
 use super::cost::CostModel;
 use super::graph::{Dim, Graph, NodeId, Written};
-use super::relation::RowOrder;
+use super::relation::{Relation, RowOrder};
 use super::relations::sorted_by_keys;
 use super::rewrite::rewrite;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,6 +33,13 @@ pub(crate) struct MatrixNode {
     /// For each relation its rows, then the labels given for its rows and columns, where they are.
     pub(crate) inputs: Vec<LogicalPlan>,
     schema: DFSchemaRef,
+}
+
+/// What the reader of a result calls it and its columns.
+#[derive(Debug, Default)]
+pub(crate) struct ReaderNames {
+    pub(crate) relation: Option<TableReference>,
+    pub(crate) columns: Vec<String>,
 }
 
 impl Binder<'_> {
@@ -70,11 +77,12 @@ impl Binder<'_> {
 }
 
 impl MatrixNode {
-    /// A node for the value of `root`.
+    /// A node for the value of `root` under the names that its reader gives: columns have theirs if those
+    /// are as many.
     ///
     /// # Errors
     /// Where columns are too many or share a name.
-    pub(crate) fn new(graph: Graph, root: NodeId, form: Form) -> Result<Self> {
+    pub(crate) fn new(graph: Graph, root: NodeId, form: Form, names: &ReaderNames) -> Result<Self> {
         // Asked of the graph as algebra leaves it: `t(x) @ y` is a sum over rows once it is a cross product.
         let unknown = vec![None; graph.relations.len()];
         let (simple, simple_root) = rewrite(graph.clone(), root, &unknown, &CostModel::default())?;
@@ -95,14 +103,19 @@ impl MatrixNode {
                 format!("{columns} columns are too many for MATRIX; ENTRIES reads cells as rows");
             return Err(Error::unsupported(message));
         }
-        let names = match &node.labels[1] {
+        let labelled = match &node.labels[1] {
             AxisLabels::Known(labels) => (0..labels.len()).map(|at| labels.text(at)).collect(),
             _ => (1..=columns).map(|at| format!("c{at}")).collect::<Vec<_>>(),
         };
         let (rows, labels) = (node.labels[0].fields(), node.labels[1].fields());
-        let fields = emit::fields(form, &rows, &labels, &names, node.element);
+        let mut fields = emit::fields(form, &rows, &labels, &labelled, node.element);
+        if fields.len() == names.columns.len() {
+            let named = fields.into_iter().zip(&names.columns);
+            fields = named.map(|(field, name)| field.with_name(name)).collect();
+        }
         unique(&fields)?;
-        let schema = DFSchema::from_unqualified_fields(fields.into(), Default::default())?;
+        let qualified = fields.into_iter().map(|field| (names.relation.clone(), Arc::new(field)));
+        let schema = DFSchema::new_with_metadata(qualified.collect(), Default::default())?;
         let (graph, schema) = (Arc::new(graph), Arc::new(schema));
         Ok(Self { graph, root, form, inputs, schema })
     }
@@ -119,7 +132,7 @@ fn unique(fields: &[Field]) -> Result<()> {
         Some(twice) => Err(ErrorKind::Duplicate {
             what: "column label",
             key: format!("'{}'", twice.name()),
-            hint: "; ENTRIES reads cells as rows",
+            hint: "; AS s(a, b, …) gives all columns names, and ENTRIES reads cells as rows",
         }
         .into()),
     }
@@ -195,10 +208,11 @@ impl UserDefinedLogicalNodeCore for MatrixNode {
     }
 }
 
+/// By structure, for a statement may be planned several times: what it reads must be found again.
 impl PartialEq for MatrixNode {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.graph, &other.graph)
-            && (self.root, self.form) == (other.root, other.form)
+        (self.root, self.form) == (other.root, other.form)
+            && (Arc::ptr_eq(&self.graph, &other.graph) || is_same(&self.graph, &other.graph))
             && self.inputs == other.inputs
     }
 }
@@ -207,18 +221,32 @@ impl Eq for MatrixNode {}
 
 impl Hash for MatrixNode {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (Arc::as_ptr(&self.graph) as usize, self.root, self.form).hash(state);
+        (self.root, self.form, self.graph.len()).hash(state);
         self.inputs.hash(state);
     }
 }
 
 impl PartialOrd for MatrixNode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        let key = |node: &Self| (Arc::as_ptr(&node.graph) as usize, node.root);
-        match key(self).cmp(&key(other)) {
-            Ordering::Equal if self == other => Some(Ordering::Equal),
-            Ordering::Equal => None,
-            order => Some(order),
-        }
+        (self == other).then_some(Ordering::Equal)
     }
+}
+
+/// Whether two graphs are equal operations on equal inputs, wherever they stand in the text. The plans of
+/// their relations are the inputs of their nodes, and are compared there.
+fn is_same(left: &Graph, right: &Graph) -> bool {
+    let same_nodes = || {
+        let mut pairs = left.nodes().zip(right.nodes());
+        pairs.all(|((_, a), (_, b))| a.operation == b.operation && a.inputs == b.inputs)
+    };
+    let same_relations = || {
+        left.relations.iter().zip(&right.relations).all(|(a, b)| {
+            let given = |relation: &Relation| relation.given.each_ref().map(Option::is_some);
+            a.intake == b.intake && a.order == b.order && given(a) == given(b)
+        })
+    };
+    left.len() == right.len()
+        && left.relations.len() == right.relations.len()
+        && same_nodes()
+        && same_relations()
 }

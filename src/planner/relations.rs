@@ -9,26 +9,27 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::common::{DFSchema, DataFusionError, TableReference};
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::logical_expr::{Expr as Column, LogicalPlan, LogicalPlanBuilder};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias, TableFactor,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Spanned, TableAlias, TableFactor,
 };
 
 use super::bind::{Binder, Parameter, Scope};
 use super::graph::{Graph, NodeId};
-use super::matrix_node::MatrixNode;
+use super::matrix_node::{MatrixNode, ReaderNames};
 use super::ordered::{has_sort, query_order};
 use super::relation::{Relation, RowOrder};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::emit::Form as Output;
 use crate::exec::intake::{self, Form, Intake};
 use crate::exec::operation::Stored;
-use crate::matrix::{Duplicates, Nulls};
-use crate::sql::{self, Axes, MatrixQuery};
+use crate::sql::{self, Axes, MatrixQuery, Reading};
 
 /// What planning one statement asks of the rest of the database.
 pub(crate) trait Catalog: Send + Sync {
@@ -45,9 +46,10 @@ pub(crate) trait Catalog: Send + Sync {
 /// The state of planning one statement.
 pub(crate) struct Planning {
     catalog: Arc<dyn Catalog>,
-    defaults: Defaults,
     held: Vec<(Relation, Stored)>,
     wanted: Mutex<Option<Relation>>,
+    /// Where the seeds of random cells come from: the same ones each time that a statement is planned.
+    seeds: Mutex<SmallRng>,
 }
 
 impl fmt::Debug for Planning {
@@ -57,13 +59,10 @@ impl fmt::Debug for Planning {
 }
 
 impl Planning {
-    /// Planning in which these relations have been run already.
-    pub(crate) fn new(
-        catalog: Arc<dyn Catalog>,
-        defaults: Defaults,
-        held: Vec<(Relation, Stored)>,
-    ) -> Self {
-        Self { catalog, defaults, held, wanted: Mutex::new(None) }
+    /// Planning in which these relations have been run already. `seed` is that of the statement.
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, held: Vec<(Relation, Stored)>, seed: u64) -> Self {
+        let seeds = Mutex::new(SmallRng::seed_from_u64(seed));
+        Self { catalog, held, wanted: Mutex::new(None), seeds }
     }
 
     /// The relation that must run before the statement can be planned, if that is why planning failed.
@@ -82,10 +81,13 @@ impl RelationPlanner for MatrixRelations {
         relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> datafusion::error::Result<RelationPlanning> {
-        let Some((output, expression, alias)) = matrix_factor(&relation)? else {
+        refuse_sample(&relation)?;
+        let Some(factor) = matrix_factor(&relation)? else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
-        let plan = self.plan(output, &expression, context)?;
+        let plan = self.plan(&factor, context)?;
+        // An alias for the whole is in the plan by now; one for its columns is checked by DataFusion.
+        let alias = factor.alias.filter(|alias| !alias.columns.is_empty());
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
     }
 }
@@ -93,41 +95,42 @@ impl RelationPlanner for MatrixRelations {
 impl MatrixRelations {
     fn plan(
         &self,
-        output: Output,
-        expression: &Expr,
+        factor: &MatrixFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<LogicalPlan> {
-        let mut scope = PlanScope { planning: &self.0, context };
+        let MatrixFactor { output, ref expression, .. } = *factor;
+        let mut scope = PlanScope { planning: &self.0, context, reading: Reading::default() };
         let mut binder = Binder::new(&mut scope);
         let root = binder.expression(expression)?;
-        binder.ready_for(root, output).map_err(|error| error.at(sql::place_of(expression)))?;
-        matrix_plan(binder.into_graph(), root, output)
+        let planned = binder
+            .ready_for(root, output)
+            .and_then(|()| matrix_plan(binder.into_graph(), root, output, &factor.names()));
+        planned.map_err(|error| error.at(sql::place_of(expression)))
     }
 }
 
 /// The plan that reads a graph's result.
-pub(crate) fn matrix_plan(graph: Graph, root: NodeId, output: Output) -> Result<LogicalPlan> {
-    MatrixNode::new(graph, root, output).map(MatrixNode::into_plan)
+fn matrix_plan(
+    graph: Graph,
+    root: NodeId,
+    output: Output,
+    names: &ReaderNames,
+) -> Result<LogicalPlan> {
+    MatrixNode::new(graph, root, output, names).map(MatrixNode::into_plan)
 }
 
 /// The plan that reads one relation as a matrix.
 pub(crate) fn whole_plan(relation: Relation) -> Result<LogicalPlan> {
     let mut graph = Graph::default();
     let root = graph.relation(relation, None)?;
-    matrix_plan(graph, root, Output::Whole)
-}
-
-/// How a relation in an expression is read where nothing is said: what `WITH (…)` changes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Defaults {
-    pub(crate) nulls: Nulls,
-    pub(crate) duplicates: Duplicates,
+    matrix_plan(graph, root, Output::Whole, &ReaderNames::default())
 }
 
 /// Names, within one matrix expression.
 struct PlanScope<'a> {
     planning: &'a Planning,
     context: &'a mut dyn RelationPlannerContext,
+    reading: Reading,
 }
 
 impl PlanScope<'_> {
@@ -138,7 +141,15 @@ impl PlanScope<'_> {
             alias: None,
             sample: None,
         };
-        Ok(self.context.plan(factor)?)
+        let plan = self.context.plan(factor)?;
+        if let Some(Column::OuterReferenceColumn(_, column)) = plan.all_out_ref_exprs().first() {
+            let message =
+                "a query inside a matrix expression cannot refer to columns outside it".to_owned();
+            let error = Error::unsupported(format!("{message}, here {column}"));
+            let place = column.spans.first().map(|span| span.start);
+            return Err(error.at(place.map(|at| Place { line: at.line, column: at.column })));
+        }
+        Ok(plan)
     }
 }
 
@@ -157,7 +168,7 @@ impl Scope for PlanScope<'_> {
             }
             None => Axes::Unlabelled,
         };
-        relation(name.to_string(), plan, &axes, [None, None], self.planning.defaults)
+        relation(name.to_string(), plan, &axes, [None, None], self.reading)
     }
 
     fn query(&mut self, query: &MatrixQuery) -> Result<Relation> {
@@ -169,7 +180,11 @@ impl Scope for PlanScope<'_> {
             Axes::Entries { rows, columns } => [over(rows)?, over(columns)?],
             Axes::Unlabelled | Axes::Nodes { .. } => [None, None],
         };
-        relation("query".to_owned(), plan, &query.axes, given, self.planning.defaults)
+        relation("query".to_owned(), plan, &query.axes, given, self.reading)
+    }
+
+    fn reading(&mut self) -> &mut Reading {
+        &mut self.reading
     }
 
     fn parameter(&mut self, name: &str) -> Result<Parameter> {
@@ -186,7 +201,7 @@ impl Scope for PlanScope<'_> {
     }
 
     fn seed(&mut self) -> u64 {
-        rand::random()
+        self.planning.seeds.lock().unwrap_or_else(PoisonError::into_inner).random()
     }
 }
 
@@ -199,7 +214,7 @@ pub(crate) fn relation(
     plan: LogicalPlan,
     axes: &Axes,
     given: [Option<LogicalPlan>; 2],
-    defaults: Defaults,
+    reading: Reading,
 ) -> Result<Relation> {
     let schema = Arc::clone(plan.schema());
     let (row_keys, column_keys) = match axes {
@@ -261,8 +276,8 @@ pub(crate) fn relation(
     let intake = Intake {
         form,
         element,
-        nulls: defaults.nulls,
-        duplicates: defaults.duplicates,
+        nulls: reading.nulls.unwrap_or_default(),
+        duplicates: reading.duplicates.unwrap_or_default(),
         row_keys: row_keys.len(),
         rows_given: given[0].is_some(),
         names: names(&[&keys[..], &values[..]].concat()),
@@ -309,8 +324,26 @@ fn unknown(name: &ObjectName, error: DataFusionError) -> Error {
     if !missing {
         return error;
     }
-    let hint = "; a matrix expression reads matrices, tables, views and queries".to_owned();
-    ErrorKind::Unknown { what: "matrix or table", name: name.to_string(), hint }.into()
+    let hint = match name.0.last().and_then(|part| part.as_ident()) {
+        Some(last) if name.0.len() > 1 && last.value == "t" => "; the transpose is .T",
+        _ => "; a matrix expression reads matrices, tables, views and queries",
+    };
+    let (name, hint) = (name.to_string(), hint.to_owned());
+    ErrorKind::Unknown { what: "matrix or table", name, hint }.into()
+}
+
+/// DataFusion would read all rows of a sample.
+fn refuse_sample(factor: &TableFactor) -> Result<()> {
+    match factor {
+        TableFactor::Table { sample: Some(_), .. }
+        | TableFactor::Derived { sample: Some(_), .. } => {
+            let message = "TABLESAMPLE is not supported; WHERE random() < 0.1 keeps about a tenth of the rows";
+            let start = factor.span().start;
+            let place = Place { line: start.line, column: start.column };
+            Err(Error::unsupported(message).at((start.line > 0).then_some(place)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn table_factor(name: &ObjectName) -> TableFactor {
@@ -328,8 +361,25 @@ fn table_factor(name: &ObjectName) -> TableFactor {
     }
 }
 
-/// A matrix table factor: how its result is read, its expression, its alias.
-fn matrix_factor(factor: &TableFactor) -> Result<Option<(Output, Expr, Option<TableAlias>)>> {
+/// A matrix in FROM.
+struct MatrixFactor {
+    /// How its result is read.
+    output: Output,
+    expression: Expr,
+    alias: Option<TableAlias>,
+}
+
+impl MatrixFactor {
+    /// The names that its alias gives to it and to its columns.
+    fn names(&self) -> ReaderNames {
+        let Some(alias) = &self.alias else { return ReaderNames::default() };
+        let columns = alias.columns.iter().map(|column| sql::normalized(&column.name));
+        let relation = Some(TableReference::bare(sql::normalized(&alias.name)));
+        ReaderNames { relation, columns: columns.collect() }
+    }
+}
+
+fn matrix_factor(factor: &TableFactor) -> Result<Option<MatrixFactor>> {
     let TableFactor::Table { name, args: Some(arguments), alias, .. } = factor else {
         return Ok(None);
     };
@@ -344,11 +394,15 @@ fn matrix_factor(factor: &TableFactor) -> Result<Option<(Output, Expr, Option<Ta
     };
     match &arguments.args[..] {
         [FunctionArg::Unnamed(FunctionArgExpr::Expr(expression))] => {
-            Ok(Some((output, expression.clone(), alias.clone())))
+            let (expression, alias) = (expression.clone(), alias.clone());
+            Ok(Some(MatrixFactor { output, expression, alias }))
         }
         other => {
+            let function =
+                if text == sql::SCALAR { "MATRIX".to_owned() } else { text.to_uppercase() };
             let message = format!("takes one matrix expression, not {}", other.len());
-            Err(Error::argument(text.to_uppercase(), message))
+            let place = name.0.first().and_then(|part| part.as_ident());
+            Err(Error::argument(function, message).at(place.and_then(sql::place_of_name)))
         }
     }
 }

@@ -65,7 +65,11 @@ impl Binder<'_> {
         }
         let size = self.known_size(node, axis).map_err(|error| error.at(place))?;
         let value = self.number(expr, "a subscript")?;
-        if value.fract() != 0.0 || value < 1.0 || value > size as f64 {
+        if value.fract() != 0.0 {
+            let message = format!("an index is a whole number, not {value}");
+            return Err(Error::argument("subscript", message).at(place));
+        }
+        if value < 1.0 || value > size as f64 {
             let shape: Shape = self.graph.node(node).shape();
             let kind = ErrorKind::OutOfRange { dimension: axis.name(), index: value as i64, shape };
             return Err(Error::from(kind).at(place));
@@ -78,8 +82,9 @@ impl Binder<'_> {
         if let AxisLabels::Deferred(_) = self.graph.node(node).labels[axis as usize] {
             self.want_relations(node)?;
         }
-        let absent =
-            || Error::from(ErrorKind::NoLabel { dimension: axis.name(), label: label.into() });
+        let absent = || {
+            Error::from(ErrorKind::NoLabel { dimension: axis.name(), label: format!("'{label}'") })
+        };
         let labels = labels::known(&self.graph, node, axis).ok_or_else(absent)?;
         let mut places = (0..labels.len()).filter(|&at| labels.text(at) == label);
         let found = places.next().ok_or_else(absent)?;

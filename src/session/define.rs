@@ -20,6 +20,7 @@ use crate::catalog::{Entry, IfTaken, Scope, TableName, View, exists, unknown};
 use crate::error::{Error, Result};
 use crate::planner::ordered;
 use crate::query::Running;
+use crate::sql;
 use crate::storage::{Key, MemoryTable, TableDefinition};
 use crate::value::Parameters;
 
@@ -53,12 +54,14 @@ impl Session {
                 let name = TableName::new(&create.name)?;
                 let syntax = Statement::CreateView(create);
                 let text = syntax.to_string();
+                let mut kept = syntax.clone();
+                sql::forget_places(&mut kept);
+                let kept = SqlStatement::Statement(Box::new(kept));
                 let syntax = SqlStatement::Statement(Box::new(syntax));
                 let scope = self.scope();
-                let planned =
-                    self.plan(&scope, syntax.clone(), &Parameters::new(), running).await?;
+                let planned = self.plan(&scope, syntax, &Parameters::new(), running).await?;
                 planned.inputs().iter().try_for_each(|input| check_names(input))?;
-                let view = Entry::View(Arc::new(View { syntax, text }));
+                let view = Entry::View(Arc::new(View { syntax: kept, text }));
                 scope.catalog(temporary).create_table(&name, view, if_taken)?;
                 Ok(Some(Started::Done))
             }

@@ -5,6 +5,7 @@
 
 mod copy;
 mod define;
+mod explain;
 mod parameters;
 mod prepare;
 mod settings;
@@ -18,15 +19,12 @@ use arrow::array::{AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Schema, UInt64Type};
 use async_trait::async_trait;
 use datafusion::catalog::Session as PlanningSession;
-use datafusion::common::format::ExplainFormat;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{
-    ExplainOption, LogicalPlan, LogicalPlanBuilder, Statement as PlannedStatement,
-};
+use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -43,8 +41,10 @@ use crate::planner::cooperative::CooperativeJoins;
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::{MatrixPlanner, ordered, relational};
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
-use crate::sql::{self, DisplayNames, Explain, Statement, StatementKind};
+use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
+
+use self::explain::Explained;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
 pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<SessionState> {
@@ -238,7 +238,7 @@ impl Session {
         match matrices.resolved(statement)? {
             StatementKind::Sql(syntax) => self.sql(*syntax, parameters, running).await,
             StatementKind::CreateMatrix(create) => {
-                matrices.create(*create).await.map(|()| Started::Done)
+                matrices.create(*create).await.map(|_plan| Started::Done)
             }
             StatementKind::DropMatrix { name, if_exists } => {
                 matrices.drop(&name, if_exists).map(|()| Started::Done)
@@ -247,8 +247,13 @@ impl Session {
             StatementKind::DescribeMatrix { name } => matrices.describe(&name).map(rows),
             StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
             StatementKind::Explain(explain) => {
-                let plan = explained(&matrices, explain).await?;
-                self.run(&scope, plan, &DisplayNames::default(), Instant::now(), running).await
+                let began = Instant::now();
+                match explain::explain(&matrices, explain).await? {
+                    Explained::Analyzed(batch) => Ok(rows(batch)),
+                    Explained::Plan(plan) => {
+                        self.run(&scope, plan, &DisplayNames::default(), began, running).await
+                    }
+                }
             }
             StatementKind::Transaction(_) => {
                 Err(Error::unsupported("transactions come with durable storage"))
@@ -289,8 +294,10 @@ impl Session {
         let began = Instant::now();
         parameters::number_question_marks(&mut syntax);
         copy::rewrite(&mut syntax)?;
+        settings::rewrite(&mut syntax);
+        let mut names = DisplayNames::written(&syntax);
         functions::expand(&mut syntax);
-        let names = sql::distinguish(&mut syntax);
+        sql::distinguish(&mut syntax, &mut names);
         if let Some(answer) = self.answer(&syntax, running).await? {
             return Ok(answer);
         }
@@ -390,22 +397,6 @@ impl Session {
         let stream = names.renamed(execute_stream(plan, state.task_ctx())?);
         Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running))))
     }
-}
-
-/// The plan of EXPLAIN of a statement about matrices.
-async fn explained(matrices: &matrices::Statements, explain: Explain) -> Result<LogicalPlan> {
-    let StatementKind::CreateMatrix(create) = *explain.inner else {
-        return Err(Error::unsupported("EXPLAIN takes a query or CREATE MATRIX"));
-    };
-    let Some(plan) = matrices.plan_of(*create).await? else {
-        return Err(Error::unsupported("a matrix from a file has no plan to explain"));
-    };
-    let format = explain.format.as_deref().unwrap_or("indent").parse::<ExplainFormat>()?;
-    let option = ExplainOption::default()
-        .with_analyze(explain.analyze)
-        .with_verbose(explain.verbose)
-        .with_format(format);
-    Ok(LogicalPlanBuilder::from(plan).explain_option_format(option)?.build()?)
 }
 
 /// The count that a plan which writes yields.

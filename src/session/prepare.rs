@@ -12,6 +12,7 @@ use crate::catalog::{exists, normalized, unknown};
 use crate::error::{Error, Result};
 use crate::planner::modify;
 use crate::query::Running;
+use crate::sql;
 use crate::value::Parameters;
 
 /// A statement under a name, with the types of its parameters where they were given.
@@ -31,7 +32,9 @@ impl Session {
                 if prepared.contains_key(&name) {
                     return Err(exists("prepared statement", &name));
                 }
-                let kept = Prepared { types: data_types.clone(), statement: statement.clone() };
+                let mut statement = statement.clone();
+                sql::forget_places(statement.as_mut());
+                let kept = Prepared { types: data_types.clone(), statement };
                 prepared.insert(name, kept);
             }
             Statement::Deallocate { name, .. } if name.value.eq_ignore_ascii_case("all") => {

@@ -4,20 +4,39 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::sql::parser::ResetStatement;
-use sqlparser::ast::{Expr, ObjectName, Set, Statement, Value, ValueWithSpan};
+use datafusion::sql::parser::{ResetStatement, Statement as SqlStatement};
+use sqlparser::ast::{Expr, Ident, ObjectName, Set, Statement, Value, ValueWithSpan};
 
 use super::{Session, Started, environment, locked};
 use crate::config::{SETTINGS, Setting, Settings};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::query::ResultStream;
+use crate::sql;
+
+/// A setting of DataFusion's that has a name without dots too.
+const TIME_ZONE: &str = "timezone";
+
+/// Makes `SET TIME ZONE 'UTC'` the `SET timezone = 'UTC'` that it is.
+pub(super) fn rewrite(syntax: &mut SqlStatement) {
+    if let SqlStatement::Statement(statement) = syntax
+        && let Statement::Set(set @ Set::SetTimeZone { .. }) = statement.as_mut()
+        && let Set::SetTimeZone { value, .. } = set
+    {
+        *set = Set::SingleAssignment {
+            scope: None,
+            hivevar: false,
+            variable: ObjectName::from(Ident::new(TIME_ZONE)),
+            values: vec![value.clone()],
+        };
+    }
+}
 
 impl Session {
     /// Does what SET and SHOW of our own settings say; `None` for all else.
     pub(super) fn setting(&self, statement: &Statement) -> Result<Option<Started>> {
         match statement {
             Statement::Set(Set::SingleAssignment { variable, values, .. }) => {
-                let Some(setting) = named(variable) else { return Ok(None) };
+                let Some(setting) = named(variable)? else { return Ok(None) };
                 let [value] = values.as_slice() else {
                     return Err(Error::argument(setting.name, "takes one value"));
                 };
@@ -25,11 +44,10 @@ impl Session {
             }
             Statement::ShowVariable { variable } => match variable.as_slice() {
                 [all] if all.value.eq_ignore_ascii_case("all") => self.show_all().map(Some),
-                [name] => match Setting::named(&name.value) {
+                name => match named(&ObjectName::from(name.to_vec()))? {
                     Some(setting) => self.show(&[setting]).map(Some),
                     None => Ok(None),
                 },
-                _ => Ok(None),
             },
             _ => Ok(None),
         }
@@ -41,10 +59,12 @@ impl Session {
         ResetStatement::Variable(name): &ResetStatement,
     ) -> Result<Option<Started>> {
         let all = name.to_string().eq_ignore_ascii_case("all");
-        let reset: Vec<_> = match named(name) {
-            Some(setting) => vec![setting],
-            None if all => SETTINGS.iter().collect(),
-            None => return Ok(None),
+        let reset: Vec<_> = match all {
+            true => SETTINGS.iter().collect(),
+            false => match named(name)? {
+                Some(setting) => vec![setting],
+                None => return Ok(None),
+            },
         };
         for setting in reset {
             self.set(setting, &setting.get(&self.defaults))?;
@@ -133,11 +153,20 @@ fn table(rows: Vec<Row>) -> Result<Started> {
     Ok(Started::Rows(ResultStream::of(batch.schema(), vec![batch])))
 }
 
-/// The setting of ours that is named; a name with dots is one of DataFusion's.
-fn named(name: &ObjectName) -> Option<&'static Setting> {
-    match name.0.as_slice() {
-        [name] => Setting::named(&name.as_ident()?.value),
-        _ => None,
+/// The setting of ours that is named; a name with dots is one of DataFusion's, as the time zone is.
+///
+/// # Errors
+/// [`ErrorKind::Unknown`].
+fn named(name: &ObjectName) -> Result<Option<&'static Setting>> {
+    let [part] = name.0.as_slice() else { return Ok(None) };
+    let Some(ident) = part.as_ident() else { return Ok(None) };
+    match Setting::named(&ident.value) {
+        None if !ident.value.eq_ignore_ascii_case(TIME_ZONE) => {
+            let (name, hint) = (ident.value.clone(), "; SHOW ALL lists them".to_owned());
+            let unknown = Error::from(ErrorKind::Unknown { what: "setting", name, hint });
+            Err(unknown.at(sql::place_of_name(ident)))
+        }
+        setting => Ok(setting),
     }
 }
 

@@ -10,36 +10,48 @@
 //! INTERVAL (1) DAY    INTERVAL 1 DAY
 //! FROM t              SELECT * FROM t
 //! FROM RANGE(5)       FROM range(5)
+//! FROM MATRIX(x)      FROM MATRIX(x) AS matrix, for columns are found by the name of their relation
+//! {'t': 5}.t          {'t': 5}['t']
 //! ```
 //!
-//! Matrix expressions have rules of their own and are left alone.
+//! Matrix expressions have rules of their own and are left alone, but for the queries in them.
 
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectNamePart, Query, Select, SelectFlavor, SelectItem, Statement, Subscript, TableFactor,
-    UnaryOperator, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    ObjectNamePart, Query, Select, SelectFlavor, SelectItem, Subscript, TableAlias, TableFactor,
+    TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 
-/// Rewrites every such form in a statement.
-pub(super) fn desugar(statement: &mut Statement) {
-    let _ = VisitMut::visit(statement, &mut Desugar::default());
+use super::resolve::normalized;
+
+/// Rewrites every such form in a statement or query.
+pub(super) fn desugar(syntax: &mut impl VisitMut) {
+    let _ = VisitMut::visit(syntax, &mut Desugar::default());
 }
 
 #[derive(Default)]
 struct Desugar {
-    /// How many matrix expressions are open.
-    within_matrix: usize,
+    /// The queries and matrix expressions that are open.
+    contexts: Vec<Context>,
+}
+
+#[derive(PartialEq)]
+enum Context {
+    Query,
+    Matrix,
 }
 
 impl VisitorMut for Desugar {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        self.within_matrix += usize::from(reads_matrix(factor));
+        if reads_matrix(factor) {
+            self.contexts.push(Context::Matrix);
+        }
         if let TableFactor::Table { name, args: Some(_), .. } = factor
             && let [ObjectNamePart::Identifier(name)] = &mut name.0[..]
             && name.quote_style.is_none()
@@ -50,7 +62,19 @@ impl VisitorMut for Desugar {
     }
 
     fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        self.within_matrix -= usize::from(reads_matrix(factor));
+        if reads_matrix(factor) {
+            self.contexts.pop();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.contexts.push(Context::Query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.contexts.pop();
         ControlFlow::Continue(())
     }
 
@@ -59,11 +83,12 @@ impl VisitorMut for Desugar {
             select.flavor = SelectFlavor::Standard;
             select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
         }
+        name_readers(&mut select.from);
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.within_matrix > 0 {
+        if self.contexts.last() == Some(&Context::Matrix) {
             return ControlFlow::Continue(());
         }
         let replacement = match expr {
@@ -103,8 +128,10 @@ impl VisitorMut for Desugar {
                 }
                 None
             }
-            Expr::CompoundFieldAccess { access_chain, .. } => {
+            Expr::CompoundFieldAccess { root, access_chain } => {
                 access_chain.iter_mut().for_each(close_slice);
+                let is_name = matches!(root.as_ref(), Expr::Identifier(_));
+                quote_fields(access_chain, is_name);
                 None
             }
             _ => None,
@@ -122,6 +149,61 @@ const MATRIX_READERS: [&str; 5] = ["matrix", "entries", "vectors", super::SCALAR
 fn reads_matrix(factor: &TableFactor) -> bool {
     let TableFactor::Table { name, args: Some(_), .. } = factor else { return false };
     MATRIX_READERS.contains(&name.to_string().to_lowercase().as_str())
+}
+
+/// Gives each reader of a matrix that has no alias one of its own, as functions in FROM have in PostgreSQL.
+fn name_readers(from: &mut [TableWithJoins]) {
+    let mut taken = Vec::new();
+    let mut unnamed = Vec::new();
+    for table in from {
+        factors(table, &mut |factor| match factor {
+            TableFactor::Table { name, alias: None, args: Some(_), .. } => {
+                let name = name.to_string().to_lowercase();
+                if MATRIX_READERS[..3].contains(&name.as_str()) {
+                    unnamed.push((name, factor));
+                }
+            }
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. } => {
+                taken.push(alias.name.value.to_lowercase());
+            }
+            _ => {}
+        });
+    }
+    for (function, factor) in unnamed {
+        let numbered = (1..).map(|number| format!("{function}_{number}"));
+        let mut names = [function.clone()].into_iter().chain(numbered);
+        let name = names.find(|name| !taken.contains(name)).unwrap_or(function);
+        taken.push(name.clone());
+        if let TableFactor::Table { alias, .. } = factor {
+            let name = Ident::new(name);
+            *alias = Some(TableAlias { explicit: true, name, columns: vec![], at: None });
+        }
+    }
+}
+
+/// Every relation of a table with its joins.
+fn factors<'a>(table: &'a mut TableWithJoins, each: &mut impl FnMut(&'a mut TableFactor)) {
+    let joined = table.joins.iter_mut().map(|join| &mut join.relation);
+    for factor in [&mut table.relation].into_iter().chain(joined) {
+        match factor {
+            TableFactor::NestedJoin { table_with_joins, .. } => factors(table_with_joins, each),
+            factor => each(factor),
+        }
+    }
+}
+
+/// A field of a value as DataFusion knows it, by its quoted name. The fields that follow a name are
+/// parts of that name.
+fn quote_fields(access_chain: &mut [AccessExpr], root_is_name: bool) {
+    let is_field = |access: &AccessExpr| matches!(access, AccessExpr::Dot(Expr::Identifier(_)));
+    let parts = access_chain.iter().take_while(|access| root_is_name && is_field(access)).count();
+    for access in &mut access_chain[parts..] {
+        if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+            let name = Value::SingleQuotedString(normalized(name));
+            *access = AccessExpr::Dot(Expr::Value(name.into()));
+        }
+    }
 }
 
 /// A slice from the first element or to the last, with the bound written out.

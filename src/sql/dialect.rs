@@ -71,11 +71,16 @@ impl sqlparser::dialect::Dialect for Dialect {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        let word = |n: usize| match &parser.peek_nth_token_ref(n).token {
+            Token::Word(word) => Some(word.keyword),
+            _ => None,
+        };
         let opens = parser.peek_token_ref().token == Token::LParen;
-        let query = matches!(
-            &parser.peek_nth_token_ref(1).token,
-            Token::Word(word) if matches!(word.keyword, Keyword::SELECT | Keyword::WITH)
-        );
+        let query = match word(1) {
+            Some(Keyword::SELECT | Keyword::WITH) => true,
+            Some(Keyword::VALUES) => parser.peek_nth_token_ref(2).token == Token::LParen,
+            _ => false,
+        };
         (opens && query).then(|| relation::parse_parenthesized(parser))
     }
 

@@ -24,12 +24,12 @@ mod tokens;
 
 pub(crate) use names::{DisplayNames, distinguish};
 pub use parse::parse;
-pub(crate) use parse::parse_expression;
-pub(crate) use place::{place_of, place_of_name};
-pub(crate) use relation::{Axes, Axis, MatrixQuery, as_named_relation, as_relation};
-pub(crate) use resolve::{
-    Named, SCALAR, WHOLE, apply, normalized, resolve_expression, text, whole,
+pub(crate) use parse::{parse_expression, parse_view};
+pub(crate) use place::{forget_places, place_of, place_of_name};
+pub(crate) use relation::{
+    Axes, Axis, MatrixQuery, Reading, as_named_relation, as_reading, as_relation,
 };
+pub(crate) use resolve::{Named, SCALAR, WHOLE, normalized, resolve_expression, whole};
 pub use statement::Statement;
 pub(crate) use statement::{
     CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind,

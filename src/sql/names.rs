@@ -2,40 +2,99 @@
 //!
 //! SQL lets a list hold the same expression or name several times; DataFusion wants each once. So every
 //! repetition is given an alias before planning. In a sub-query that alias is the column's name, `a_1`
-//! for the second `a`, as in DuckDB; in the outermost list it is taken off the result again.
+//! for the second `a`, as in DuckDB; in the outermost list it is taken off the result again. There an
+//! expression without an alias is called as it was written, and not as DataFusion plans it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Fields, Schema};
+use arrow::datatypes::{Field, Fields, Schema};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use futures::StreamExt;
 use sqlparser::ast::{
     DuplicateTreatment, Expr, FunctionArguments, Ident, Query, Select, SelectItem, SetExpr,
-    Statement, UnaryOperator, Value, VisitMut, VisitorMut,
+    Statement, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
 use super::desugar::desugar;
 
-/// What to call the columns of a result whose aliases are ours.
+/// What to call the columns of a result.
 #[derive(Debug, Default)]
-pub(crate) struct DisplayNames(HashMap<String, String>);
+pub(crate) struct DisplayNames {
+    /// By the alias that is ours.
+    by_alias: HashMap<String, String>,
+    /// The texts of expressions, by their places in the list; of those that may be several columns, none.
+    written: Vec<Option<String>>,
+    /// The places of what may be several columns, as `*` is: the first and the last.
+    spread: Option<(usize, usize)>,
+}
 
 impl DisplayNames {
+    /// The names of a statement as it was written, for those columns that DataFusion would call otherwise.
+    pub(crate) fn written(statement: &SqlStatement) -> Self {
+        let mut names = Self::default();
+        let SqlStatement::Statement(statement) = statement else { return names };
+        let Statement::Query(query) = statement.as_ref() else { return names };
+        let mut body = query.body.as_ref();
+        let select = loop {
+            match body {
+                SetExpr::Select(select) => break select,
+                SetExpr::Query(query) => body = query.body.as_ref(),
+                SetExpr::SetOperation { left, .. } => body = left.as_ref(),
+                _ => return names,
+            }
+        };
+        for (at, item) in select.projection.iter().enumerate() {
+            let is_single = match item {
+                SelectItem::UnnamedExpr(expr) => !unnests(expr),
+                SelectItem::ExprWithAlias { .. } => true,
+                _ => false,
+            };
+            if !is_single {
+                names.spread = Some((names.spread.map_or(at, |(first, _)| first), at));
+            }
+            names.written.push(match item {
+                SelectItem::UnnamedExpr(expr) if is_single => match Name::of(item) {
+                    Some(Name::Expression(_)) => Some(expr.to_string()),
+                    _ => None,
+                },
+                _ => None,
+            });
+        }
+        names
+    }
+
+    /// The text of the column at a place, of `count`.
+    fn written_at(&self, at: usize, count: usize) -> Option<&str> {
+        let items = self.written.len();
+        let item = match self.spread {
+            None => (items == count).then_some(at)?,
+            Some((first, _)) if at < first => at,
+            Some((_, last)) => (at + items).checked_sub(count).filter(|&item| item > last)?,
+        };
+        self.written[item].as_deref()
+    }
+
     /// The rows under the names that the statement asked for.
     pub(crate) fn renamed(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
-        if self.0.is_empty() {
+        if self.by_alias.is_empty() && self.written.iter().all(Option::is_none) {
             return rows;
         }
         let given = rows.schema();
+        let count = given.fields().len();
+        let name = |at: usize, field: &Field| {
+            let alias = || self.by_alias.get(field.name()).map(String::as_str);
+            self.written_at(at, count).or_else(alias)
+        };
         let fields: Fields = given
             .fields()
             .iter()
-            .map(|field| match self.0.get(field.name()) {
+            .enumerate()
+            .map(|(at, field)| match name(at, field) {
                 Some(name) => Arc::new(field.as_ref().clone().with_name(name)),
                 None => Arc::clone(field),
             })
@@ -52,27 +111,38 @@ impl DisplayNames {
     }
 }
 
+/// Whether an expression may be several columns.
+fn unnests(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("unnest") => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
 /// Gives repeated columns of every SELECT list an alias, and DataFusion its own forms of what it lacks.
-pub(crate) fn distinguish(statement: &mut SqlStatement) -> DisplayNames {
-    let mut names = DisplayNames::default();
+/// The aliases are added to `names`.
+pub(crate) fn distinguish(statement: &mut SqlStatement, names: &mut DisplayNames) {
     match statement {
         SqlStatement::Statement(statement) => {
-            desugar(statement);
+            desugar(statement.as_mut());
             if let Statement::Query(query) = statement.as_mut() {
                 let sorted = query.order_by.is_some();
-                outermost(&mut query.body, sorted, &mut names);
+                outermost(&mut query.body, sorted, names);
             }
             let _ = VisitMut::visit(statement.as_mut(), &mut Inner);
         }
         SqlStatement::CopyTo(copy) => {
             if let CopyToSource::Query(query) = &mut copy.source {
+                desugar(query.as_mut());
                 let _ = VisitMut::visit(query.as_mut(), &mut Inner);
             }
         }
-        SqlStatement::Explain(explain) => return distinguish(&mut explain.statement),
+        SqlStatement::Explain(explain) => distinguish(&mut explain.statement, names),
         _ => {}
     }
-    names
 }
 
 /// The list that names the result's columns: the first of a set operation.
@@ -83,7 +153,7 @@ fn outermost(body: &mut SetExpr, sorted: bool, names: &mut DisplayNames) {
     match body {
         SetExpr::Select(select) => rename(select, sorted, |name, position| {
             let alias = format!("{name} ({position})");
-            names.0.insert(alias.clone(), name.to_owned());
+            names.by_alias.insert(alias.clone(), name.to_owned());
             alias
         }),
         SetExpr::Query(query) => {
@@ -275,7 +345,7 @@ mod tests {
         let StatementKind::Sql(mut sql) = statement.kind().clone() else {
             panic!("{sql} is not SQL")
         };
-        distinguish(&mut sql);
+        distinguish(&mut sql, &mut DisplayNames::default());
         sql.to_string()
     }
 
@@ -299,6 +369,21 @@ mod tests {
             distinguished("SELECT a AS b, b FROM t"),
             r#"SELECT a AS b, b AS "b (1)" FROM t"#
         );
+    }
+
+    #[test]
+    fn a_column_is_called_as_it_was_written() {
+        let names = |sql: &str| {
+            let statement = parse(sql).unwrap().remove(0);
+            let StatementKind::Sql(sql) = statement.kind() else { panic!("SQL") };
+            DisplayNames::written(sql)
+        };
+        let list = names("SELECT a, sum(a), a AS b, a::INT, count(*) + 1 FROM t");
+        let found: Vec<_> = (0..5).map(|at| list.written_at(at, 5)).collect();
+        assert_eq!(found, [None, Some("sum(a)"), None, None, Some("count(*) + 1")]);
+        let list = names("SELECT 1, *, unnest(b), 2, 3 FROM t");
+        let found: Vec<_> = (0..6).map(|at| list.written_at(at, 6)).collect();
+        assert_eq!(found, [Some("1"), None, None, None, Some("2"), Some("3")]);
     }
 
     #[test]

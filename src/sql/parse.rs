@@ -7,19 +7,19 @@ use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as SqlStateme
 use sqlparser::ast::{Expr, Ident, Statement as SqlAst};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::Token;
+use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use super::copy;
 use super::dialect::Dialect;
 use super::place::{Source, place};
-use super::relation::{self, word_is};
+use super::relation::{self, DUPLICATES, NULLS, word_is};
 use super::statement::{
     CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, Statement, StatementKind,
     Transaction,
 };
 use super::tokens::tokenize;
 use crate::error::{Place, Result};
-use crate::matrix::{Duplicates, Element, Layout, Nulls};
+use crate::matrix::{Element, Layout};
 
 /// Nested expressions and queries at most. The parser grows its stack as it needs, so this only keeps
 /// hostile text from taking the memory; people and their tools nest some hundreds at most.
@@ -35,7 +35,7 @@ const NESTING_MAX: usize = 2_000;
 /// ```
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
     let mut source = Source::new(text);
-    let mut parser = parser(text)?;
+    let mut parser = parser(tokenize(text)?)?;
     let mut statements = Vec::new();
     loop {
         while parser.parser.consume_token(&Token::SemiColon) {}
@@ -55,18 +55,29 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
     }
 }
 
-/// Parses one matrix expression, as a view keeps it or a caller of the library gives it.
+/// Parses one matrix expression, as a caller of the library gives it.
 pub(crate) fn parse_expression(text: &str) -> Result<Expr> {
+    expression(text, tokenize(text)?)
+}
+
+/// Parses one matrix expression, as a view keeps it, all of which stands where the view's name does: its
+/// own text is not the one that is read.
+pub(crate) fn parse_view(text: &str, place: Span) -> Result<Expr> {
+    let mut tokens = tokenize(text)?;
+    tokens.iter_mut().for_each(|token| token.span = place);
+    expression(text, tokens)
+}
+
+fn expression(text: &str, tokens: Vec<TokenWithSpan>) -> Result<Expr> {
     let source = Source::new(text);
-    let mut parser = parser(text)?.parser;
+    let mut parser = parser(tokens)?.parser;
     let expression = parser.parse_expr().map_err(DataFusionError::from);
     expression
         .and_then(|expr| end_of(&mut parser, "the end of the expression").map(|()| expr))
         .map_err(|error| source.error(error, None))
 }
 
-fn parser(text: &str) -> Result<DFParser<'static>> {
-    let tokens = tokenize(text)?;
+fn parser(tokens: Vec<TokenWithSpan>) -> Result<DFParser<'static>> {
     Ok(DFParserBuilder::new(tokens)
         .with_dialect(&Dialect)
         .with_recursion_limit(NESTING_MAX)
@@ -280,21 +291,10 @@ fn matrix_options(parser: &mut Parser) -> Result<MatrixOptions, ParserError> {
                 options.dtype = Some(choice(&name, &value, &types)?);
             }
             "nulls" => {
-                let rules = [
-                    ("error", Nulls::Error),
-                    ("zero", Nulls::Zero),
-                    ("nan", Nulls::Nan),
-                    ("drop", Nulls::Drop),
-                ];
-                options.nulls = choice(&name, &value, &rules)?;
+                options.reading.nulls = Some(choice(&name, &value, &NULLS)?);
             }
             "duplicates" => {
-                let rules = [
-                    ("error", Duplicates::Error),
-                    ("sum", Duplicates::Sum),
-                    ("last", Duplicates::Last),
-                ];
-                options.duplicates = choice(&name, &value, &rules)?;
+                options.reading.duplicates = Some(choice(&name, &value, &DUPLICATES)?);
             }
             _ => {
                 let known = "layout, dtype, nulls or duplicates";

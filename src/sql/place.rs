@@ -2,10 +2,16 @@
 //!
 //! sqlparser counts lines and columns from 1, columns in characters, as [`Place`] does.
 
+use std::ops::ControlFlow;
+
 use datafusion::error::DataFusionError;
-use sqlparser::ast::{Expr, Ident, Spanned};
+use sqlparser::ast::helpers::attached_token::AttachedToken;
+use sqlparser::ast::{
+    Expr, Ident, ObjectName, ObjectNamePart, Select, Spanned, TableFactor, ValueWithSpan, VisitMut,
+    VisitorMut,
+};
 use sqlparser::parser::ParserError;
-use sqlparser::tokenizer::Location;
+use sqlparser::tokenizer::{Location, Span};
 
 use crate::error::{Error, Place};
 
@@ -18,6 +24,67 @@ pub(crate) fn place_of(expr: &Expr) -> Option<Place> {
 /// Where a name stands.
 pub(crate) fn place_of_name(name: &Ident) -> Option<Place> {
     place(name.span.start)
+}
+
+/// Takes the places out of syntax that outlives its text: they would point into whatever text is read then.
+pub(crate) fn forget_places(syntax: &mut impl VisitMut) {
+    let _ = VisitMut::visit(syntax, &mut Unplaced);
+}
+
+struct Unplaced;
+
+impl Unplaced {
+    fn name(name: &mut ObjectName) {
+        for part in &mut name.0 {
+            if let ObjectNamePart::Identifier(part) = part {
+                part.span = Span::empty();
+            }
+        }
+    }
+}
+
+impl VisitorMut for Unplaced {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(name) => name.span = Span::empty(),
+            Expr::CompoundIdentifier(parts) => {
+                parts.iter_mut().for_each(|part| part.span = Span::empty());
+            }
+            Expr::Function(function) => Self::name(&mut function.name),
+            Expr::Case { case_token, end_token, .. } => {
+                *case_token = AttachedToken::empty();
+                *end_token = AttachedToken::empty();
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<()> {
+        Self::name(relation);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. } = factor
+        {
+            alias.name.span = Span::empty();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        select.select_token = AttachedToken::empty();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<()> {
+        value.span = Span::empty();
+        ControlFlow::Continue(())
+    }
 }
 
 /// sqlparser's location as a place; its line 0 is no location.

@@ -3,6 +3,7 @@
 //! ```text
 //! (SELECT id, a FROM t ROWS BY id)   relatrix_relation((SELECT id, a FROM t), rows_by => [id])
 //! t, where t is a table              relatrix_table((SELECT * FROM t))
+//! x WITH (nulls = 'zero')            relatrix_reading(x, nulls => 'zero')
 //! ```
 //!
 //! Being calls around sub-queries, they print as SQL that reads back as the same tree, and DataFusion,
@@ -12,15 +13,18 @@ use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     Array, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, Spanned, Statement,
-    TableFactor, WildcardAdditionalOptions,
+    TableFactor, Value, WildcardAdditionalOptions,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token};
 
+use crate::matrix::{Duplicates, Nulls};
+
 const RELATION: &str = "relatrix_relation";
 const TABLE: &str = "relatrix_table";
+const READING: &str = "relatrix_reading";
 
 /// A query whose rows are a matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,22 +55,35 @@ pub(crate) struct Axis {
     pub(crate) over: Option<Box<Query>>,
 }
 
+/// How the relations of an expression become cells, where something is said about it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Reading {
+    pub(crate) nulls: Option<Nulls>,
+    pub(crate) duplicates: Option<Duplicates>,
+}
+
+impl Reading {
+    /// What this says, and the other where this says nothing.
+    pub(crate) fn or(self, other: Reading) -> Reading {
+        Reading {
+            nulls: self.nulls.or(other.nulls),
+            duplicates: self.duplicates.or(other.duplicates),
+        }
+    }
+}
+
+/// The rules about NULLs, by name.
+pub(super) const NULLS: [(&str, Nulls); 4] =
+    [("error", Nulls::Error), ("zero", Nulls::Zero), ("nan", Nulls::Nan), ("drop", Nulls::Drop)];
+
+/// The rules about entries given twice, by name.
+pub(super) const DUPLICATES: [(&str, Duplicates); 3] =
+    [("error", Duplicates::Error), ("sum", Duplicates::Sum), ("last", Duplicates::Last)];
+
 /// What a sub-query encoded by [`MatrixQuery::into_expr`] was written as.
 pub(crate) fn as_relation(expr: &Expr) -> Option<MatrixQuery> {
     let query = sub_query(first_argument(expr, RELATION)?)?.clone();
-    let Expr::Function(Function { args: FunctionArguments::List(list), .. }) = expr else {
-        return None;
-    };
-    let argument = |wanted: &str| {
-        list.args.iter().find_map(|argument| match argument {
-            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. }
-                if name.value == wanted =>
-            {
-                Some(expr)
-            }
-            _ => None,
-        })
-    };
+    let argument = |wanted: &str| named_argument(expr, wanted);
     let keys = |name: &str| match argument(name)? {
         Expr::Array(keys) => keys
             .elem
@@ -101,6 +118,37 @@ pub(crate) fn as_named_relation(expr: &Expr) -> Option<&ObjectName> {
         TableFactor::Table { name, .. } => Some(name),
         _ => None,
     }
+}
+
+/// The expression within [`read_as`], and how its relations are read.
+pub(crate) fn as_reading(expr: &Expr) -> Option<(&Expr, Reading)> {
+    let inner = first_argument(expr, READING)?;
+    let text = |name| match named_argument(expr, name)? {
+        Expr::Value(value) => value.value.clone().into_string(),
+        _ => None,
+    };
+    let rule = text("nulls").and_then(|rule| NULLS.into_iter().find(|(name, _)| *name == rule));
+    let nulls = rule.map(|(_, nulls)| nulls);
+    let rule =
+        text("duplicates").and_then(|rule| DUPLICATES.into_iter().find(|(name, _)| *name == rule));
+    let duplicates = rule.map(|(_, duplicates)| duplicates);
+    Some((inner, Reading { nulls, duplicates }))
+}
+
+/// An expression whose relations are read so; itself where nothing is said about it.
+pub(super) fn read_as(expr: Expr, reading: Reading) -> Expr {
+    let Reading { nulls, duplicates } = reading;
+    let nulls = nulls.and_then(|nulls| NULLS.into_iter().find(|(_, rule)| *rule == nulls));
+    let duplicates = duplicates
+        .and_then(|duplicates| DUPLICATES.into_iter().find(|(_, rule)| *rule == duplicates));
+    let rules =
+        [nulls.map(|(rule, _)| ("nulls", rule)), duplicates.map(|(rule, _)| ("duplicates", rule))];
+    let rules: Vec<FunctionArg> =
+        rules.into_iter().flatten().map(|(name, rule)| named(name, text(rule))).collect();
+    if rules.is_empty() {
+        return expr;
+    }
+    call(READING, expr.span(), [vec![unnamed(expr)], rules].concat())
 }
 
 /// The expression that [`as_named_relation`] reads back.
@@ -164,6 +212,20 @@ pub(super) fn unnamed(expr: Expr) -> FunctionArg {
     FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))
 }
 
+/// An argument with a name.
+fn named(name: &str, expr: Expr) -> FunctionArg {
+    FunctionArg::Named {
+        name: Ident::new(name),
+        arg: FunctionArgExpr::Expr(expr),
+        operator: FunctionArgOperator::RightArrow,
+    }
+}
+
+/// A literal.
+pub(super) fn text(text: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+}
+
 /// Whether an expression is a relation with axes: its keys are column names, not matrices.
 pub(super) fn is_relation(expr: &Expr) -> bool {
     first_argument(expr, RELATION).is_some()
@@ -182,6 +244,20 @@ fn first_argument<'a>(expr: &'a Expr, function: &str) -> Option<&'a Expr> {
         }
         _ => None,
     }
+}
+
+fn named_argument<'a>(expr: &'a Expr, wanted: &str) -> Option<&'a Expr> {
+    let Expr::Function(Function { args: FunctionArguments::List(list), .. }) = expr else {
+        return None;
+    };
+    list.args.iter().find_map(|argument| match argument {
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. }
+            if name.value == wanted =>
+        {
+            Some(expr)
+        }
+        _ => None,
+    })
 }
 
 #[allow(clippy::borrowed_box, reason = "its readers keep a clone of the box")]
@@ -209,13 +285,7 @@ impl MatrixQuery {
     pub(crate) fn into_expr(self) -> Expr {
         let span = self.query.span();
         let mut args = vec![unnamed(Expr::Subquery(self.query))];
-        let mut name = |name: &str, expr| {
-            args.push(FunctionArg::Named {
-                name: Ident::new(name),
-                arg: FunctionArgExpr::Expr(expr),
-                operator: FunctionArgOperator::RightArrow,
-            });
-        };
+        let mut name = |name: &str, expr| args.push(named(name, expr));
         let mut axis = |by: &str, over: &str, axis: Axis| {
             name(by, identifiers(axis.keys));
             if let Some(query) = axis.over {

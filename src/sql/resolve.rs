@@ -20,11 +20,12 @@ use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, ObjectName, Query, SelectItem, SetExpr, Spanned, TableFactor, TableFunctionArgs, Value,
-    VisitMut, VisitorMut,
+    VisitMut, VisitorMut, visit_expressions_mut,
 };
 use sqlparser::tokenizer::Span;
 
 use super::dialect::POWER;
+use super::names::{DisplayNames, distinguish};
 use super::place::{place_of, place_of_name};
 use super::relation::{call, is_relation, named_relation, select_all, table, unnamed};
 use super::statement::{MatrixSource, StatementKind};
@@ -45,17 +46,9 @@ pub(crate) fn whole(expr: Expr) -> SqlStatement {
     let Expr::Subquery(query) = select_all(factor) else {
         unreachable!("SELECT * is a sub-query");
     };
-    SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)))
-}
-
-/// A call of a matrix function around expressions that are resolved.
-pub(crate) fn apply(function: &str, arguments: Vec<Expr>) -> Expr {
-    call(function, Span::empty(), arguments.into_iter().map(unnamed).collect())
-}
-
-/// A literal.
-pub(crate) fn text(text: &str) -> Expr {
-    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+    let mut statement = SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)));
+    distinguish(&mut statement, &mut DisplayNames::default());
+    statement
 }
 
 /// What the catalog has under a name.
@@ -68,8 +61,9 @@ pub(crate) enum Named {
     View(Expr),
 }
 
-/// Knows the matrices of the catalog by their [`normalized`] names.
-pub(crate) type Names<'a> = dyn Fn(&str) -> Result<Option<Named>> + 'a;
+/// Knows the matrices of the catalog by their [`normalized`] names. What a view stands for stands where its
+/// name does.
+pub(crate) type Names<'a> = dyn Fn(&Ident) -> Result<Option<Named>> + 'a;
 
 /// Resolves the names of a statement.
 pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Result<()> {
@@ -148,23 +142,23 @@ impl Resolver<'_> {
 
     /// What a single name stands for, where it is the variable of an iteration around it or a matrix.
     fn matrix(&self, name: &Ident) -> Result<Option<Named>> {
-        let name = normalized(name);
+        let text = normalized(name);
         let is_variable = self
             .contexts
             .iter()
             .rev()
             .take_while(|context| matches!(context, Context::Matrix | Context::Iteration(_)))
-            .any(|context| matches!(context, Context::Iteration(variable) if *variable == name));
+            .any(|context| matches!(context, Context::Iteration(variable) if *variable == text));
         let is_cte = || {
             self.contexts.iter().any(|context| match context {
-                Context::Query { ctes, visible } => ctes[..*visible].contains(&name),
+                Context::Query { ctes, visible } => ctes[..*visible].contains(&text),
                 _ => false,
             })
         };
         if is_variable {
             return Ok(Some(Named::Matrix));
         }
-        if is_cte() { Ok(None) } else { (self.names)(&name) }
+        if is_cte() { Ok(None) } else { (self.names)(name) }
     }
 
     /// A name of one or more parts as the expression it stands for.
@@ -336,23 +330,27 @@ fn matrix_call(expr: &mut Expr) -> Option<(Span, &mut Vec<FunctionArg>)> {
     }
 }
 
-/// Calls a column that is a matrix expression as that is written.
+/// Calls a column with a matrix expression in it as it is written: by that alone, if it is nothing else.
 fn name_matrix_columns(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
             for item in &mut select.projection {
                 let SelectItem::UnnamedExpr(expr) = item else { continue };
+                if !holds_matrix(expr) {
+                    continue;
+                }
+                let written = expr.to_string();
                 let mut inner = &mut *expr;
                 while let Expr::Nested(nested) = inner {
                     inner = nested;
                 }
-                if let Some((_, [matrix])) =
-                    matrix_call(inner).map(|(span, args)| (span, &args[..]))
-                {
-                    let alias = Ident::with_quote('"', matrix.to_string());
-                    let expr = mem::replace(expr, Expr::Value(Value::Null.into()));
-                    *item = SelectItem::ExprWithAlias { expr, alias };
-                }
+                let text = match matrix_call(inner).map(|(_, args)| &args[..]) {
+                    Some([matrix]) => matrix.to_string(),
+                    _ => written,
+                };
+                let alias = Ident::with_quote('"', text);
+                let expr = mem::replace(expr, Expr::Value(Value::Null.into()));
+                *item = SelectItem::ExprWithAlias { expr, alias };
             }
         }
         SetExpr::SetOperation { left, right, .. } => {
@@ -361,6 +359,15 @@ fn name_matrix_columns(body: &mut SetExpr) {
         }
         _ => {}
     }
+}
+
+/// Whether `MATRIX(…)` stands somewhere in an expression of SQL.
+fn holds_matrix(expr: &mut Expr) -> bool {
+    let found = visit_expressions_mut(expr, |part| match matrix_call(part) {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 /// The variable of `ITERATE(variable => init, …)`, and its initial value.
@@ -416,8 +423,8 @@ mod tests {
     use super::*;
     use crate::sql::{as_named_relation, parse, parse_expression, place_of};
 
-    fn known(name: &str) -> Result<Option<Named>> {
-        Ok(["a", "b", "r"].contains(&name).then_some(Named::Matrix))
+    fn known(name: &Ident) -> Result<Option<Named>> {
+        Ok(["a", "b", "r"].contains(&normalized(name).as_str()).then_some(Named::Matrix))
     }
 
     /// The statement printed after resolution, where `a`, `b` and `r` are matrices.

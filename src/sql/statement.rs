@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use datafusion::sql::parser::Statement as SqlStatement;
-use sqlparser::ast::{Expr, Ident, ObjectName};
+use sqlparser::ast::{Expr, Ident, ObjectName, Spanned};
 
-use super::relation::MatrixQuery;
+use super::relation::{MatrixQuery, Reading, call, read_as, text, unnamed};
 use super::resolve::{Names, resolve};
 use crate::error::{Place, Result};
-use crate::matrix::{Duplicates, Element, Layout, Nulls};
+use crate::matrix::{Element, Layout};
 
 /// One statement of a text, with its own text and its place in the whole.
 ///
@@ -117,8 +117,25 @@ pub(crate) struct MatrixOptions {
     pub(crate) layout: Option<Layout>,
     /// That of the source where none is given.
     pub(crate) dtype: Option<Element>,
-    pub(crate) nulls: Nulls,
-    pub(crate) duplicates: Duplicates,
+    pub(crate) reading: Reading,
+}
+
+impl MatrixOptions {
+    /// The expression whose value is that of `expr` as the options want it.
+    pub(crate) fn around(&self, expr: Expr) -> Expr {
+        let apply = |function, arguments: Vec<Expr>| {
+            call(function, arguments[0].span(), arguments.into_iter().map(unnamed).collect())
+        };
+        let mut expr = read_as(expr, self.reading);
+        if let Some(element) = self.dtype {
+            expr = apply("cast", vec![expr, text(&element.to_string())]);
+        }
+        match self.layout {
+            Some(Layout::Dense) => apply("dense", vec![expr]),
+            Some(Layout::Csr) => apply("sparse", vec![expr]),
+            None => expr,
+        }
+    }
 }
 
 /// Where a matrix comes from.

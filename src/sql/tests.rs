@@ -276,8 +276,7 @@ fn the_words_around_create_matrix_are_read() {
         MatrixOptions {
             layout: Some(Layout::Csr),
             dtype: Some(Element::Float32),
-            nulls: Nulls::Zero,
-            duplicates: Duplicates::Sum,
+            reading: Reading { nulls: Some(Nulls::Zero), duplicates: Some(Duplicates::Sum) },
         }
     );
     assert!(create("CREATE TEMP MATRIX x = a").temporary);

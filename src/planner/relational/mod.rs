@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! syntax ─ types, coerce: what is planned otherwise ─ LogicalPlan
-//!   analyze    insert, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
+//!   analyze    values, insert, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
 //!   optimize   DataFusion's rules, and subquery among them
 //! ExecutionPlan   overflow, then DataFusion's rules
 //! ```
@@ -12,6 +12,7 @@ mod insert;
 mod overflow;
 mod subquery;
 mod types;
+mod values;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// DataFusion's rules, and ours before them: they make of a statement what DataFusion accepts.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(values::ComputedValues),
         Arc::new(insert::NullableValues),
         Arc::new(subquery::SingleRow),
         Arc::new(coerce::Coerce),

@@ -1,0 +1,60 @@
+//! EXPLAIN of a statement about matrices. That of SQL is DataFusion's.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use datafusion::common::format::ExplainFormat;
+use datafusion::logical_expr::{ExplainOption, LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+
+use crate::error::{Error, Result};
+use crate::matrices;
+use crate::sql::{Explain, StatementKind};
+
+/// What EXPLAIN is asked to explain, and what becomes of it.
+pub(super) enum Explained {
+    /// A plan to be shown.
+    Plan(LogicalPlan),
+    /// What making a matrix took; it is made.
+    Analyzed(RecordBatch),
+}
+
+/// Explains a statement about matrices.
+///
+/// # Errors
+/// Where nothing is computed, and whatever keeps the statement from being planned or run.
+pub(super) async fn explain(
+    matrices: &matrices::Statements,
+    explain: Explain,
+) -> Result<Explained> {
+    let StatementKind::CreateMatrix(create) = *explain.inner else {
+        return Err(Error::unsupported("EXPLAIN takes a query or CREATE MATRIX"));
+    };
+    if explain.analyze {
+        if explain.format.is_some() {
+            return Err(Error::unsupported("EXPLAIN ANALYZE CREATE MATRIX has one format"));
+        }
+        let plan = matrices.create(*create).await?;
+        return Ok(Explained::Analyzed(analyzed(plan, explain.verbose)?));
+    }
+    let format = explain.format.as_deref().unwrap_or("indent").parse::<ExplainFormat>()?;
+    let option = ExplainOption::default().with_verbose(explain.verbose).with_format(format);
+    let plan = matrices.plan_of(*create).await?;
+    let plan = LogicalPlanBuilder::from(plan).explain_option_format(option)?.build()?;
+    Ok(Explained::Plan(plan))
+}
+
+/// Operators with what they measured, under the columns that DataFusion's EXPLAIN ANALYZE has. There are
+/// none for a view or a file, nor where the matrix was there already.
+fn analyzed(plan: Option<Arc<dyn ExecutionPlan>>, verbose: bool) -> Result<RecordBatch> {
+    let text = plan.map_or_else(
+        || "nothing was computed".to_owned(),
+        |plan| DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(verbose).to_string(),
+    );
+    let column = |text: &str| Arc::new(StringArray::from(vec![text])) as ArrayRef;
+    Ok(RecordBatch::try_from_iter([
+        ("plan_type", column("Plan with Metrics")),
+        ("plan", column(&text)),
+    ])?)
+}
