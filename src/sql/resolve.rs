@@ -549,7 +549,7 @@ mod tests {
             (
                 "SELECT * FROM MATRIX((SELECT x * MATRIX(det(a)) FROM t ROWS BY x) @ b)",
                 "SELECT * FROM MATRIX(relatrix_relation((SELECT x * (SELECT * FROM \
-                 relatrix_scalar(det(a))) FROM t), rows_by => [x]) @ b)",
+                 relatrix_scalar(det(a))) AS \"x * MATRIX(det(a))\" FROM t), rows_by => [x]) @ b)",
             ),
             (
                 "EXPLAIN COPY (SELECT MATRIX(a)) TO 'x.csv'",
