@@ -1,20 +1,14 @@
-//! The functions of neural networks, composed of other operations: none has a node of its own.
+//! The functions of neural networks: those that are no function of single cells are composed of such.
 //!
 //! ```text
-//! relu(x)            greatest(x, 0)
 //! leaky_relu(x, a)   where(x > 0, x, a * x)
-//! sigmoid(x)         1 / (1 + exp(-x))
 //! silu(x)            x * sigmoid(x)
-//! softplus(x)        greatest(x, 0) + log1p(exp(-abs(x)))
-//! gelu(x)            x * (1 + tanh(√(2/π) * (x + 0.044715 * x³))) / 2
 //! softmax(x)         e / row_sums(e), e = exp(x - row_maxs(x))
 //! batch_norm(x)      (x - mean) / sqrt(var + eps) * gamma + beta
 //! layer_norm(x)      the same, with the mean and the variance of each row
 //! ```
 //!
-//! `gelu` is the approximation by Hendrycks and Gimpel (arXiv:1606.08415), within 5e-4 of `x * Φ(x)`.
-
-use std::f64::consts::FRAC_2_PI;
+//! `relu`, `sigmoid`, `softplus` and `gelu`, which is `x * Φ(x)`, are functions of single cells.
 
 use super::bind::{Arguments, Binder};
 use super::graph::NodeId;
@@ -41,14 +35,14 @@ impl Binder<'_> {
             "relu" | "sigmoid" | "silu" | "softplus" | "gelu" | "softmax" => {
                 let ([x], []) = cells.given(call, ["x"], [])?;
                 match name {
-                    "relu" => cells.relu(x)?,
-                    "sigmoid" => cells.sigmoid(x)?,
+                    "relu" => cells.unary(U::Relu, x)?,
+                    "sigmoid" => cells.unary(U::Sigmoid, x)?,
+                    "softplus" => cells.unary(U::Softplus, x)?,
+                    "gelu" => cells.unary(U::Gelu, x)?,
                     "silu" => {
-                        let gate = cells.sigmoid(x)?;
+                        let gate = cells.unary(U::Sigmoid, x)?;
                         cells.binary(F::Multiply, x, gate)?
                     }
-                    "softplus" => cells.softplus(x)?,
-                    "gelu" => cells.gelu(x)?,
                     _ => cells.softmax(x)?,
                 }
             }
@@ -130,43 +124,6 @@ impl Cells<'_, '_> {
     fn by_row(&mut self, aggregate: Aggregate, x: NodeId) -> Result<NodeId> {
         let operation = Op::Reduce { aggregate, axis: Some(Axis::Rows) };
         self.binder.graph.add(operation, [x], self.place)
-    }
-
-    fn relu(&mut self, x: NodeId) -> Result<NodeId> {
-        let zero = self.constant(0.0);
-        self.binary(F::Greatest, x, zero)
-    }
-
-    fn sigmoid(&mut self, x: NodeId) -> Result<NodeId> {
-        let one = self.constant(1.0);
-        let negated = self.unary(U::Negate, x)?;
-        let power = self.unary(U::Exp, negated)?;
-        let below = self.binary(F::Add, one, power)?;
-        self.binary(F::Divide, one, below)
-    }
-
-    /// `log(1 + exp(x))`, in the form whose power does not overflow.
-    fn softplus(&mut self, x: NodeId) -> Result<NodeId> {
-        let size = self.unary(U::Abs, x)?;
-        let negated = self.unary(U::Negate, size)?;
-        let power = self.unary(U::Exp, negated)?;
-        let rest = self.unary(U::Log1p, power)?;
-        let linear = self.relu(x)?;
-        self.binary(F::Add, linear, rest)
-    }
-
-    fn gelu(&mut self, x: NodeId) -> Result<NodeId> {
-        let [one, half] = [1.0, 0.5].map(|value| self.constant(value));
-        let (cubic, scale) = (self.constant(0.044715), self.constant(FRAC_2_PI.sqrt()));
-        let square = self.binary(F::Multiply, x, x)?;
-        let factor = self.binary(F::Multiply, cubic, square)?;
-        let factor = self.binary(F::Add, one, factor)?;
-        let inner = self.binary(F::Multiply, x, factor)?;
-        let inner = self.binary(F::Multiply, scale, inner)?;
-        let curve = self.unary(U::Tanh, inner)?;
-        let gate = self.binary(F::Add, one, curve)?;
-        let halved = self.binary(F::Multiply, half, x)?;
-        self.binary(F::Multiply, halved, gate)
     }
 
     fn softmax(&mut self, x: NodeId) -> Result<NodeId> {
