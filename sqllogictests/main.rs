@@ -3,7 +3,7 @@
 //! ```text
 //! cargo test --release --test sqllogictests                 own files, and a slice of the corpora
 //! cargo test --release --test sqllogictests -- joins        only files whose path holds `joins`
-//! cargo test --release --test sqllogictests -- --all        the whole of the corpora: about 20 minutes on two cores
+//! cargo test --release --test sqllogictests -- --all        the whole of the corpora: about 8 minutes on two cores
 //! cargo test --release --test sqllogictests -- --failures   the same runs, with every failed record
 //! cargo test --release --test sqllogictests -- --bless      writes the scores reached to corpora.tsv
 //! ```
