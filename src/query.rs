@@ -394,14 +394,16 @@ impl Running {
         let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut rows_read, mut rows_expected, mut is_known) = (0, 0, true);
         for scan in scans.iter() {
-            let read = scan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0);
+            // A table in memory does not count what it gives.
+            let counted = scan.metrics().and_then(|metrics| metrics.output_rows());
+            let read = counted.unwrap_or(0);
             let expected = scan
                 .statistics_from_inputs(&[], &StatisticsArgs::default())
                 .ok()
                 .and_then(|statistics| statistics.num_rows.get_value().copied());
             rows_read += read;
             rows_expected += expected.unwrap_or(0).max(read);
-            is_known &= expected.is_some();
+            is_known &= expected.is_some() && counted.is_some();
         }
         let is_known = is_known && rows_expected > 0;
         let fraction = is_known.then(|| rows_read as f64 / rows_expected as f64);
