@@ -1,7 +1,8 @@
 //! One block of rows: what a pass computes from it, and what it leaves for each sink.
 //!
-//! A block runs on one thread. What a later step of the block reads stays in cache as a value of the
-//! block; what only the result wants is written straight to where it stays.
+//! A block is one task, of which wide products share parts with threads that have nothing to do. What a
+//! later step of the block reads stays in cache as a value of the block; what only the result wants is
+//! written straight to where it stays.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -162,6 +163,8 @@ impl Blocks<'_> {
             _ => self.part(sink, &local, rows.len()),
         };
         let parts = sinks.map(part).collect::<Result<_>>()?;
+        // A product that was stopped on the way has left numbers that mean nothing.
+        self.cancel.check()?;
         Ok(Done { rows: rows.len(), width, keys, parts })
     }
 
