@@ -394,7 +394,7 @@ impl Running {
         let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut rows_read, mut rows_expected, mut is_known) = (0, 0, true);
         for scan in scans.iter() {
-            // A table in memory does not count what it gives.
+            // Not every scan counts what it gives.
             let counted = scan.metrics().and_then(|metrics| metrics.output_rows());
             let read = counted.unwrap_or(0);
             let expected = scan

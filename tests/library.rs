@@ -158,6 +158,17 @@ fn a_result_can_be_dropped_half_way() {
 }
 
 #[test]
+fn progress_over_a_table_in_memory_is_known() {
+    let connection = connection();
+    connection.execute("CREATE TABLE t AS SELECT value AS x FROM range(100000)").unwrap();
+    let mut rows =
+        connection.query("SELECT a.x + b.x FROM t AS a JOIN t AS b ON a.x = b.x").unwrap();
+    assert_eq!(rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 100_000);
+    let progress = rows.progress();
+    assert_eq!((progress.fraction, progress.rows), (Some(1.0), 200_000));
+}
+
+#[test]
 fn batches_become_a_table_and_a_result_a_matrix() {
     let connection = connection();
     let a: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));

@@ -11,6 +11,7 @@
 
 mod keys;
 mod memory;
+mod scan;
 mod snapshot;
 
 pub(crate) use keys::Key;

@@ -20,6 +20,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::TryStreamExt;
 
 use super::memory::{Change, MemoryTable, Version};
+use super::scan::Counted;
 
 /// The column that [`Snapshot::with_row_numbers`] adds; no unquoted name is spelled so.
 pub(crate) const ROW_NUMBER: &str = "(row)";
@@ -131,7 +132,7 @@ impl TableProvider for Snapshot {
         };
         let source = MemorySourceConfig::try_new(&parts, self.schema(), projection.cloned())?
             .with_show_sizes(state.config_options().explain.show_sizes);
-        Ok(DataSourceExec::from_data_source(source))
+        Ok(DataSourceExec::from_data_source(Counted::new(Arc::new(source))))
     }
 
     fn statistics(&self) -> Option<Statistics> {
