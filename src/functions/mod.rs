@@ -13,6 +13,7 @@ mod macros;
 mod mode;
 mod single_value;
 mod slice;
+mod sum;
 mod text_to_integer;
 mod type_name;
 
@@ -35,5 +36,6 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::from(type_name::TypeName::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(slice::Slice::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(mode::Mode::default())))?;
+    registry.register_udaf(Arc::new(AggregateUDF::from(sum::Sum::default())))?;
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! The relational half: what Relatrix adds to DataFusion's planners and rules.
 //!
 //! ```text
-//! syntax ─ types, coerce: what is planned otherwise ─ LogicalPlan
+//! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
 //!   optimize   DataFusion's rules, and subquery among them
 //! ExecutionPlan   overflow, then DataFusion's rules
 //! ```
 
+mod aggregate;
 mod coerce;
 mod insert;
 mod overflow;
@@ -25,9 +26,13 @@ use crate::functions::StringSubscript;
 
 pub(crate) use types::TypeNames;
 
-/// What plans an operator or a subscript before DataFusion's planners see it.
+/// What plans an operator, a subscript or an aggregate before DataFusion's planners see it.
 pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
-    vec![Arc::new(coerce::BooleanComparisons), Arc::new(StringSubscript)]
+    vec![
+        Arc::new(coerce::BooleanComparisons),
+        Arc::new(StringSubscript),
+        Arc::new(aggregate::NamedCasts),
+    ]
 }
 
 /// DataFusion's rules, and ours before them: they make of a statement what DataFusion accepts.
