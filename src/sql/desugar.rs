@@ -12,6 +12,7 @@
 //! FROM RANGE(5)       FROM range(5)
 //! FROM MATRIX(x)      FROM MATRIX(x) AS matrix, for columns are found by the name of their relation
 //! {'t': 5}.t          {'t': 5}['t']
+//! JOIN … USING (k)    the same, with k as one of the tables has it (`using`)
 //! ```
 //!
 //! Matrix expressions have rules of their own and are left alone, but for the queries in them.
@@ -27,9 +28,11 @@ use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 
 use super::resolve::normalized;
+use super::using;
 
 /// Rewrites every such form in a statement or query.
 pub(super) fn desugar(syntax: &mut impl VisitMut) {
+    using::resolve(syntax);
     let _ = VisitMut::visit(syntax, &mut Desugar::default());
 }
 

@@ -21,6 +21,7 @@ mod statement;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod using;
 
 pub(crate) use names::{DisplayNames, distinguish};
 pub use parse::parse;
