@@ -268,6 +268,16 @@ pub enum ErrorKind {
         row: usize,
     },
 
+    /// A NULL where a label should be.
+    #[error(
+        "key column '{column}' is NULL somewhere, and a label never is; filter such rows out, or \
+         WITH (nulls = 'drop')"
+    )]
+    NullKey {
+        /// The column's name.
+        column: String,
+    },
+
     /// The same row or cell given twice.
     #[error("{what} {key} appears twice{hint}")]
     Duplicate {

@@ -17,7 +17,7 @@ use arrow::array::{
     RecordBatchOptions, UInt64Array,
 };
 use arrow::buffer::ScalarBuffer;
-use arrow::compute::{cast, take};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::intake::column_type;
@@ -87,16 +87,18 @@ fn list_type(element: Element, width: usize) -> DataType {
 /// The batches of a block of rows that begins at `first_row` of the whole result, made one by one as
 /// they are asked for.
 ///
-/// `rows` are the block's row labels; `columns` those of all columns.
+/// `rows` are the block's row labels; `columns` those of all columns. Zeros of a sparse result are no
+/// entries.
 pub(crate) fn batches<'a>(
     form: Form,
+    is_sparse: bool,
     schema: &'a SchemaRef,
     cells: &'a Cells,
     rows: Option<&'a Labels>,
     columns: Option<&'a Labels>,
     first_row: usize,
 ) -> impl Iterator<Item = Result<RecordBatch>> + 'a {
-    let emitter = Emitter { form, schema, rows, columns, first_row };
+    let emitter = Emitter { form, is_sparse, schema, rows, columns, first_row };
     let shape = cells.shape();
     let rows_per_batch = match form {
         // A row of entries is a batch of its own where it is long.
@@ -111,6 +113,7 @@ pub(crate) fn batches<'a>(
 
 struct Emitter<'a> {
     form: Form,
+    is_sparse: bool,
     schema: &'a SchemaRef,
     rows: Option<&'a Labels>,
     columns: Option<&'a Labels>,
@@ -145,12 +148,6 @@ impl Emitter<'_> {
                 arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(cells_of(&block), None)));
             }
         }
-        // Keys that came from elsewhere, as by OVER, may be of a wider type than was announced.
-        for (array, field) in arrays.iter_mut().zip(self.schema.fields()) {
-            if array.data_type() != field.data_type() {
-                *array = cast(array, field.data_type())?;
-            }
-        }
         let options =
             RecordBatchOptions::new().with_row_count(arrays.first().map(|array| array.len()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(self.schema), arrays, &options)?)
@@ -170,7 +167,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Every stored cell of a block with its labels.
+    /// The cells of a block with their labels: all, or of a sparse result those that are not zero.
     fn entries<T: Scalar>(
         &self,
         block: &Storage<T>,
@@ -182,14 +179,31 @@ impl Emitter<'_> {
         let mut values = Vec::with_capacity(block.stored());
         for row in 0..shape.rows {
             match block {
+                Storage::Dense(dense) if self.is_sparse => {
+                    for (column, &value) in dense.row(row).iter().enumerate() {
+                        if value != T::ZERO {
+                            places.1.push(column as u64);
+                            values.push(value);
+                        }
+                    }
+                }
                 Storage::Dense(dense) => {
                     places.1.extend(0..shape.columns as u64);
                     values.extend_from_slice(dense.row(row));
                 }
-                Storage::Csr(csr) => {
+                Storage::Csr(csr) if self.is_sparse => {
                     let (columns, stored) = csr.row(row);
                     places.1.extend(columns.iter().map(|&column| u64::from(column)));
                     values.extend_from_slice(stored);
+                }
+                Storage::Csr(csr) => {
+                    let first = values.len();
+                    places.1.extend(0..shape.columns as u64);
+                    values.resize(first + shape.columns, T::ZERO);
+                    let (columns, stored) = csr.row(row);
+                    for (&column, &value) in columns.iter().zip(stored) {
+                        values[first + column as usize] = value;
+                    }
                 }
             }
             places.0.resize(values.len(), (rows.start + row) as u64);

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
 
 use super::evaluate;
-use super::intake::{Block, Form, Intake, node_type};
+use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
 use super::kernels::{Real, sparse};
 use super::labels::RelationLabels;
 use super::reader::InSequence;
@@ -48,17 +48,11 @@ pub(super) fn gather(
     let mut rows = InSequence::new(std::mem::take(&mut inputs.rows));
     // Keys of no rows at all have types too.
     let mut batches = vec![RecordBatch::new_empty(rows.schema())];
-    let (mut read, mut held_bytes) = (0, 0);
+    let mut held_bytes = 0;
     while let Some(batch) = rows.next()? {
         cancel.check()?;
-        let kept = if intake.nulls == Nulls::Drop { without_nulls(&batch)? } else { batch };
-        for (at, column) in kept.columns().iter().enumerate() {
-            // A label is never NULL; a cell may be, where a rule says what it means.
-            if at < intake.key_count() {
-                refuse_null_keys(column, &intake.names[at], read)?;
-            }
-        }
-        read += kept.num_rows();
+        let kept = if intake.nulls == Nulls::Drop { intake.without_nulls(&batch)? } else { batch };
+        intake.refuse_null_keys(&kept)?;
         let bytes = kept.get_array_memory_size() + PLACES_BYTES * kept.num_rows();
         around.budget.grow(bytes, "the rows of a relation that is read whole")?;
         held_bytes += bytes;
@@ -90,7 +84,7 @@ pub(super) fn gather(
             };
             let of = node_type(from.data_type(), to.data_type());
             let both = concat(&[cast(from, &of)?.as_ref(), cast(to, &of)?.as_ref()])?;
-            let (places, nodes) = distinct(&[both])?;
+            let (places, nodes) = places_of(intake, 0, vec![both], given_rows, "node")?;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
                 rows: intake.labels(0, nodes.clone()),
@@ -174,7 +168,11 @@ fn given(rows: Vec<Box<dyn Rows>>, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
         cancel.check()?;
         batches.push(batch);
     }
-    keys_of(&batches, 0..schema.fields().len())
+    let keys = keys_of(&batches, 0..schema.fields().len())?;
+    for (keys, field) in keys.iter().zip(schema.fields()) {
+        refuse_null_keys(keys, field.name())?;
+    }
+    Ok(keys)
 }
 
 fn length(keys: &[ArrayRef]) -> usize {
@@ -334,21 +332,6 @@ impl Index {
         let rows = converter.convert_columns(&keys)?;
         Ok(rows.iter().map(|row| self.places.get(row.data()).copied()).collect())
     }
-}
-
-fn refuse_null_keys(column: &ArrayRef, name: &str, before: usize) -> Result<()> {
-    match column.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
-        None => Ok(()),
-        Some(nulls) => {
-            let at = nulls.iter().position(|valid| !valid).unwrap_or(0);
-            Err(ErrorKind::NullCell { column: name.to_owned(), row: before + at + 1 }.into())
-        }
-    }
-}
-
-/// The batch without the rows in which anything is NULL.
-fn without_nulls(batch: &RecordBatch) -> Result<RecordBatch> {
-    super::intake::filter_nulls(batch, batch.columns())
 }
 
 /// Entries as compressed rows.

@@ -81,6 +81,7 @@ impl Intake {
     }
 
     fn typed_block<T: Scalar>(&self, batches: &[RecordBatch], first_row: usize) -> Result<Block> {
+        batches.iter().try_for_each(|batch| self.refuse_null_keys(batch))?;
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         let cells = match self.form {
             Form::Vectors { width } => self.vectors::<T>(batches, rows, width, first_row)?,
@@ -199,20 +200,24 @@ impl Intake {
         if self.nulls != Nulls::Error {
             return Ok(());
         }
-        match column.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
+        match first_null(column) {
             None => Ok(()),
-            Some(nulls) => {
-                let at = nulls.iter().position(|valid| !valid).unwrap_or(0);
+            Some(at) => {
                 Err(ErrorKind::NullCell { column: name.to_owned(), row: first_row + at + 1 }.into())
             }
         }
     }
 
-    /// The batch without the rows in which a value is NULL.
+    /// A key of these rows that is NULL, whatever the rule for cells is.
+    pub(super) fn refuse_null_keys(&self, batch: &RecordBatch) -> Result<()> {
+        let mut keys = batch.columns()[..self.key_count()].iter().zip(&self.names);
+        keys.try_for_each(|(keys, name)| refuse_null_keys(keys, name))
+    }
+
+    /// The batch without the rows in which a key or a value is NULL.
     pub(super) fn without_nulls(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let Form::Vectors { .. } = self.form else {
-            return filter_nulls(batch, &batch.columns()[self.row_keys..]);
-        };
+        let batch = filter_nulls(batch)?;
+        let Form::Vectors { .. } = self.form else { return Ok(batch) };
         let lists = batch.column(self.row_keys);
         let (values, ranges) = list_parts(lists)?;
         let nulls = values.logical_nulls();
@@ -221,9 +226,8 @@ impl Intake {
                 .as_ref()
                 .is_none_or(|nulls| nulls.slice(range.start, range.len()).null_count() == 0)
         };
-        let keep =
-            ranges.enumerate().map(|(at, range)| Some(lists.is_valid(at) && is_whole(range)));
-        Ok(filter_record_batch(batch, &keep.collect::<BooleanArray>())?)
+        let keep = ranges.map(|range| Some(is_whole(range)));
+        Ok(filter_record_batch(&batch, &keep.collect::<BooleanArray>())?)
     }
 
     /// Number of columns that are keys, of rows and of columns.
@@ -242,9 +246,9 @@ impl Intake {
     }
 }
 
-/// The batch without the rows in which one of these columns is NULL.
-pub(super) fn filter_nulls(batch: &RecordBatch, columns: &[ArrayRef]) -> Result<RecordBatch> {
-    let nulls = columns.iter().fold(None, |nulls, column| {
+/// The batch without the rows in which one of its columns is NULL.
+fn filter_nulls(batch: &RecordBatch) -> Result<RecordBatch> {
+    let nulls = batch.columns().iter().fold(None, |nulls, column| {
         NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
     });
     match nulls {
@@ -253,6 +257,19 @@ pub(super) fn filter_nulls(batch: &RecordBatch, columns: &[ArrayRef]) -> Result<
             Ok(filter_record_batch(batch, &BooleanArray::new(nulls.into_inner(), None))?)
         }
     }
+}
+
+/// A key that is NULL: it labels nothing.
+pub(super) fn refuse_null_keys(keys: &ArrayRef, name: &str) -> Result<()> {
+    match first_null(keys) {
+        None => Ok(()),
+        Some(_) => Err(ErrorKind::NullKey { column: name.to_owned() }.into()),
+    }
+}
+
+fn first_null(column: &ArrayRef) -> Option<usize> {
+    let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0)?;
+    nulls.iter().position(|valid| !valid)
 }
 
 /// The elements of a list column, and each row's range of them.

@@ -362,9 +362,11 @@ impl ExecutionPlan for MatrixExec {
                 labels::AxisLabels::Known(labels) => Some(Labels::clone(labels)),
                 _ => None,
             };
+            let is_sparse = program.root_is_sparse;
             let engine = Arc::clone(&job.engine);
             let send = |cells: &Cells, rows: Option<&Labels>, columns: Option<&Labels>, first| {
-                let mut batches = emit::batches(form, &schema, cells, rows, columns, first);
+                let mut batches =
+                    emit::batches(form, is_sparse, &schema, cells, rows, columns, first);
                 while let Some(batch) = engine.pool.install(|| batches.next()).transpose()? {
                     // A reader that has gone wants no more.
                     sender

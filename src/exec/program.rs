@@ -27,6 +27,8 @@ pub(crate) struct Program {
     /// The value asked for.
     pub(crate) root: Slot,
     pub(crate) root_labels: [AxisLabels; 2],
+    /// Whether its zeros are no entries, in whatever layout it comes.
+    pub(crate) root_is_sparse: bool,
     /// Number of slots.
     pub(crate) slots: usize,
     /// What is known and guessed about each value, for EXPLAIN.

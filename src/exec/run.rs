@@ -127,7 +127,8 @@ pub(crate) fn run<'a>(
     let [rows, columns] = &program.root_labels;
     let labels = [resolve(rows, &run.relations)?, resolve(columns, &run.relations)?];
     let [rows, columns] = labels;
-    Ok(Some(Matrix::new(value.cells()?).with_labels(rows, columns)))
+    let matrix = Matrix::new(value.cells()?).with_labels(rows, columns);
+    Ok(Some(matrix.with_sparsity(program.root_is_sparse)))
 }
 
 impl Run<'_> {

@@ -21,7 +21,7 @@ use crate::catalog::{IfTaken, Scope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, operation::Stored};
 use crate::files;
-use crate::matrix::Matrix;
+use crate::matrix::{Layout, Matrix};
 use crate::planner::{Catalog, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan};
 use crate::query::Running;
 use crate::sql::{
@@ -336,7 +336,13 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the matrix from being computed or the file from being written; then there is none.
     pub(crate) async fn copy(&self, copy: CopyMatrix) -> Result<u64> {
-        let Computed { matrix, .. } = self.compute(copy.source, &MatrixOptions::default()).await?;
+        let Computed { mut matrix, .. } =
+            self.compute(copy.source, &MatrixOptions::default()).await?;
+        // A file of entries or one of all cells: that follows from what the matrix is, not how it lies.
+        if matrix.is_sparse() && matrix.layout() == Layout::Dense {
+            let options = MatrixOptions { layout: Some(Layout::Csr), ..Default::default() };
+            matrix = self.pinned(matrix, &options).await?;
+        }
         write_file(&copy.path, &copy.options, &matrix)?;
         Ok(matrix.shape().rows as u64)
     }

@@ -193,6 +193,7 @@ impl fmt::Display for Layout {
 #[derive(Debug, Clone)]
 pub struct Matrix {
     cells: Cells,
+    is_sparse: bool,
     row_labels: Option<Labels>,
     column_labels: Option<Labels>,
 }
@@ -206,7 +207,9 @@ impl Matrix {
     /// assert_eq!(x.cell(0, 1), 2.0);
     /// ```
     pub fn new(cells: impl Into<Cells>) -> Self {
-        Self { cells: cells.into(), row_labels: None, column_labels: None }
+        let cells = cells.into();
+        let is_sparse = cells.layout() == Layout::Csr;
+        Self { cells, is_sparse, row_labels: None, column_labels: None }
     }
 
     /// A dense matrix from its cells in row-major order, which are not copied: `FLOAT64` from `f64`, `FLOAT32`
@@ -259,6 +262,24 @@ impl Matrix {
         self.row_labels = rows;
         self.column_labels = columns;
         self
+    }
+
+    /// The same cells, of which those that are zero count as entries, or do not.
+    pub(crate) fn with_sparsity(self, is_sparse: bool) -> Self {
+        Self { is_sparse, ..self }
+    }
+
+    /// Whether a cell that is zero is no entry: so in what is made from entries, whatever its layout.
+    ///
+    /// ```
+    /// let connection = relatrix::Database::memory()?.connect();
+    /// let full = connection.matrix("(SELECT * FROM (VALUES (1, 1, 0.5)) AS t(i, j, x) ROWS BY i COLUMNS BY j)")?;
+    /// assert!(full.is_sparse());
+    /// assert!(!connection.matrix("ones(2, 2)")?.is_sparse());
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    pub fn is_sparse(&self) -> bool {
+        self.is_sparse
     }
 
     /// Rows times columns.

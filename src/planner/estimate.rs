@@ -7,6 +7,7 @@
 
 use super::cost::CostModel;
 use super::graph::{Dim, Graph, Node, NodeId};
+use super::sparsity::keeps_sparse;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::intake::Form;
 use crate::exec::operation::Operation as Op;
@@ -73,7 +74,8 @@ pub(crate) fn estimate(
         let guess = if node.inputs.is_empty() { ROWS_UNKNOWN } else { of(0).rows };
         let (rows, columns) = (size(node.rows, guess), size(node.columns, guess));
         let density = density(graph, node, &estimates, (rows, columns)).clamp(0.0, 1.0);
-        let layout = if density <= DENSE_FROM && keeps_sparse(node, &estimates, graph) {
+        let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
+        let layout = if density <= DENSE_FROM && keeps_sparse(graph, node, is_csr) {
             Layout::Csr
         } else {
             Layout::Dense
@@ -88,9 +90,8 @@ pub(crate) fn estimate(
         };
         estimate.flops = flops(node, &estimates, &estimate);
         let read: f64 = node.inputs.iter().map(|input| estimates[input.index()].bytes).sum();
-        let sparse = |input: &NodeId| estimates[input.index()].layout == Layout::Csr;
         let is_product = matches!(node.operation, Op::Product | Op::Gram | Op::Cross);
-        estimate.seconds = if is_product && node.inputs.iter().any(sparse) {
+        estimate.seconds = if is_product && node.inputs.iter().copied().any(is_csr) {
             cost.sparse_seconds(estimate.flops, read + estimate.bytes)
         } else {
             cost.seconds(&node.operation, node.element, estimate.flops, read + estimate.bytes)
@@ -134,7 +135,12 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
         Op::Binary(function) => {
             use crate::exec::kernels::elementwise::BinaryFunction as F;
             let (a, b) = (of(0), of(1));
+            let zero_with = |at: usize, apply: &dyn Fn(f64) -> f64| {
+                graph.as_constant(node.inputs[at]).is_some_and(|number| apply(number) == 0.0)
+            };
             match function {
+                _ if zero_with(1, &|number| function.apply(0.0, number)) => a.density,
+                _ if zero_with(0, &|number| function.apply(number, 0.0)) => b.density,
                 F::Multiply | F::And => a.density * b.density,
                 // Zero stays zero over a scalar that is not.
                 F::Divide | F::Power => a.density,
@@ -166,39 +172,6 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
         | Op::Normalize { .. }
         | Op::Unary(_) => of(0).density,
         _ => 1.0,
-    }
-}
-
-/// Whether the kernels have a sparse result for an operation over such inputs.
-fn keeps_sparse(node: &Node, estimates: &[Estimate], graph: &Graph) -> bool {
-    let sparse = |at: usize| estimates[node.inputs[at].index()].layout == Layout::Csr;
-    let any = || (0..node.inputs.len()).any(sparse);
-    let all = || (0..node.inputs.len()).all(sparse);
-    match &node.operation {
-        Op::Stored(stored) => stored.matrix.layout() == Layout::Csr,
-        Op::Relation(index) => {
-            matches!(graph.relations[*index].intake.form, Form::Entries { .. } | Form::Graph)
-        }
-        Op::Eye(_) | Op::Store(Layout::Csr) => true,
-        Op::Diagonal => node.rows == node.columns,
-        Op::Binary(_) => {
-            any() && {
-                // The sparse operand must have the shape of the result.
-                node.inputs.iter().any(|input| {
-                    let operand = graph.node(*input);
-                    estimates[input.index()].layout == Layout::Csr
-                        && (operand.rows, operand.columns) == (node.rows, node.columns)
-                })
-            }
-        }
-        Op::Transpose
-        | Op::Slice { .. }
-        | Op::Align
-        | Op::Cast(_)
-        | Op::Normalize { .. }
-        | Op::Unary(_) => any(),
-        Op::Product | Op::Gram | Op::Cross | Op::Kronecker | Op::Stack(_) => all(),
-        _ => false,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
@@ -21,6 +20,7 @@ use super::rewrite::rewrite;
 use super::schedule;
 use crate::config::Settings;
 use crate::error::{ErrorKind, Result};
+use crate::exec::emit::Form;
 use crate::exec::labels::{AxisLabels, Recipe};
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
@@ -65,9 +65,7 @@ impl ExtensionPlanner for MatrixPlanner {
         }
         let settings = session.config().get_extension::<Settings>();
         let settings = settings.unwrap_or_default();
-        let schema = Arc::clone(matrix.schema().inner());
-        let graph = Graph::clone(&matrix.graph);
-        let exec = lower(graph, matrix.root, &rows, inputs, schema, matrix.form, &settings)?;
+        let exec = lower(matrix, &rows, inputs, &settings)?;
         Ok(Some(Arc::new(exec)))
     }
 }
@@ -83,20 +81,18 @@ fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Opt
 
 /// Rewrites, estimates, fuses and orders a graph, and makes the operator that runs it.
 fn lower(
-    graph: Graph,
-    root: NodeId,
+    matrix: &MatrixNode,
     relation_rows: &[Option<f64>],
     inputs: Vec<Input>,
-    schema: SchemaRef,
-    form: crate::exec::emit::Form,
     settings: &Settings,
 ) -> Result<MatrixExec> {
     let cost = CostModel::default();
+    let (graph, root) = (Graph::clone(&matrix.graph), matrix.root);
     let (graph, root) =
         if settings.rewrites { rewrite(graph, root, relation_rows, &cost)? } else { (graph, root) };
     let estimates = estimate(&graph, relation_rows, &cost);
     let layouts: Vec<_> = estimates.iter().map(|estimate| estimate.layout).collect();
-    let emit = form != crate::exec::emit::Form::Whole && labels_stream(&graph, root);
+    let emit = matrix.form != Form::Whole && labels_stream(&graph, root);
     let options = schedule::Options { fusion: settings.fusion, emit };
     let steps = schedule::steps(&graph, &layouts, root, options);
     let notes = graph.nodes().map(|(id, _)| note(&graph, id, &estimates[id.index()])).collect();
@@ -106,13 +102,15 @@ fn lower(
         checks: graph.checks.clone(),
         root: root.index(),
         root_labels: graph.node(root).labels.clone(),
+        root_is_sparse: matrix.is_sparse,
         slots: graph.len(),
         notes,
         text: Written(&graph, root).to_string(),
     };
     let given =
         graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
-    Ok(MatrixExec::new(program, inputs, given.collect(), schema, form))
+    let schema = Arc::clone(matrix.schema().inner());
+    Ok(MatrixExec::new(program, inputs, given.collect(), schema, matrix.form))
 }
 
 /// Whether the labels of a result are there as its rows leave: its row labels are the keys of the one
@@ -159,7 +157,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
     }
 }
 
-/// The matrix operator of a physical plan made for [`crate::exec::emit::Form::Whole`].
+/// The matrix operator of a physical plan made for [`Form::Whole`].
 ///
 /// # Errors
 /// Where there is none, which would be a mistake of ours.

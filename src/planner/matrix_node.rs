@@ -16,6 +16,7 @@ use super::graph::{Dim, Graph, NodeId, Written};
 use super::relation::{Relation, RowOrder};
 use super::relations::sorted_by_keys;
 use super::rewrite::rewrite;
+use super::sparsity::is_sparse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::{self, Form};
 use crate::exec::labels::AxisLabels;
@@ -30,6 +31,8 @@ pub(crate) struct MatrixNode {
     pub(crate) graph: Arc<Graph>,
     pub(crate) root: NodeId,
     pub(crate) form: Form,
+    /// Whether a zero of the result is no entry.
+    pub(crate) is_sparse: bool,
     /// For each relation its rows, then the labels given for its rows and columns, where they are.
     pub(crate) inputs: Vec<LogicalPlan>,
     schema: DFSchemaRef,
@@ -116,8 +119,9 @@ impl MatrixNode {
         unique(&fields)?;
         let qualified = fields.into_iter().map(|field| (names.relation.clone(), Arc::new(field)));
         let schema = DFSchema::new_with_metadata(qualified.collect(), Default::default())?;
+        let is_sparse = is_sparse(&graph, root);
         let (graph, schema) = (Arc::new(graph), Arc::new(schema));
-        Ok(Self { graph, root, form, inputs, schema })
+        Ok(Self { graph, root, form, is_sparse, inputs, schema })
     }
 
     pub(crate) fn into_plan(self) -> LogicalPlan {

@@ -4,6 +4,7 @@
 //! relations      MATRIX(…) in FROM, asked for by DataFusion's planner
 //!  └ bind        names and syntax → graph: shapes, types and labels checked
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
+//!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
 //!  ├ rewrite     algebra: inverses, order of products, transposed products
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
@@ -34,6 +35,7 @@ pub(crate) mod relational;
 mod relations;
 mod rewrite;
 mod schedule;
+mod sparsity;
 mod subscript;
 
 pub(crate) use bind::Parameter;

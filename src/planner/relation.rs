@@ -1,8 +1,10 @@
 //! A relation as a matrix leaf: its plan, and how its rows are read.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
-use std::sync::Arc;
 
 use crate::exec::intake::{Form, Intake, node_type};
 use crate::exec::labels::{AxisLabels, Deferred, Recipe};
@@ -48,30 +50,33 @@ impl Relation {
 
     /// The labels of the rows and of the columns; `index` is this relation's number in its graph.
     pub(crate) fn labels(&self, index: usize) -> [AxisLabels; 2] {
-        let keys = |columns: std::ops::Range<usize>, axis: Axis| {
+        let of_keys = |columns: Range<usize>, axis: Axis| {
             if columns.is_empty() {
                 return AxisLabels::None;
             }
+            let fields = self.label_fields(columns, axis);
             let recipe = Recipe::Relation { relation: index, axis };
-            AxisLabels::Deferred(Arc::new(Deferred { fields: self.fields(columns), recipe }))
+            AxisLabels::Deferred(Arc::new(Deferred { fields, recipe }))
         };
         let rows = self.intake.row_keys;
         match self.intake.form {
             Form::Wide => {
                 let names = Labels::names(&self.intake.names[rows..]);
-                [keys(0..rows, Axis::Rows), AxisLabels::Known(Arc::new(names))]
+                [of_keys(0..rows, Axis::Rows), AxisLabels::Known(Arc::new(names))]
             }
-            Form::Vectors { .. } => [keys(0..rows, Axis::Rows), AxisLabels::None],
+            Form::Vectors { .. } => [of_keys(0..rows, Axis::Rows), AxisLabels::None],
             Form::Entries { column_keys, .. } => {
-                [keys(0..rows, Axis::Rows), keys(rows..rows + column_keys, Axis::Columns)]
+                [of_keys(0..rows, Axis::Rows), of_keys(rows..rows + column_keys, Axis::Columns)]
             }
+            // One list of nodes labels both sides, so it is known to be equal to itself.
             Form::Graph => {
-                // One list of nodes labels both sides, so it is known to be equal to itself.
-                let ends = self.fields(0..2);
-                let of = node_type(&ends[0].1, &ends[1].1);
-                let nodes = |column: usize| {
+                let of = match &self.given[0] {
+                    Some(given) => given.schema().field(0).data_type().clone(),
+                    None => node_type(self.key_type(0), self.key_type(1)),
+                };
+                let nodes = |at: usize| {
                     let recipe = Recipe::Relation { relation: index, axis: Axis::Rows };
-                    let fields = vec![(ends[column].0.clone(), of.clone())];
+                    let fields = vec![(self.intake.names[at].clone(), of.clone())];
                     AxisLabels::Deferred(Arc::new(Deferred { fields, recipe }))
                 };
                 [nodes(0), nodes(1)]
@@ -79,10 +84,23 @@ impl Relation {
         }
     }
 
-    fn fields(&self, columns: std::ops::Range<usize>) -> Vec<(String, DataType)> {
-        let schema = self.plan.schema();
-        columns
-            .map(|at| (self.intake.names[at].clone(), schema.field(at).data_type().clone()))
-            .collect()
+    /// The names of these key columns, and the types of the labels over them.
+    fn label_fields(&self, columns: Range<usize>, axis: Axis) -> Vec<(String, DataType)> {
+        let given = match axis {
+            Axis::Rows => &self.given[0],
+            Axis::Columns => &self.given[1],
+        };
+        let field = |(position, at): (usize, usize)| {
+            let of = match given {
+                Some(given) => given.schema().field(position).data_type(),
+                None => self.key_type(at),
+            };
+            (self.intake.names[at].clone(), of.clone())
+        };
+        columns.enumerate().map(field).collect()
+    }
+
+    fn key_type(&self, at: usize) -> &DataType {
+        self.plan.schema().field(at).data_type()
     }
 }

@@ -173,12 +173,13 @@ impl Scope for PlanScope<'_> {
 
     fn query(&mut self, query: &MatrixQuery) -> Result<Relation> {
         let plan = self.plan(&query.query)?;
-        let mut over =
-            |axis: &sql::Axis| axis.over.as_ref().map(|over| self.plan(over)).transpose();
+        let mut labels =
+            |over: &Option<Box<Query>>| over.as_ref().map(|over| self.plan(over)).transpose();
         let given = match &query.axes {
-            Axes::Wide { rows } => [over(rows)?, None],
-            Axes::Entries { rows, columns } => [over(rows)?, over(columns)?],
-            Axes::Unlabelled | Axes::Nodes { .. } => [None, None],
+            Axes::Wide { rows } => [labels(&rows.over)?, None],
+            Axes::Entries { rows, columns } => [labels(&rows.over)?, labels(&columns.over)?],
+            Axes::Nodes { over, .. } => [labels(over)?, None],
+            Axes::Unlabelled => [None, None],
         };
         relation("query".to_owned(), plan, &query.axes, given, self.reading)
     }
@@ -223,7 +224,7 @@ pub(crate) fn relation(
         Axes::Entries { rows, columns } => {
             (positions(&rows.keys, &schema)?, positions(&columns.keys, &schema)?)
         }
-        Axes::Nodes { from, to } => (
+        Axes::Nodes { from, to, .. } => (
             positions(std::slice::from_ref(from), &schema)?,
             positions(std::slice::from_ref(to), &schema)?,
         ),
@@ -265,6 +266,10 @@ pub(crate) fn relation(
         }
     };
 
+    for (given, keys) in given.iter().zip([&row_keys, &column_keys]) {
+        check_given(given.as_ref(), keys.len())?;
+    }
+
     let order = match axes {
         Axes::Unlabelled => query_order(&plan),
         Axes::Wide { .. } if query_order(&plan) == RowOrder::Query && has_sort(&plan) => {
@@ -288,6 +293,18 @@ pub(crate) fn relation(
     });
     let plan = LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?;
     Ok(Relation { name, plan, given, intake, order, is_ordered })
+}
+
+/// # Errors
+/// Where labels that OVER gives have more columns than a key, or fewer.
+fn check_given(given: Option<&LogicalPlan>, keys: usize) -> Result<()> {
+    match given.map(|plan| plan.schema().fields().len()) {
+        Some(columns) if columns != keys => {
+            let message = format!("labels of {columns} columns do not label keys of {keys}");
+            Err(Error::argument("OVER", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The places of key columns.
@@ -380,7 +397,7 @@ impl MatrixFactor {
 }
 
 fn matrix_factor(factor: &TableFactor) -> Result<Option<MatrixFactor>> {
-    let TableFactor::Table { name, args: Some(arguments), alias, .. } = factor else {
+    let TableFactor::Table { name, args: Some(arguments), alias, with_hints, .. } = factor else {
         return Ok(None);
     };
     let text = name.to_string().to_ascii_lowercase();
@@ -392,6 +409,10 @@ fn matrix_factor(factor: &TableFactor) -> Result<Option<MatrixFactor>> {
         sql::WHOLE => Output::Whole,
         _ => return Ok(None),
     };
+    if let [hint, ..] = with_hints.as_slice() {
+        let message = "WITH (…) of a matrix belongs to CREATE MATRIX";
+        return Err(Error::unsupported(message).at(sql::place_of(hint)));
+    }
     match &arguments.args[..] {
         [FunctionArg::Unnamed(FunctionArgExpr::Expr(expression))] => {
             let (expression, alias) = (expression.clone(), alias.clone());

@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 use super::copy;
 use super::dialect::Dialect;
 use super::place::{Source, place};
-use super::relation::{self, DUPLICATES, NULLS, word_is};
+use super::relation::{self, Axes, DUPLICATES, NULLS, word_is};
 use super::statement::{
     CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, Statement, StatementKind,
     Transaction,
@@ -238,8 +238,14 @@ fn matrix_source(parser: &mut Parser, source: &mut Source) -> Result<MatrixSourc
         return relation::parse(parser).map(MatrixSource::Relation);
     }
     if parser.parse_keyword(Keyword::FROM) {
+        let place = parser.peek_token_ref().span;
         let path = parser.parse_literal_string()?;
-        return Ok(MatrixSource::File { path, options: file_options(parser)? });
+        let rows = relation::file_rows(Ident::with_quote_and_span('\'', place, path.as_str()));
+        let rows = relation::parse_axes(parser, rows)?;
+        return Ok(match rows.axes {
+            Axes::Unlabelled => MatrixSource::File { path, options: file_options(parser)? },
+            _ => MatrixSource::Relation(rows),
+        });
     }
     if parser.consume_token(&Token::Eq) {
         let (expr, text) = with_text(parser, source, Parser::parse_expr)?;

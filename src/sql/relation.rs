@@ -42,8 +42,9 @@ pub(crate) enum Axes {
     Wide { rows: Axis },
     /// `ROWS BY … COLUMNS BY`: the remaining column, if any, is the value.
     Entries { rows: Axis, columns: Axis },
-    /// `NODES BY from, to`: square, both dimensions labelled by the union of the two.
-    Nodes { from: Ident, to: Ident },
+    /// `NODES BY from, to`: square, both dimensions labelled by the union of the two, or by the one column
+    /// of `OVER (…)`.
+    Nodes { from: Ident, to: Ident, over: Option<Box<Query>> },
 }
 
 /// The key of one dimension.
@@ -100,10 +101,13 @@ pub(crate) fn as_relation(expr: &Expr) -> Option<MatrixQuery> {
     };
     let rows = axis("rows_by", "rows_over");
     let columns = axis("columns_by", "columns_over");
-    let axes = match (rows, columns, keys("nodes_by").as_deref()) {
+    let axes = match (rows, columns, axis("nodes_by", "nodes_over")) {
         (Some(rows), Some(columns), None) => Axes::Entries { rows, columns },
         (Some(rows), None, None) => Axes::Wide { rows },
-        (None, None, Some([from, to])) => Axes::Nodes { from: from.clone(), to: to.clone() },
+        (None, None, Some(Axis { keys, over })) => {
+            let [from, to] = keys.try_into().ok()?;
+            Axes::Nodes { from, to, over }
+        }
         (None, None, None) => Axes::Unlabelled,
         _ => return None,
     };
@@ -157,8 +161,17 @@ pub(super) fn named_relation(name: ObjectName) -> Expr {
     call(TABLE, span, vec![unnamed(select_all(table(name)))])
 }
 
+/// All rows of a file, whose path is quoted as a string is.
+pub(super) fn file_rows(path: Ident) -> Box<Query> {
+    query_all(table(ObjectName::from(path)))
+}
+
 /// `SELECT * FROM factor` as an expression.
 pub(super) fn select_all(factor: TableFactor) -> Expr {
+    Expr::Subquery(query_all(factor))
+}
+
+fn query_all(factor: TableFactor) -> Box<Query> {
     let parsed = Parser::parse_sql(&GenericDialect, "SELECT * FROM factor");
     let Some(Statement::Query(mut query)) = parsed.expect("the template is SQL").pop() else {
         unreachable!("the template is a query");
@@ -170,7 +183,7 @@ pub(super) fn select_all(factor: TableFactor) -> Expr {
     select.select_token = AttachedToken::empty();
     select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
     select.from[0].relation = factor;
-    Expr::Subquery(query)
+    query
 }
 
 /// A table factor of this name alone.
@@ -272,8 +285,9 @@ impl MatrixQuery {
     /// The query and those that its labels come from.
     pub(super) fn queries(&mut self) -> impl Iterator<Item = &mut Query> {
         let axes = match &mut self.axes {
-            Axes::Unlabelled | Axes::Nodes { .. } => [None, None],
+            Axes::Unlabelled => [None, None],
             Axes::Wide { rows } => [rows.over.as_deref_mut(), None],
+            Axes::Nodes { over, .. } => [over.as_deref_mut(), None],
             Axes::Entries { rows, columns } => {
                 [rows.over.as_deref_mut(), columns.over.as_deref_mut()]
             }
@@ -299,7 +313,9 @@ impl MatrixQuery {
                 axis("rows_by", "rows_over", rows);
                 axis("columns_by", "columns_over", columns);
             }
-            Axes::Nodes { from, to } => name("nodes_by", identifiers(vec![from, to])),
+            Axes::Nodes { from, to, over } => {
+                axis("nodes_by", "nodes_over", Axis { keys: vec![from, to], over });
+            }
         }
         call(RELATION, span, args)
     }
@@ -328,6 +344,14 @@ pub(super) fn parse(parser: &mut Parser) -> Result<MatrixQuery, ParserError> {
     if taken && parser.peek_keyword(Keyword::BY) {
         parser.prev_token();
     }
+    parse_axes(parser, query)
+}
+
+/// The axes that stand behind a query.
+pub(super) fn parse_axes(
+    parser: &mut Parser,
+    query: Box<Query>,
+) -> Result<MatrixQuery, ParserError> {
     let axes = if consume_axis(parser, "ROWS") {
         let rows = parse_axis(parser)?;
         match consume_axis(parser, "COLUMNS") {
@@ -337,7 +361,7 @@ pub(super) fn parse(parser: &mut Parser) -> Result<MatrixQuery, ParserError> {
     } else if consume_axis(parser, "NODES") {
         let from = parser.parse_identifier()?;
         parser.expect_token(&Token::Comma)?;
-        Axes::Nodes { from, to: parser.parse_identifier()? }
+        Axes::Nodes { from, to: parser.parse_identifier()?, over: parse_over(parser)? }
     } else if word_is(&parser.peek_token_ref().token, "COLUMNS") {
         return parser.expected_ref("ROWS BY before COLUMNS BY", parser.peek_token_ref());
     } else {
@@ -348,16 +372,17 @@ pub(super) fn parse(parser: &mut Parser) -> Result<MatrixQuery, ParserError> {
 
 fn parse_axis(parser: &mut Parser) -> Result<Axis, ParserError> {
     let keys = parser.parse_comma_separated(Parser::parse_identifier)?;
-    let over = match parser.parse_keyword(Keyword::OVER) {
-        true => {
-            parser.expect_token(&Token::LParen)?;
-            let query = parser.parse_query()?;
-            parser.expect_token(&Token::RParen)?;
-            Some(query)
-        }
-        false => None,
-    };
-    Ok(Axis { keys, over })
+    Ok(Axis { keys, over: parse_over(parser)? })
+}
+
+fn parse_over(parser: &mut Parser) -> Result<Option<Box<Query>>, ParserError> {
+    if !parser.parse_keyword(Keyword::OVER) {
+        return Ok(None);
+    }
+    parser.expect_token(&Token::LParen)?;
+    let query = parser.parse_query()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Some(query))
 }
 
 fn consume_axis(parser: &mut Parser, word: &str) -> bool {
@@ -450,7 +475,15 @@ mod tests {
         );
         assert_eq!(
             axes("SELECT a, b FROM t NODES BY a, b"),
-            Axes::Nodes { from: Ident::new("a"), to: Ident::new("b") }
+            Axes::Nodes { from: Ident::new("a"), to: Ident::new("b"), over: None }
+        );
+        assert_eq!(
+            axes("SELECT a, b FROM t NODES BY a, b OVER (SELECT c FROM u)"),
+            Axes::Nodes {
+                from: Ident::new("a"),
+                to: Ident::new("b"),
+                over: axis(&[], Some("SELECT c FROM u")).over,
+            }
         );
     }
 

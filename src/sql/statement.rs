@@ -142,7 +142,7 @@ impl MatrixOptions {
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "one for each statement, never many")]
 pub(crate) enum MatrixSource {
-    /// `AS SELECT … [ROWS BY …]`.
+    /// `AS SELECT … [ROWS BY …]`, and `FROM 'file' ROWS BY …`.
     Relation(MatrixQuery),
     /// `= expression`; a view is kept as its text. The view of a query is one, in parentheses.
     Expression { expr: Expr, view: bool, text: String },

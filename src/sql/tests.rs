@@ -229,7 +229,10 @@ fn a_matrix_is_created_from_a_query() {
     }
     let links = create("CREATE MATRIX links AS SELECT p, d FROM deps NODES BY p, d");
     let MatrixSource::Relation(relation) = links.source else { panic!("a relation") };
-    assert_eq!(relation.axes, Axes::Nodes { from: Ident::new("p"), to: Ident::new("d") });
+    assert_eq!(
+        relation.axes,
+        Axes::Nodes { from: Ident::new("p"), to: Ident::new("d"), over: None }
+    );
 }
 
 #[test]
