@@ -114,6 +114,14 @@ impl Error {
         self
     }
 
+    /// The same error where the left operand was one block of a matrix whose rows nobody has counted.
+    pub(crate) fn of_block(mut self) -> Self {
+        if let Some(ErrorKind::Product { left, .. }) = Arc::get_mut(&mut self.kind) {
+            left.rows = Shape::UNKNOWN;
+        }
+        self
+    }
+
     pub(crate) fn syntax(message: impl Into<String>) -> Self {
         ErrorKind::Syntax(message.into()).into()
     }

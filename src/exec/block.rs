@@ -148,7 +148,9 @@ impl Blocks<'_> {
         }
         for (step, &collected) in pass.steps.iter().zip(&self.collected) {
             let target = collected.and_then(|at| targets[at].take());
-            if let Some(value) = self.compute(step, &local, rows.len(), target)? {
+            let value = self.compute(step, &local, rows.len(), target);
+            let place = self.program.notes[step.output()].place;
+            if let Some(value) = value.map_err(|error| error.of_block().at(place))? {
                 local.insert(step.output(), value);
             }
         }

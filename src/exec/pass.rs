@@ -262,11 +262,17 @@ impl Run<'_> {
     /// Whole values that are cut by rows must have as many as there are.
     fn same_rows(&self, pass: &Pass, rows: usize) -> Result<()> {
         for &slot in &pass.cut {
-            let shape = self.cells(slot)?.shape();
-            if shape.rows != rows {
-                let operation = self.program.notes[slot].text.clone();
-                let (needs, left) = ("equally many rows", Shape::new(rows, Shape::UNKNOWN));
-                return Err(ErrorKind::Shapes { operation, needs, left, right: shape }.into());
+            let right = self.cells(slot)?.shape();
+            if right.rows != rows {
+                let width = match pass.source {
+                    Source::Relation { relation, .. } => self.program.intakes[relation].width(),
+                    Source::Cut => None,
+                };
+                let left = Shape::new(rows, width.unwrap_or(Shape::UNKNOWN));
+                let note = &self.program.notes[pass.reader_of(slot).unwrap_or(slot)];
+                let (operation, needs) = (note.text.clone(), "equally many rows");
+                let error = Error::from(ErrorKind::Shapes { operation, needs, left, right });
+                return Err(error.at(note.place));
             }
         }
         Ok(())

@@ -108,6 +108,13 @@ impl Pass {
         slots
     }
 
+    /// The value that is made from a block of this one.
+    pub(crate) fn reader_of(&self, slot: Slot) -> Option<Slot> {
+        let step = self.steps.iter().find(|step| step.inputs().contains(&slot));
+        let sink = || self.sinks.iter().find(|sink| sink.inputs().contains(&slot));
+        step.map(BlockStep::output).or_else(|| sink().and_then(Sink::output))
+    }
+
     /// The slots of values that exist block by block.
     pub(crate) fn block_slots(&self) -> Vec<Slot> {
         let read = match self.source {

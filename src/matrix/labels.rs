@@ -186,9 +186,10 @@ impl Labels {
         Ok(Self { fields: (0..first.fields.len()).map(column).collect::<Result<_, ArrowError>>()? })
     }
 
-    /// The first place where two labellings differ, compared by value; `None` where they are equal.
+    /// The first place where two labellings read differently; `None` where they are equal.
     ///
-    /// The names of the key columns do not count: `id` and `user_id` may hold the same keys.
+    /// A key 1 of any integer type equals a column named `1`. The names of the key columns do not count: `id`
+    /// and `user_id` may hold the same keys.
     ///
     /// ```
     /// use relatrix::matrix::Labels;

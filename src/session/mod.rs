@@ -4,6 +4,7 @@
 //! statement from syntax to rows.
 
 mod copy;
+mod defaults;
 mod define;
 mod explain;
 mod parameters;
@@ -308,7 +309,10 @@ impl Session {
         let scope = self.scope();
         let table = modify::written_table(&syntax).map(|name| scope.memory_table(&name));
         let _turn = match table {
-            Some(Ok(table)) => Some(table.turn().await),
+            Some(Ok(table)) => {
+                defaults::fill(&mut syntax, &table)?;
+                Some(table.turn().await)
+            }
             Some(Err(_)) | None => None,
         };
         let temporary = define::take_temporary(&mut syntax);
@@ -319,6 +323,11 @@ impl Session {
             ) => {
                 self.context.execute_logical_plan(LogicalPlan::Statement(statement)).await?;
                 Ok(Started::Done)
+            }
+            LogicalPlan::Analyze(analyze) if matches!(*analyze.input, LogicalPlan::Ddl(_)) => {
+                let message = "EXPLAIN ANALYZE explains queries, not what defines a table; explain \
+                               the query alone";
+                Err(Error::unsupported(message))
             }
             plan => self.run(&scope, plan, &names, began, running).await,
         }
