@@ -53,7 +53,8 @@ use crate::matrix::{Cells, Labels, Matrix};
 
 use self::emit::Form;
 use self::program::{Program, Slot};
-use self::run::{Budget, Cancel, Inputs, Measured, Rows, Surroundings};
+pub(crate) use self::run::Cancel;
+use self::run::{Budget, Inputs, Measured, Rows, Surroundings};
 
 /// What every matrix operator of a database shares; kept in the session's configuration.
 pub(crate) struct Engine {
@@ -127,11 +128,9 @@ impl MatrixExec {
     /// Whatever the program refuses.
     pub(crate) async fn matrix(&self, context: Arc<TaskContext>) -> Result<Matrix> {
         let cancel = Cancel::default();
-        let _stop = StopOnDrop(cancel.clone());
-        let job = self.job(&context, cancel)?;
-        let task = SpawnedTask::spawn_blocking(move || job.run(&mut |_, _, _| Ok(())));
-        let result = task.join().await.map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        result?.ok_or_else(|| ErrorKind::Internal("a program left no result".into()).into())
+        let job = self.job(&context, cancel.clone())?;
+        let result = blocking(cancel, move || job.run(&mut |_, _, _| Ok(()))).await?;
+        result.ok_or_else(|| ErrorKind::Internal("a program left no result".into()).into())
     }
 
     fn job(&self, context: &Arc<TaskContext>, cancel: Cancel) -> Result<Job> {
@@ -268,6 +267,17 @@ impl Rows for Batches {
     fn schema(&self) -> SchemaRef {
         self.plan.schema()
     }
+}
+
+/// Runs what blocks on a thread for that. Who waits no more cancels it, and it is to look whether somebody
+/// has.
+pub(crate) async fn blocking<T: Send + 'static>(
+    cancel: Cancel,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let _stop = StopOnDrop(cancel);
+    let result = SpawnedTask::spawn_blocking(work).join().await;
+    result.map_err(|error| ErrorKind::Internal(error.to_string()))?
 }
 
 /// Cancels a run when its reader has gone.

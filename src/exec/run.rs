@@ -29,6 +29,11 @@ impl Cancel {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// The same for whoever is no part of a run.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// The same for kernels.
     pub(crate) fn stop(&self) -> Stop<'_> {
         Stop::once(&self.0)

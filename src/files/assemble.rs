@@ -24,9 +24,10 @@ use super::table::{Description, ENTRY_COLUMNS, Form};
 pub(super) fn assemble(
     schema: &Schema,
     batches: impl Iterator<Item = Checked<RecordBatch>>,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let plan = Plan::of(schema)?;
+    let batches = batches.map(|batch| limit.go_on().and(batch));
     match plan.element(schema) {
         Element::Float32 => plan.run::<f32>(schema, batches, limit),
         Element::Float64 => plan.run::<f64>(schema, batches, limit),
@@ -124,7 +125,7 @@ impl Plan {
         self,
         schema: &Schema,
         batches: impl Iterator<Item = Checked<RecordBatch>>,
-        limit: Limit,
+        limit: Limit<'_>,
     ) -> Checked<Matrix> {
         match self.form {
             Form::Wide | Form::Vectors => self.run_dense::<T>(schema, batches, limit),
@@ -136,7 +137,7 @@ impl Plan {
         self,
         schema: &Schema,
         batches: impl Iterator<Item = Checked<RecordBatch>>,
-        limit: Limit,
+        limit: Limit<'_>,
     ) -> Checked<Matrix> {
         let (key_fields, cell_fields) = schema.fields().split_at(self.row_keys);
         let keys = |columns: &mut dyn Iterator<Item = ArrayRef>| {
@@ -179,7 +180,7 @@ impl Plan {
     fn run_entries<T: Scalar>(
         self,
         batches: impl Iterator<Item = Checked<RecordBatch>>,
-        limit: Limit,
+        limit: Limit<'_>,
     ) -> Checked<Matrix> {
         let (shape, row_labels, column_labels) = match self.description {
             Some(it) => (Some(it.shape), it.row_labels, it.column_labels),
@@ -220,7 +221,7 @@ impl<T: Scalar> Block<T> {
         columns: &[ArrayRef],
         fields: &[FieldRef],
         rows: usize,
-        limit: Limit,
+        limit: Limit<'_>,
     ) -> Checked<()> {
         let first_row = self.shape.rows;
         let start = self.grow(rows, limit)?;
@@ -234,7 +235,7 @@ impl<T: Scalar> Block<T> {
         Ok(())
     }
 
-    fn push_lists(&mut self, lists: &ArrayRef, name: &str, limit: Limit) -> Checked<()> {
+    fn push_lists(&mut self, lists: &ArrayRef, name: &str, limit: Limit<'_>) -> Checked<()> {
         let first_row = self.shape.rows;
         no_nulls(lists, name, first_row)?;
         if first_row == 0 && !lists.is_empty() {
@@ -255,7 +256,7 @@ impl<T: Scalar> Block<T> {
     }
 
     /// Counts rows that are about to be pushed; where their cells begin.
-    fn grow(&mut self, rows: usize, limit: Limit) -> Checked<usize> {
+    fn grow(&mut self, rows: usize, limit: Limit<'_>) -> Checked<usize> {
         self.shape.rows += rows;
         limit.admit_dense::<T>(self.shape)?;
         Ok(self.cells.len())

@@ -30,7 +30,7 @@ const BATCH_CELLS: usize = 1 << 19;
 /// Encoded bytes after which a Parquet row group is complete.
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
-pub(super) fn read_parquet(file: File, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read_parquet(file: File, limit: Limit<'_>) -> Checked<Matrix> {
     fenced(|| {
         let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
         let schema = Arc::clone(builder.schema());
@@ -57,7 +57,7 @@ pub(super) fn write_parquet(writer: &mut (impl Write + Send), matrix: &Matrix) -
     Ok(())
 }
 
-pub(super) fn read_ipc(mut file: File, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read_ipc(mut file: File, limit: Limit<'_>) -> Checked<Matrix> {
     fenced(|| {
         let size_bytes = file.metadata()?.len();
         let mut start = [0; 6];
@@ -93,7 +93,12 @@ pub(super) fn read_ipc(mut file: File, limit: Limit) -> Checked<Matrix> {
 }
 
 /// Reads one message with its body, both within the file.
-fn read_block(file: &mut File, block: &Block, size_bytes: u64, limit: Limit) -> Checked<Buffer> {
+fn read_block(
+    file: &mut File,
+    block: &Block,
+    size_bytes: u64,
+    limit: Limit<'_>,
+) -> Checked<Buffer> {
     let start = u64::try_from(block.offset()).map_err(|_| damaged())?;
     let message_bytes = usize::try_from(block.metaDataLength()).map_err(|_| damaged())?;
     let body_bytes = usize::try_from(block.bodyLength()).map_err(|_| damaged())?;
@@ -110,7 +115,7 @@ fn read_block(file: &mut File, block: &Block, size_bytes: u64, limit: Limit) -> 
 }
 
 /// Checks the sizes that compressed buffers declare: eight bytes before each.
-fn admit_compressed(message: &[u8], body: &[u8], limit: Limit) -> Checked<()> {
+fn admit_compressed(message: &[u8], body: &[u8], limit: Limit<'_>) -> Checked<()> {
     let message = if message.starts_with(&[0xff; 4]) { &message[8..] } else { &message[4..] };
     let message = root_as_message(message).map_err(|_| damaged())?;
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());

@@ -26,7 +26,7 @@ use super::flaw::{Checked, Flaw, Limit};
 use super::is_exact;
 use super::table::{ENTRY_COLUMNS, column_names};
 
-pub(super) fn read(reader: impl Read, header: Option<bool>, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read(reader: impl Read, header: Option<bool>, limit: Limit<'_>) -> Checked<Matrix> {
     let mut records = ReaderBuilder::new().has_headers(false).from_reader(reader);
     let mut first = StringRecord::new();
     if !records.read_record(&mut first).map_err(flaw)? {
@@ -62,7 +62,7 @@ fn read_wide(
     records: impl Iterator<Item = Checked<StringRecord>>,
     names: Vec<String>,
     has_header: bool,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let mut records = records.peekable();
     let key_count = match records.peek() {
@@ -141,7 +141,7 @@ fn typed(key: Vec<Option<String>>) -> ArrayRef {
 
 fn read_entries(
     records: impl Iterator<Item = Checked<StringRecord>>,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let mut entries = Entries::new();
     for (at, record) in records.enumerate() {

@@ -3,12 +3,16 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::source::go_on;
 
 /// A file being written under a temporary name beside its target; dropped, it is removed.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
     file: BufWriter<File>,
+    /// Whether to write no further.
+    stop: &'a AtomicBool,
     temporary: PathBuf,
     target: PathBuf,
 }
@@ -16,11 +20,11 @@ pub(super) struct Draft {
 /// Tells drafts of one process apart.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-impl Draft {
+impl<'a> Draft<'a> {
     /// Begins a file that is to appear at `target`.
     ///
     /// The temporary name is in the same folder, because only there is a rename atomic.
-    pub(super) fn beside(target: &Path) -> io::Result<Self> {
+    pub(super) fn beside(target: &Path, stop: &'a AtomicBool) -> io::Result<Self> {
         let name = target.file_name().ok_or_else(|| io::Error::other("a folder, not a file"))?;
         if target.is_dir() {
             return Err(io::Error::other("a folder, not a file"));
@@ -29,7 +33,7 @@ impl Draft {
         let hidden = format!(".{}.{}-{serial}.part", name.to_string_lossy(), std::process::id());
         let temporary = target.with_file_name(hidden);
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        Ok(Self { file: BufWriter::new(file), temporary, target: target.to_owned() })
+        Ok(Self { file: BufWriter::new(file), stop, temporary, target: target.to_owned() })
     }
 
     /// Moves the finished file to its target, over what was there.
@@ -39,15 +43,16 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for Draft<'_> {
     fn drop(&mut self) {
         // After `publish` there is nothing under this name; otherwise nobody else will remove it.
         let _ = fs::remove_file(&self.temporary);
     }
 }
 
-impl Write for Draft {
+impl Write for Draft<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        go_on(self.stop)?;
         self.file.write(bytes)
     }
 
@@ -56,7 +61,7 @@ impl Write for Draft {
     }
 }
 
-impl Seek for Draft {
+impl Seek for Draft<'_> {
     fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
         self.file.seek(position)
     }

@@ -39,7 +39,7 @@ impl<T: Scalar> Entries<T> {
     }
 
     /// Sorts by row, then column: a counting sort, stable, then each row where it needs it.
-    pub(super) fn into_csr(self, shape: Shape, limit: Limit) -> Checked<Csr<T>> {
+    pub(super) fn into_csr(self, shape: Shape, limit: Limit<'_>) -> Checked<Csr<T>> {
         limit.admit_sparse::<T>(shape, self.len())?;
         if let Some(row) = self.rows.iter().find(|&&row| row as usize >= shape.rows) {
             return Err(Flaw::new(format!(
@@ -55,7 +55,7 @@ impl<T: Scalar> Entries<T> {
             offsets[row + 1] += offsets[row];
         }
         if self.rows.is_sorted() {
-            return csr(shape, offsets, self.columns, self.values);
+            return csr(shape, offsets, self.columns, self.values, limit);
         }
         let mut next: Vec<usize> = offsets.iter().map(|&offset| offset as usize).collect();
         let mut columns = vec![0; self.len()];
@@ -66,7 +66,8 @@ impl<T: Scalar> Entries<T> {
             values[*place] = value;
             *place += 1;
         }
-        csr(shape, offsets, columns, values)
+        limit.go_on()?;
+        csr(shape, offsets, columns, values, limit)
     }
 }
 
@@ -76,6 +77,7 @@ pub(super) fn csr<T: Scalar>(
     offsets: Vec<i64>,
     mut columns: Vec<u32>,
     mut values: Vec<T>,
+    limit: Limit<'_>,
 ) -> Checked<Csr<T>> {
     let rises = offsets.is_sorted() && offsets.first() == Some(&0);
     if offsets.len() != shape.rows + 1
@@ -93,6 +95,9 @@ pub(super) fn csr<T: Scalar>(
     }
     let mut pairs = Vec::new();
     for row in 0..shape.rows {
+        if row % (1 << 14) == 0 {
+            limit.go_on()?;
+        }
         let range = offsets[row] as usize..offsets[row + 1] as usize;
         let columns = &mut columns[range.clone()];
         if columns.windows(2).all(|pair| pair[0] < pair[1]) {

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, ErrorKind};
 use crate::matrix::{Scalar, Shape};
+
+use super::source::go_on;
 
 /// The result of reading or writing one file whose path the caller knows.
 pub(super) type Checked<T> = std::result::Result<T, Flaw>;
@@ -79,13 +82,19 @@ impl From<ErrorKind> for Flaw {
     }
 }
 
-/// The bytes that a matrix may take.
+/// How far a reader may go: the bytes that a matrix may take, and until it is asked to stop.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limit {
+pub(super) struct Limit<'a> {
     pub(super) bytes: usize,
+    pub(super) stop: &'a AtomicBool,
 }
 
-impl Limit {
+impl Limit<'_> {
+    /// An error once the stop has been asked for.
+    pub(super) fn go_on(self) -> Checked<()> {
+        Ok(go_on(self.stop)?)
+    }
+
     /// An error unless so many bytes may be taken; what is too large to count saturates.
     pub(super) fn admit(self, needed_bytes: usize) -> Checked<()> {
         if needed_bytes <= self.bytes {

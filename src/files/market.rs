@@ -48,7 +48,7 @@ struct Banner {
     symmetry: Symmetry,
 }
 
-pub(super) fn read(reader: impl BufRead, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read(reader: impl BufRead, limit: Limit<'_>) -> Checked<Matrix> {
     let mut lines = Lines { reader, line: 0, text: Vec::new() };
     let banner = banner(&mut lines)?;
     let sizes = match lines.content()? {
@@ -115,7 +115,7 @@ fn read_coordinates(
     banner: &Banner,
     shape: Shape,
     declared: usize,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Matrix> {
     place(shape.rows.max(shape.columns))?;
     limit.admit_sparse::<f64>(shape, declared)?;
@@ -166,7 +166,7 @@ fn read_array(
     lines: &mut Lines<impl BufRead>,
     banner: &Banner,
     shape: Shape,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Matrix> {
     limit.admit_dense::<f64>(shape)?;
     let first_row = |column: usize| match banner.symmetry {

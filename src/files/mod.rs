@@ -25,18 +25,21 @@ mod flaw;
 mod keys;
 mod market;
 mod numpy;
+mod source;
 mod table;
 mod zipped;
 
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::Matrix;
 
 use draft::Draft;
 use flaw::{Flaw, Limit};
+use source::Source;
 
 /// How a matrix is written to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,35 +138,50 @@ impl ReadOptions {
     }
 }
 
-/// Reads a matrix.
+/// Reads a matrix, until it is asked to stop.
 ///
 /// # Errors
+/// [`ErrorKind::Cancelled`] then; else
 /// [`ErrorKind::File`] where the file cannot be read or is not what its format promises,
 /// [`ErrorKind::NullCell`], [`ErrorKind::Inexact`] and [`ErrorKind::RaggedList`] for its cells, and
 /// [`ErrorKind::MemorySpent`] past the limit.
-pub(crate) fn read(path: &Path, options: &ReadOptions) -> Result<Matrix> {
+pub(crate) fn read(path: &Path, options: &ReadOptions, stop: &AtomicBool) -> Result<Matrix> {
     let format = Format::of(path, options.format)?;
-    let limit = Limit { bytes: options.limit_bytes };
+    let limit = Limit { bytes: options.limit_bytes, stop };
     let open = || Ok(File::open(path)?);
-    let read = |file: File| match format {
-        Format::MatrixMarket => market::read(BufReader::new(file), limit),
-        Format::Npy => numpy::read(BufReader::new(file), limit),
-        Format::Npz => zipped::read(BufReader::new(file), options.array.as_deref(), limit),
-        Format::Parquet => container::read_parquet(file, limit),
-        Format::Ipc => container::read_ipc(file, limit),
-        Format::Csv => delimited::read(file, options.header, limit),
+    let read = |file: File| {
+        let source = |file| BufReader::new(Source { file, stop });
+        match format {
+            Format::MatrixMarket => market::read(source(file), limit),
+            Format::Npy => numpy::read(source(file), limit),
+            Format::Npz => zipped::read(source(file), options.array.as_deref(), limit),
+            Format::Parquet => container::read_parquet(file, limit),
+            Format::Ipc => container::read_ipc(file, limit),
+            Format::Csv => delimited::read(source(file), options.header, limit),
+        }
     };
-    open().and_then(read).map_err(|flaw: Flaw| flaw.at(path))
+    open().and_then(read).map_err(|flaw| told(flaw, path, stop))
 }
 
-/// Writes a matrix, in the format chosen or told by the extension, over what was at `path`.
+/// What a flaw is to whoever asked: after a stop, all that went wrong is that.
+fn told(flaw: Flaw, path: &Path, stop: &AtomicBool) -> Error {
+    if stop.load(Ordering::Relaxed) { ErrorKind::Cancelled.into() } else { flaw.at(path) }
+}
+
+/// Writes a matrix, in the format chosen or told by the extension, over what was at `path`; until it is asked
+/// to stop.
 ///
 /// # Errors
-/// [`ErrorKind::File`]; then nothing has changed at `path`.
-pub(crate) fn write(path: &Path, matrix: &Matrix, format: Option<Format>) -> Result<()> {
+/// [`ErrorKind::Cancelled`] then, else [`ErrorKind::File`]; nothing has changed at `path`.
+pub(crate) fn write(
+    path: &Path,
+    matrix: &Matrix,
+    format: Option<Format>,
+    stop: &AtomicBool,
+) -> Result<()> {
     let format = Format::of(path, format)?;
     let draft = || {
-        let mut draft = Draft::beside(path)?;
+        let mut draft = Draft::beside(path, stop)?;
         match format {
             Format::MatrixMarket => market::write(&mut draft, matrix),
             Format::Npy => numpy::write(&mut draft, matrix),
@@ -174,7 +192,7 @@ pub(crate) fn write(path: &Path, matrix: &Matrix, format: Option<Format>) -> Res
         }?;
         Ok(draft.publish()?)
     };
-    draft().map_err(|flaw: Flaw| flaw.at(path))
+    draft().map_err(|flaw| told(flaw, path, stop))
 }
 
 /// Whether every integer up to this magnitude, 2^53, is an `f64`.

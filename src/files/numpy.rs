@@ -25,13 +25,13 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// Bytes read at a time, so that a file cut short never costs what its header declares.
 const CHUNK_BYTES: usize = 1 << 16;
 
-pub(super) fn read(mut reader: impl Read, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read(mut reader: impl Read, limit: Limit<'_>) -> Checked<Matrix> {
     let header = Header::read(&mut reader)?;
     read_matrix(reader, &header, limit)
 }
 
 /// Reads the cells after a header as a dense matrix.
-pub(super) fn read_matrix(reader: impl Read, header: &Header, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read_matrix(reader: impl Read, header: &Header, limit: Limit<'_>) -> Checked<Matrix> {
     let shape = header.matrix_shape()?;
     match header.number()?.element() {
         Element::Float32 => Ok(Matrix::new(read_dense::<f32>(reader, header, shape, limit)?)),
@@ -43,7 +43,7 @@ fn read_dense<T: Scalar>(
     reader: impl Read,
     header: &Header,
     shape: Shape,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Dense<T>> {
     limit.admit_dense::<T>(shape)?;
     let cells = read_cells(reader, header, shape)?;
@@ -84,7 +84,11 @@ pub(super) fn read_cells<T: Scalar>(
 }
 
 /// Reads an array of one dimension as indices, none of them negative.
-pub(super) fn read_indices(reader: impl Read, header: &Header, limit: Limit) -> Checked<Vec<i64>> {
+pub(super) fn read_indices(
+    reader: impl Read,
+    header: &Header,
+    limit: Limit<'_>,
+) -> Checked<Vec<i64>> {
     let &[count] = header.shape.as_slice() else {
         return Err(Flaw::new("indices have one dimension"));
     };

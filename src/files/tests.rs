@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array,
@@ -15,12 +16,23 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-use super::{Format, ReadOptions, read, write};
+use super::{Format, ReadOptions};
 use crate::error::{Error, ErrorKind};
 use crate::matrix::{Csr, Dense, Element, Labels, Layout, Matrix, Scalar, Shape};
 
 const MIB: usize = 1 << 20;
 const EVERY_EXTENSION: [&str; 6] = ["mtx", "npy", "npz", "parquet", "arrow", "csv"];
+
+/// Nobody asks to stop.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+fn read(path: &Path, options: &ReadOptions) -> Result<Matrix, Error> {
+    super::read(path, options, &NEVER)
+}
+
+fn write(path: &Path, matrix: &Matrix, format: Option<Format>) -> Result<(), Error> {
+    super::write(path, matrix, format, &NEVER)
+}
 
 fn load(path: &Path) -> Result<Matrix, Error> {
     read(path, &ReadOptions::within(64 * MIB))
@@ -647,4 +659,22 @@ fn damaged_files_are_errors() {
 fn a_sparse_matrix_in_npy_is_dense() {
     let back = round_trip(&some_sparse(), "npy");
     assert_eq!((back.layout(), back.shape()), (Layout::Dense, Shape::new(4, 5)));
+}
+
+#[test]
+fn a_stop_leaves_no_matrix_and_no_file() {
+    let folder = TempDir::new().unwrap();
+    let asked = AtomicBool::new(true);
+    for extension in EVERY_EXTENSION {
+        let path = folder.path().join("x").with_extension(extension);
+        let matrix = dense(2, 2, vec![1.0, 2.0, 3.0, 4.0]);
+        let stopped = super::write(&path, &matrix, None, &asked).unwrap_err();
+        assert!(matches!(stopped.kind(), ErrorKind::Cancelled), "{extension}: {stopped}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{extension}");
+        write(&path, &matrix, None).unwrap();
+        let options = ReadOptions::within(MIB);
+        let stopped = super::read(&path, &options, &asked).unwrap_err();
+        assert!(matches!(stopped.kind(), ErrorKind::Cancelled), "{extension}: {stopped}");
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -24,7 +24,11 @@ use super::entries::{Entries, csr, place};
 use super::flaw::{Checked, Flaw, Limit};
 use super::numpy::{self, Header};
 
-pub(super) fn read(reader: impl Read + Seek, array: Option<&str>, limit: Limit) -> Checked<Matrix> {
+pub(super) fn read(
+    reader: impl Read + Seek,
+    array: Option<&str>,
+    limit: Limit<'_>,
+) -> Checked<Matrix> {
     let mut archive = ZipArchive::new(reader)?;
     let members = archive.file_names().collect::<Result<Vec<_>, _>>()?;
     let mut names: Vec<String> =
@@ -72,7 +76,7 @@ fn open<'a, R: Read + Seek>(
     })
 }
 
-fn read_sparse<R: Read + Seek>(archive: &mut ZipArchive<R>, limit: Limit) -> Checked<Matrix> {
+fn read_sparse<R: Read + Seek>(archive: &mut ZipArchive<R>, limit: Limit<'_>) -> Checked<Matrix> {
     let format = read_format(archive)?;
     let shape = match indices(archive, "shape", limit)?.as_slice() {
         &[rows, columns] => Shape::new(rows as usize, columns as usize),
@@ -94,7 +98,7 @@ fn read_entries<T: Scalar, R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     format: &str,
     shape: Shape,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Csr<T>> {
     let values: Vec<T> = {
         let mut member = open(archive, "data")?;
@@ -116,7 +120,7 @@ fn read_entries<T: Scalar, R: Read + Seek>(
         "csr" => {
             let columns = places(archive, "indices", limit)?;
             let offsets = indices(archive, "indptr", limit)?;
-            csr(shape, offsets, columns, values)
+            csr(shape, offsets, columns, values, limit)
         }
         "csc" => {
             let rows = places(archive, "indices", limit)?;
@@ -168,7 +172,7 @@ fn read_format<R: Read + Seek>(archive: &mut ZipArchive<R>) -> Checked<String> {
 fn indices<R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     name: &str,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Vec<i64>> {
     let mut member = open(archive, name)?;
     let header = Header::read(&mut member)?;
@@ -178,7 +182,7 @@ fn indices<R: Read + Seek>(
 fn places<R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     name: &str,
-    limit: Limit,
+    limit: Limit<'_>,
 ) -> Checked<Vec<u32>> {
     indices(archive, name, limit)?.into_iter().map(|index| place(index as usize)).collect()
 }

@@ -19,7 +19,7 @@ use sqlparser::ast::{Expr, Ident, ObjectName};
 
 use crate::catalog::{IfTaken, Scope};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::{self, operation::Stored};
+use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::planner::{Catalog, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan};
@@ -234,7 +234,7 @@ impl Statements {
                 (matrix, Some(plan))
             }
             MatrixSource::File { path, options } => {
-                let matrix = read_file(&path, &options, self.free_bytes())?;
+                let matrix = read_file(path, &options, self.free_bytes()).await?;
                 (self.pinned(matrix, &create.options).await?, None)
             }
         };
@@ -343,20 +343,30 @@ impl Statements {
             let options = MatrixOptions { layout: Some(Layout::Csr), ..Default::default() };
             matrix = self.pinned(matrix, &options).await?;
         }
-        write_file(&copy.path, &copy.options, &matrix)?;
-        Ok(matrix.shape().rows as u64)
+        let rows = matrix.shape().rows as u64;
+        write_file(copy.path, &copy.options, matrix).await?;
+        Ok(rows)
     }
 }
 
-fn read_file(path: &str, options: &[(String, String)], limit_bytes: usize) -> Result<Matrix> {
+async fn read_file(
+    path: String,
+    options: &[(String, String)],
+    limit_bytes: usize,
+) -> Result<Matrix> {
     let mut reading = files::ReadOptions::within(limit_bytes);
     for (option, value) in options {
         reading.set(option, value)?;
     }
-    files::read(Path::new(path), &reading)
+    let cancel = Cancel::default();
+    let read = {
+        let cancel = cancel.clone();
+        move || files::read(Path::new(&path), &reading, cancel.flag())
+    };
+    exec::blocking(cancel, read).await
 }
 
-fn write_file(path: &str, options: &[(String, String)], matrix: &Matrix) -> Result<()> {
+async fn write_file(path: String, options: &[(String, String)], matrix: Matrix) -> Result<()> {
     let mut format = None;
     for (option, value) in options {
         match option.as_str() {
@@ -368,5 +378,10 @@ fn write_file(path: &str, options: &[(String, String)], matrix: &Matrix) -> Resu
             }
         }
     }
-    files::write(Path::new(path), matrix, format)
+    let cancel = Cancel::default();
+    let write = {
+        let cancel = cancel.clone();
+        move || files::write(Path::new(&path), &matrix, format, cancel.flag())
+    };
+    exec::blocking(cancel, write).await
 }

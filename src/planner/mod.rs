@@ -6,7 +6,7 @@
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
 //!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
-//!  ├ rewrite     algebra: inverses, order of products, transposed products
+//!  ├ rewrite     algebra: sums of products, inverses, order of products, transposed products
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
 //!  ├ ordered     relations whose rows come as they are stored
@@ -37,6 +37,7 @@ mod rewrite;
 mod schedule;
 mod sparsity;
 mod subscript;
+mod sums;
 
 pub(crate) use bind::Parameter;
 pub use functions::NAMES as MATRIX_FUNCTIONS;

@@ -5,20 +5,21 @@
 //! inv(a) @ b     solve(a, b)             b @ inv(a)     t(solve(t(a), t(b)))
 //! a @ b @ c      in the cheapest order   t(x) @ x       gram(x): half of it computed
 //! t(x) @ y       cross(x, y): no transpose is made
+//! sum(a @ b)     col_sums(a) @ row_sums(b), and its like (`sums`)
 //! ```
 //!
 //! Each pass rebuilds the graph from its inputs to its root, so equal nodes that a rule brings together
 //! become one, and what is not needed any more is gone. Results may differ in the last bits, as any
 //! other order of additions does; `solve` in place of `inv` is the more accurate of the two.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::cost::CostModel;
 use super::estimate::{Estimate, estimate};
 use super::graph::{Graph, NodeId};
-use super::order;
+use super::{order, sums};
 use crate::error::Result;
-use crate::exec::operation::Operation as Op;
+use crate::exec::operation::{Aggregate, Operation as Op};
 use crate::matrix::Layout;
 
 /// The passes, in an order that matters: products are ordered while inverses are still factors, so that
@@ -31,6 +32,7 @@ pub(crate) fn rewrite(
     cost: &CostModel,
 ) -> Result<(Graph, NodeId)> {
     let (graph, root) = rebuilt(&graph, root, &mut untransposed)?;
+    let (graph, root) = summed(&graph, root)?;
     let estimates = estimate(&graph, relation_rows, cost);
     let (graph, root) = reordered(&graph, root, &estimates, cost)?;
     let (graph, root) = rebuilt(&graph, root, &mut solved)?;
@@ -72,6 +74,25 @@ fn untransposed(
     }
 }
 
+/// Sums over products without the products.
+fn summed(graph: &Graph, root: NodeId) -> Result<(Graph, NodeId)> {
+    let readers = graph.readers(root);
+    let mut single: HashSet<NodeId> = HashSet::new();
+    rebuilt(graph, root, &mut |new, operation, inputs, id| {
+        let to = match operation {
+            Op::Reduce { aggregate: Aggregate::Sum, axis } => {
+                sums::sum(new, *axis, inputs[0], &single)
+            }
+            Op::Trace => sums::trace(new, inputs[0], &single),
+            _ => new.add(operation.clone(), inputs, None),
+        }?;
+        if readers.get(&id).copied() == Some(1) {
+            single.insert(to);
+        }
+        Ok(to)
+    })
+}
+
 /// A product with an inverse as the solution of a system.
 fn solved(graph: &mut Graph, operation: &Op, inputs: Vec<NodeId>, _: NodeId) -> Result<NodeId> {
     let inverse = |graph: &Graph, id: NodeId| match graph.node(id).operation {
@@ -94,7 +115,7 @@ fn solved(graph: &mut Graph, operation: &Op, inputs: Vec<NodeId>, _: NodeId) -> 
 }
 
 /// The transpose of a node, without one of its own where there is one inside.
-fn transpose(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
+pub(super) fn transpose(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     let node = graph.node(id).clone();
     let inner = |graph: &Graph, at: usize| {
         let input = graph.node(node.inputs[at]);
