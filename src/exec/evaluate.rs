@@ -292,12 +292,12 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             Value::Parts(vec![qr.q.into(), qr.r.into()])
         }
         Op::Svd { rank } => {
-            let svd = decompose::svd(&full(0), *rank)?;
+            let svd = decompose::svd(&full(0), *rank, stop)?;
             Value::Parts(vec![svd.u.into(), svd.s.into(), svd.vt.into()])
         }
         Op::Eigen { rank } => {
             square("eigh", shape(0))?;
-            let eigen = decompose::eigh(&full(0), *rank)?;
+            let eigen = decompose::eigh(&full(0), *rank, stop)?;
             Value::Parts(vec![eigen.values.into(), eigen.vectors.into()])
         }
         Op::Relation(_)

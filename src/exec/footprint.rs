@@ -58,7 +58,11 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         Op::Inverse | Op::Cholesky => shape(0).cells().saturating_mul(2),
         Op::Lu | Op::Eigen { .. } => shape(0).cells().saturating_mul(4),
         Op::Qr => shape(0).cells().saturating_mul(3),
-        Op::Svd { .. } => shape(0).cells().saturating_mul(3),
+        // The factors, the copy they are made in, and the vectors of its two diagonals, merged.
+        Op::Svd { .. } => {
+            let side = shape(0).rows.min(shape(0).columns);
+            shape(0).cells().saturating_mul(3).saturating_add(both(side, side).saturating_mul(2))
+        }
 
         Op::Reduce { axis, .. } => match axis {
             None => 1,

@@ -115,40 +115,43 @@ pub(super) fn multiply<T: Real>(
     }
 }
 
-/// The lower triangle of `c += alpha·t(x)·x`, in parallel.
+/// The lower triangle of `c += alpha·a·b`, in parallel.
 pub(super) fn multiply_lower<T: Real>(
     c: MatMut<'_, T>,
-    x: MatRef<'_, T>,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
     alpha: T,
     grain: Grain<'_>,
 ) {
-    let (k, n) = (x.nrows(), x.ncols());
+    let (n, k) = (a.nrows(), a.ncols());
     if grain.stop.is_asked() {
         return;
     }
     if grain.holds(n, n, k / 2) {
-        gemm_lower(c, x, alpha);
+        gemm_lower(c, a, b, alpha);
     } else if is_deep(n, n, k) {
         let cut = (k / 2).next_multiple_of(DEPTH_MIN);
-        let mut bottom = Mat::zeros(n, n);
+        let mut last = Mat::zeros(n, n);
         let mut c = c;
-        let top = c.rb_mut();
-        let (x_top, x_bottom) = x.split_at_row(cut);
+        let first = c.rb_mut();
+        let (a_left, a_right) = a.split_at_col(cut);
+        let (b_top, b_bottom) = b.split_at_row(cut);
         rayon::join(
-            || multiply_lower(top, x_top, alpha, grain),
-            || multiply_lower(bottom.as_mut(), x_bottom, alpha, grain),
+            || multiply_lower(first, a_left, b_top, alpha, grain),
+            || multiply_lower(last.as_mut(), a_right, b_bottom, alpha, grain),
         );
-        c += bottom;
+        c += last;
     } else {
         let cut = half(n);
-        let (left, right) = x.split_at_col(cut);
+        let (a_top, a_bottom) = a.split_at_row(cut);
+        let (b_left, b_right) = b.split_at_col(cut);
         let (top_left, _, bottom_left, bottom_right) = c.split_at_mut(cut, cut);
         rayon::join(
-            || multiply(bottom_left, Accum::Add, right.transpose(), left, alpha, grain),
+            || multiply(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
             || {
                 rayon::join(
-                    || multiply_lower(top_left, left, alpha, grain),
-                    || multiply_lower(bottom_right, right, alpha, grain),
+                    || multiply_lower(top_left, a_top, b_left, alpha, grain),
+                    || multiply_lower(bottom_right, a_bottom, b_right, alpha, grain),
                 )
             },
         );
@@ -160,17 +163,16 @@ fn gemm<T: Real>(c: MatMut<'_, T>, accum: Accum, a: MatRef<'_, T>, b: MatRef<'_,
     matmul(c, accum, a, b, alpha, Par::Seq);
 }
 
-/// The lower triangle of `c += alpha·t(x)·x`, on the calling thread.
-fn gemm_lower<T: Real>(c: MatMut<'_, T>, x: MatRef<'_, T>, alpha: T) {
+/// The lower triangle of `c += alpha·a·b`, on the calling thread.
+fn gemm_lower<T: Real>(c: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, alpha: T) {
     use BlockStructure::{Rectangular, TriangularLower};
-    let (left, right) = (x.transpose(), x);
     triangular::matmul(
         c,
         TriangularLower,
         Accum::Add,
-        left,
+        a,
         Rectangular,
-        right,
+        b,
         Rectangular,
         alpha,
         Par::Seq,

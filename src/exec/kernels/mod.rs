@@ -18,8 +18,7 @@
 //!   at places that depend on the shape; whoever runs the halves, they combine in the same order.
 //! - **Threads.** A whole-matrix kernel runs on the rayon pool it is called in. Those that end in
 //!   `_into` work on one block of rows, on the calling thread, into memory of the caller.
-//! - **End.** What can take longer than some milliseconds takes a [`Stop`] and looks at it that often;
-//!   only the spectral decompositions, which are faer's in one piece, come to their end first.
+//! - **End.** What can take longer than some milliseconds takes a [`Stop`] and looks at it that often.
 //! - **Layout.** A cell that is not stored is a zero like any other: a sparse kernel gives `NaN`
 //!   where `0 * NaN` or `0 * inf` stands in the formula. A sparse result stores no zeros.
 //! - **Numbers.** `NaN` and infinities as IEEE 754 and NumPy have them.

@@ -57,7 +57,8 @@ pub(super) fn factor<T: Real>(a: MatMut<'_, T>, stop: Stop<'_>) -> Result<(), No
     factor(upper_left.rb_mut(), stop)?;
     let l = upper_left.rb();
     solve_triangular(l, Triangle::Lower, lower_left.rb_mut().transpose_mut(), stop);
-    multiply_lower(lower_right.rb_mut(), lower_left.rb().transpose(), -T::ONE, Grain::factor(stop));
+    let (left, grain) = (lower_left.rb(), Grain::factor(stop));
+    multiply_lower(lower_right.rb_mut(), left, left.transpose(), -T::ONE, grain);
     factor(lower_right, stop)
         .map_err(|NoPivot { index, value }| NoPivot { index: half + index, value })
 }

@@ -1,7 +1,8 @@
 //! Factorizations of dense matrices, and what is computed through them.
 //!
 //! Enters: a matrix whose cells must be finite, else [`ErrorKind::Argument`]. LU and Cholesky are
-//! recursive and cut as products are; orthogonal factorizations are faer's. Work is cut by shape alone
+//! recursive and cut as products are; so is nearly all the work of the spectral decompositions, whose
+//! smallest parts are faer's, as the panels of orthogonal factorizations are. Work is cut by shape alone
 //! here too: faer adds in an order that follows the degree of parallelism it is given, so it is given
 //! one that does not depend on the threads there are.
 //!
@@ -40,11 +41,16 @@ fn par(shape: Shape) -> Par {
 
 /// A copy by columns, as factorizations work in place; an error where a cell is not finite.
 fn copied<T: Real>(function: &'static str, x: &Dense<T>) -> Result<Mat<T>> {
+    check_finite(function, x)?;
+    Ok(by_columns(view(x)))
+}
+
+fn check_finite<T: Real>(function: &'static str, x: &Dense<T>) -> Result<()> {
     if !x.cells().par_chunks(1 << 15).all(|cells| cells.iter().all(|x| x.is_finite())) {
         let message = format!("every cell of its {} argument must be finite", x.shape());
         return Err(Error::from(ErrorKind::Argument { function: function.into(), message }));
     }
-    Ok(by_columns(view(x)))
+    Ok(())
 }
 
 /// A copy by columns of cells that lie by rows, in tiles and in parallel.

@@ -123,7 +123,7 @@ fn is_regular<T: Real>(r: &Mat<T>, m: usize) -> bool {
 }
 
 /// A matrix turned into R by reflections, which lie below its diagonal and, in blocks, beside it.
-struct Reflected<T> {
+pub(super) struct Reflected<T> {
     cells: Mat<T>,
     factors: Mat<T>,
     par: Par,
@@ -131,7 +131,7 @@ struct Reflected<T> {
 
 impl<T: Real> Reflected<T> {
     /// Panel by panel, as faer would go through all of them at once.
-    fn of(mut cells: Mat<T>, stop: Stop<'_>) -> Self {
+    pub(super) fn of(mut cells: Mat<T>, stop: Stop<'_>) -> Self {
         let (m, n) = (cells.nrows(), cells.ncols());
         let block = no_pivoting::factor::recommended_block_size::<T>(m, n).max(1);
         let mut factors = Mat::zeros(block, m.min(n));
@@ -193,13 +193,13 @@ impl<T: Real> Reflected<T> {
         (Self { cells, factors, par }, places)
     }
 
-    fn r(&self) -> Mat<T> {
+    pub(super) fn r(&self) -> Mat<T> {
         let (m, n) = (self.cells.nrows(), self.cells.ncols());
         Mat::from_fn(m.min(n), n, |i, j| if i <= j { self.cells[(i, j)] } else { T::ZERO })
     }
 
     /// `b = q·b`.
-    fn apply(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
+    pub(super) fn apply(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
         for columns in self.panels().into_iter().rev() {
             if stop.is_asked() {
                 return;

@@ -33,18 +33,18 @@ fn distance<T: Real>(x: &Dense<T>, y: &Dense<T>) -> f64 {
 }
 
 /// Asserts `‖x - y‖ ≤ 20·size·ε·scale`.
-fn assert_near<T: Real>(x: &Dense<T>, y: &Dense<T>, scale: f64) {
+pub(super) fn assert_near<T: Real>(x: &Dense<T>, y: &Dense<T>, scale: f64) {
     let size = x.shape().rows.max(x.shape().columns).max(1) as f64;
     let bound = 20.0 * size * T::EPSILON.to_f64() * scale.max(f64::MIN_POSITIVE);
     let found = distance(x, y);
     assert!(found <= bound, "residual {found:e} above {bound:e} for {}", x.shape());
 }
 
-fn norm<T: Real>(x: &Dense<T>) -> f64 {
+pub(super) fn norm<T: Real>(x: &Dense<T>) -> f64 {
     norm_1(view(x)).to_f64()
 }
 
-fn assert_orthonormal_columns<T: Real>(q: &Dense<T>) {
+pub(super) fn assert_orthonormal_columns<T: Real>(q: &Dense<T>) {
     assert_near(&gram(q, Stop::NEVER), &identity(q.shape().columns), 1.0);
 }
 
@@ -87,7 +87,7 @@ fn factorizations_multiply_back<T: Real>(seed: u64) {
         assert_triangular(&r, false);
         assert!((0..k).all(|i| r.row(i)[i] >= T::ZERO), "no diagonal cell is negative");
 
-        let Svd { u, s, vt } = svd(&a, None).unwrap();
+        let Svd { u, s, vt } = svd(&a, None, Stop::NEVER).unwrap();
         assert_eq!(s.shape(), Shape::new(k, 1));
         let scaled = build(m, k, |i, j| u.row(i)[j] * s.cells()[j]);
         assert_near(&product(&scaled, &vt, Stop::NEVER), &a, scale);
@@ -118,13 +118,13 @@ fn symmetric_factorizations<T: Real>(seed: u64) {
         assert_triangular(&l, true);
         assert!((0..n).all(|i| l.row(i)[i] > T::ZERO));
 
-        let Eigh { values, vectors } = eigh(&half, None).unwrap();
+        let Eigh { values, vectors } = eigh(&half, None, Stop::NEVER).unwrap();
         assert_eq!(values.shape(), Shape::new(n, 1));
         let scaled = build(n, n, |i, j| vectors.row(i)[j] * values.cells()[j]);
         assert_near(&product(&scaled, &transpose(&vectors), Stop::NEVER), &a, scale);
         assert_orthonormal_columns(&vectors);
         assert!(values.cells().windows(2).all(|pair| pair[0] <= pair[1]), "ascending");
-        let two = eigh(&half, Some(2)).unwrap();
+        let two = eigh(&half, Some(2), Stop::NEVER).unwrap();
         let from = n - n.min(2);
         assert_eq!(two.values.cells(), &values.cells()[from..]);
         assert_eq!(two.vectors.shape(), Shape::new(n, n.min(2)));
@@ -144,7 +144,8 @@ fn the_free_signs_are_fixed() {
     let mut rng = rng(1);
     let a = random::<f64>(&mut rng, 30, 12);
     let negated = build(30, 12, |i, j| -a.row(i)[j]);
-    let (x, y) = (svd(&a, Some(4)).unwrap(), svd(&negated, Some(4)).unwrap());
+    let (x, y) =
+        (svd(&a, Some(4), Stop::NEVER).unwrap(), svd(&negated, Some(4), Stop::NEVER).unwrap());
     assert_eq!((x.u.shape(), x.vt.shape()), (Shape::new(30, 4), Shape::new(4, 12)));
     assert_near(&x.u, &y.u, 10.0);
     for j in 0..4 {
@@ -301,7 +302,7 @@ fn least_squares_is_orthogonal<T: Real>(seed: u64) {
                 "seed {seed}, {m}x{n}, rank {rank}: {found}"
             );
             if rank > 0 {
-                let Svd { vt, .. } = svd(&a, Some(rank)).unwrap();
+                let Svd { vt, .. } = svd(&a, Some(rank), Stop::NEVER).unwrap();
                 let v = transpose(&vt);
                 let projected = product(&v, &product(&vt, &x, Stop::NEVER), Stop::NEVER);
                 let off = distance(&projected, &x);
@@ -336,8 +337,8 @@ fn a_cell_that_is_not_finite_is_an_error() {
             cholesky(&a, Stop::NEVER).unwrap_err(),
             lu(&a, Stop::NEVER).unwrap_err(),
             qr(&a, Stop::NEVER).unwrap_err(),
-            svd(&a, None).unwrap_err(),
-            eigh(&a, None).unwrap_err(),
+            svd(&a, None, Stop::NEVER).unwrap_err(),
+            eigh(&a, None, Stop::NEVER).unwrap_err(),
             least_squares(&a, &b, Stop::NEVER).unwrap_err(),
         ];
         for error in errors {
@@ -363,9 +364,9 @@ fn the_bits_of_a_factorization_do_not_depend_on_threads() {
             .cells()
             .to_vec()
     });
-    same_bits(|| svd(&a, None).unwrap().u.cells().to_vec());
-    same_bits(|| svd(&tall, None).unwrap().vt.cells().to_vec());
-    same_bits(|| eigh(&spd, None).unwrap().vectors.cells().to_vec());
+    same_bits(|| svd(&a, None, Stop::NEVER).unwrap().u.cells().to_vec());
+    same_bits(|| svd(&tall, None, Stop::NEVER).unwrap().vt.cells().to_vec());
+    same_bits(|| eigh(&spd, None, Stop::NEVER).unwrap().vectors.cells().to_vec());
 }
 
 #[test]
@@ -380,4 +381,6 @@ fn a_factorization_that_is_asked_to_stop_ends_without_panic() {
     cancelled(qr(&a, stop).unwrap_err());
     cancelled(least_squares(&a, &a, stop).unwrap_err());
     cancelled(cholesky(&a, stop).unwrap_err());
+    cancelled(svd(&a, None, stop).unwrap_err());
+    cancelled(eigh(&a, None, stop).unwrap_err());
 }

@@ -73,7 +73,8 @@ pub fn gram<T: Real>(x: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let n = x.shape().columns;
     let shape = Shape::new(n, n);
     let mut cells = CellBuffer::zeroed(shape.cells());
-    multiply_lower(view_mut(&mut cells, shape), view(x), T::ONE, Grain::product(stop));
+    let (sum, x, grain) = (view_mut(&mut cells, shape), view(x), Grain::product(stop));
+    multiply_lower(sum, x.transpose(), x, T::ONE, grain);
     mirror(&mut cells, n);
     dense(shape, cells)
 }
@@ -86,7 +87,8 @@ pub fn gram<T: Real>(x: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
 /// Unless `sum` has n·n cells for n columns.
 pub fn gram_into<T: Real>(x: &Dense<T>, sum: &mut [T], stop: Stop<'_>) {
     let n = x.shape().columns;
-    multiply_lower(view_mut(sum, Shape::new(n, n)), view(x), T::ONE, Grain::product(stop));
+    let (sum, x, grain) = (view_mut(sum, Shape::new(n, n)), view(x), Grain::product(stop));
+    multiply_lower(sum, x.transpose(), x, T::ONE, grain);
 }
 
 /// Copies the lower triangle of an n×n matrix over its upper one.

@@ -1,0 +1,106 @@
+//! Householder reflections, one after the other, and their product applied in blocks.
+//!
+//! ```text
+//! h = 1 - τ·v·t(v)        h₀·h₁·…·hₖ = 1 - v·t·t(v)        t upper triangular
+//! ```
+//!
+//! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.1; Schreiber and Van Loan, *A
+//! storage-efficient WY representation for products of Householder transformations*, 1989.
+
+use faer::linalg::matmul::matmul;
+use faer::reborrow::{Reborrow, ReborrowMut};
+use faer::traits::math_utils::min_positive;
+use faer::{Accum, Mat, MatMut, MatRef, Par};
+
+use super::super::super::gemm::{Grain, multiply};
+use super::super::super::{Real, Stop};
+use super::columns::dot;
+
+/// Turns `x` into a multiple of the first unit vector: what remains there, and `τ`. Leaves `v`,
+/// whose first cell is one, in `x`.
+pub(super) fn reflect<T: Real>(x: &mut [T]) -> (T, T) {
+    let first = x[0];
+    let tail = square(&x[1..]);
+    let norm = (first * first + tail).sqrt();
+    // Squares this small have lost digits.
+    if norm < min_positive::<T>().sqrt() / T::EPSILON {
+        let largest =
+            x.iter().fold(T::ZERO, |most, &x| if x.abs() > most { x.abs() } else { most });
+        if largest > T::ZERO && largest < T::ONE {
+            x.iter_mut().for_each(|x| *x /= largest);
+            let (rest, scale) = reflect(x);
+            return (rest * largest, scale);
+        }
+    }
+    x[0] = T::ONE;
+    if tail == T::ZERO {
+        x[1..].fill(T::ZERO);
+        return (first, T::ZERO);
+    }
+    let rest = if first > T::ZERO { -norm } else { norm };
+    let pivot = first - rest;
+    x[1..].iter_mut().for_each(|x| *x /= pivot);
+    // Rather than from the norm: exactly orthogonal though v is rounded.
+    (rest, (T::ONE + T::ONE) / (T::ONE + square(&x[1..])))
+}
+
+/// The sum of squares, by halves: cells that are all alike are rounded alike, and in one long sum
+/// that would add up.
+fn square<T: Real>(x: &[T]) -> T {
+    const WHOLE: usize = 64;
+    if x.len() <= WHOLE {
+        return dot(x, x);
+    }
+    let (left, right) = x.split_at((x.len() / 2).next_multiple_of(WHOLE));
+    square(left) + square(right)
+}
+
+/// Reflections whose vectors are the columns of a matrix, from its diagonal down.
+pub(super) struct Reflections<'a, T> {
+    pub(super) vectors: MatRef<'a, T>,
+    pub(super) scales: &'a [T],
+}
+
+impl<T: Real> Reflections<'_, T> {
+    /// `x = h₀·h₁·…·x`; looks at the stop before each block.
+    pub(super) fn apply(&self, mut x: MatMut<'_, T>, stop: Stop<'_>) {
+        const BLOCK: usize = 128;
+        let (m, grain) = (self.vectors.nrows(), Grain::factor(stop));
+        for left in (0..self.scales.len()).step_by(BLOCK).rev() {
+            if stop.is_asked() {
+                return;
+            }
+            let scales = &self.scales[left..self.scales.len().min(left + BLOCK)];
+            let panel = self.vectors.submatrix(left, left, m - left, scales.len());
+            let v = Mat::from_fn(m - left, scales.len(), |i, j| match i.cmp(&j) {
+                std::cmp::Ordering::Less => T::ZERO,
+                std::cmp::Ordering::Equal => T::ONE,
+                std::cmp::Ordering::Greater => panel[(i, j)],
+            });
+            let t = triangle(v.as_ref(), scales, grain);
+            let mut vt = Mat::zeros(v.nrows(), v.ncols());
+            multiply(vt.as_mut(), Accum::Replace, v.as_ref(), t.as_ref(), T::ONE, grain);
+            let below = x.rb_mut().subrows_mut(left, m - left);
+            let mut parts = Mat::zeros(v.ncols(), below.ncols());
+            let replace = Accum::Replace;
+            multiply(parts.as_mut(), replace, v.transpose(), below.rb(), T::ONE, grain);
+            multiply(below, Accum::Add, vt.as_ref(), parts.as_ref(), -T::ONE, grain);
+        }
+    }
+}
+
+/// The `t` of one block.
+fn triangle<T: Real>(v: MatRef<'_, T>, scales: &[T], grain: Grain<'_>) -> Mat<T> {
+    let k = scales.len();
+    let (mut products, mut t) = (Mat::zeros(k, k), Mat::<T>::zeros(k, k));
+    multiply(products.as_mut(), Accum::Replace, v.transpose(), v, T::ONE, grain);
+    for (j, &scale) in scales.iter().enumerate() {
+        let (before, mut column) = t.as_mut().split_at_col_mut(j);
+        let mut above = column.rb_mut().subcols_mut(0, 1).subrows_mut(0, j);
+        let before = before.rb().subrows(0, j);
+        let products = products.submatrix(0, j, j, 1);
+        matmul(above.rb_mut(), Accum::Replace, before, products, -scale, Par::Seq);
+        column[(j, 0)] = scale;
+    }
+    t
+}
