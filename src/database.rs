@@ -155,6 +155,9 @@ impl Builder {
             .thread_name("relatrix")
             .worker_threads(settings.threads)
             .thread_stack_size(STACK_BYTES)
+            // A poll may be long: whoever stops a statement must not wait for dozens of them.
+            .global_queue_interval(1)
+            .event_interval(1)
             .enable_all()
             .build()
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;

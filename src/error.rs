@@ -232,8 +232,8 @@ pub enum ErrorKind {
 
     /// Labels of two operands that should be equal, and are not.
     #[error(
-        "{dimension} labels differ first at {index}: {left} on the left, {right} on the right; \
-         align(x, y) orders the rows of x by the labels of y"
+        "{dimension} labels differ first at {index}: {left} on the left, {right} on the right{}",
+        if *.dimension == "row" { "; align(x, y) orders the rows of x by the labels of y" } else { "" }
     )]
     Labels {
         /// `row` or `column`.

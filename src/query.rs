@@ -269,6 +269,13 @@ impl ResultStream {
     }
 }
 
+impl Drop for ResultStream {
+    /// Nobody waits for the rest: what only looks at the stop ends too.
+    fn drop(&mut self) {
+        self.running.cancel();
+    }
+}
+
 impl Stream for ResultStream {
     type Item = Result<RecordBatch>;
 
@@ -359,9 +366,7 @@ impl Running {
             match self.time_limit {
                 Some(limit) => {
                     tokio::time::sleep_until((self.started + limit).into()).await;
-                    self.stop.send_if_modified(|stop| {
-                        stop.is_none().then(|| *stop = Some(Stop::TimedOut(limit))).is_some()
-                    });
+                    self.stop(Stop::TimedOut(limit));
                 }
                 None => std::future::pending().await,
             }
@@ -375,10 +380,27 @@ impl Running {
         Err(self.stop_error().expect("one of the two above has set it"))
     }
 
+    /// What the conditions of joins look at. The clock is looked at here too: while all threads compare
+    /// rows, none is there for whoever waits for the time limit.
+    pub(crate) fn stop_check(self: &Arc<Self>) -> impl Fn() -> Result<()> + Send + Sync + use<> {
+        let running = Arc::clone(self);
+        move || {
+            if let Some(limit) =
+                running.time_limit.filter(|limit| running.started.elapsed() > *limit)
+            {
+                running.stop(Stop::TimedOut(limit));
+            }
+            running.stop_error().map_or(Ok(()), Err)
+        }
+    }
+
     fn cancel(&self) {
-        self.stop.send_if_modified(|stop| {
-            stop.is_none().then(|| *stop = Some(Stop::Cancelled)).is_some()
-        });
+        self.stop(Stop::Cancelled);
+    }
+
+    /// The first reason counts.
+    fn stop(&self, reason: Stop) {
+        self.stop.send_if_modified(|stop| stop.is_none().then(|| *stop = Some(reason)).is_some());
     }
 
     fn stop_error(&self) -> Option<Error> {

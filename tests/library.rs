@@ -133,6 +133,9 @@ fn a_join_stops_when_it_is_cancelled() {
     let joins = [
         "SELECT sum(l.v + r.v) FROM l JOIN r ON l.k = r.k",
         "SELECT sum(l.v + r.v) FROM l JOIN r ON l.v < r.v * 2",
+        // Nothing matches, so nothing is handed on.
+        "SELECT count(*) FROM l JOIN r ON l.v + r.v < 0",
+        "SELECT count(*) FROM l JOIN r ON l.k = r.k AND l.v + r.v < 0",
     ];
     for join in joins {
         let rows = connection.query(join).unwrap();

@@ -22,6 +22,7 @@ mod pass;
 pub(crate) mod program;
 mod reader;
 pub(crate) mod run;
+pub(crate) mod stoppable;
 
 use std::any::Any;
 use std::collections::HashMap;

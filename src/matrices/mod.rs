@@ -22,7 +22,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
-use crate::planner::{Catalog, MatrixRelations, Parameter, Planning, matrix_exec, whole_plan};
+use crate::planner::{
+    Catalog, MatrixRelations, Parameter, Planning, cooperative, matrix_exec, whole_plan,
+};
 use crate::query::Running;
 use crate::sql::{
     self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Statement, StatementKind,
@@ -132,6 +134,7 @@ impl Statements {
     async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
         let state = self.scope.state();
         let plan = state.create_physical_plan(plan).await?;
+        let plan = cooperative::stoppable(plan, self.running.stop_check())?;
         self.running.watch(exec::scans(&plan));
         let matrix = matrix_exec(&plan)?.matrix(state.task_ctx()).await?;
         Ok(Computed { matrix, plan })

@@ -12,6 +12,7 @@ use sqlparser::ast::{
 
 use super::graph::{Dim, Graph, NodeId};
 use super::relation::Relation;
+use super::relation::RowOrder;
 use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Axis, Counted, Iteration, Operation, Part, Stored};
@@ -322,7 +323,7 @@ impl<'a> Binder<'a> {
                 condition = self.binary(BinaryFunction::Equal, operand, condition, place)?;
             }
             let chosen = self.expression(&when.result)?;
-            result = self.graph.add(Operation::Select, [condition, chosen, result], place)?;
+            result = self.select([condition, chosen, result], place)?;
         }
         Ok(result)
     }
@@ -466,25 +467,40 @@ impl<'a> Binder<'a> {
         if let (Some(a), Some(b)) = (self.graph.as_constant(left), self.graph.as_constant(right)) {
             return Ok(self.graph.constant(function.apply(a, b)));
         }
-        self.settle_single_rows([left, right])?;
+        self.settle_single_rows(&[left, right])?;
         self.graph.add(Operation::Binary(function), [left, right], place)
     }
 
-    /// A query of one row stretches as a row does, so it runs first where the other side is not known to
-    /// be as short.
-    fn settle_single_rows(&mut self, inputs: [NodeId; 2]) -> Result<()> {
-        let rows = inputs.map(|input| self.graph.node(input).rows);
-        if rows[0] == rows[1] || rows.contains(&Dim::ONE) {
+    /// The second input where the first is not 0, else the third.
+    pub(super) fn select(&mut self, inputs: [NodeId; 3], place: Option<Place>) -> Result<NodeId> {
+        self.settle_single_rows(&inputs)?;
+        self.graph.add(Operation::Select, inputs, place)
+    }
+
+    /// A query of one row stretches as a row does. So where rows meet that are not known to be as many, one
+    /// that may have a single row runs first: the one that surely has no more, else the last.
+    ///
+    /// Rows with labels are left to be compared while they stream.
+    fn settle_single_rows(&mut self, inputs: &[NodeId]) -> Result<()> {
+        let rows: Vec<Dim> = inputs.iter().map(|&input| self.graph.node(input).rows).collect();
+        let long: Vec<&Dim> = rows.iter().filter(|&&rows| rows != Dim::ONE).collect();
+        if long.iter().all(|rows| *rows == long[0]) {
             return Ok(());
         }
-        let single = self.graph.nodes().find(|(_, node)| match node.operation {
+        let surely_single = |id: NodeId| match self.graph.node(id).operation {
             Operation::Relation(index) => {
-                rows.contains(&node.rows) && self.graph.relations[index].plan.max_rows() == Some(1)
+                let relation = &self.graph.relations[index];
+                let is_single = relation.plan.max_rows() == Some(1);
+                // Rows of no order match no others, and must not seem to by having been run.
+                let may_match = relation.order != RowOrder::Undefined;
+                (is_single || (relation.intake.row_keys == 0 && may_match)).then_some(is_single)
             }
-            _ => false,
-        });
-        match single.map(|(id, _)| id) {
-            Some(id) => self.want_relations(id),
+            _ => None,
+        };
+        let relations = self.graph.nodes().filter(|(_, node)| rows.contains(&node.rows));
+        let open = relations.filter_map(|(id, _)| Some((surely_single(id)?, id)));
+        match open.max_by_key(|&(is_single, _)| is_single) {
+            Some((_, id)) => self.want_relations(id),
             None => Ok(()),
         }
     }

@@ -3,7 +3,8 @@
 //! A task ends where it yields, and DataFusion yields at scans and exchanges only. A join makes many
 //! batches of one: a skewed one under an aggregate may go on for seconds without asking its scans for
 //! more. So each operator whose output may be larger than its input counts its batches against the
-//! task's budget, which makes it yield every 128 batches.
+//! task's budget, which makes it yield every 128 batches. And the condition of each join fails once the
+//! statement has been stopped, for a join in which nothing matches makes no batches at all.
 
 use std::sync::Arc;
 
@@ -13,11 +14,15 @@ use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
-    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec,
-    SymmetricHashJoinExec,
+    CrossJoinExec, HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec,
+    NestedLoopJoinExecBuilder, PiecewiseMergeJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::unnest::UnnestExec;
+
+use crate::error;
+use crate::exec::stoppable::{StopCheck, Stoppable};
 
 /// Wraps joins and unnesting in [`CooperativeExec`]. The last of the physical rules: others look for
 /// joins by type.
@@ -47,6 +52,38 @@ impl PhysicalOptimizerRule for CooperativeJoins {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// The plan of one statement, the conditions of its joins looking at whether to go on.
+///
+/// # Errors
+/// None but DataFusion's, for a join that cannot be made again.
+pub(crate) fn stoppable(
+    plan: Arc<dyn ExecutionPlan>,
+    check: impl Fn() -> error::Result<()> + Send + Sync + 'static,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let check: StopCheck = Arc::new(check);
+    let stoppable = |filter: &JoinFilter| {
+        let condition = Stoppable::new(Arc::clone(filter.expression()), Arc::clone(&check));
+        let columns = filter.column_indices().to_vec();
+        Some(JoinFilter::new(Arc::new(condition), columns, Arc::clone(filter.schema())))
+    };
+    plan.transform_up(|plan| {
+        if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>()
+            && let Some(filter) = join.filter()
+        {
+            let join = NestedLoopJoinExecBuilder::from(join).with_filter(stoppable(filter));
+            return Ok(Transformed::yes(Arc::new(join.build()?) as _));
+        }
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>()
+            && let Some(filter) = join.filter()
+        {
+            let join = HashJoinExecBuilder::from(join).with_filter(stoppable(filter));
+            return Ok(Transformed::yes(Arc::new(join.build()?) as _));
+        }
+        Ok(Transformed::no(plan))
+    })
+    .data()
 }
 
 fn may_grow(plan: &dyn ExecutionPlan) -> bool {

@@ -128,11 +128,17 @@ impl Binder<'_> {
                 let [rows, columns, value] = positional(call, ["m", "n", "v"])?;
                 let shape = Shape::new(self.count(rows, "m")?, self.count(columns, "n")?);
                 let value = self.expression(value)?;
+                self.known_size(value, Axis::Rows)?;
                 self.add(call, Op::Full(shape), [value])
             }
             "rand" | "randn" => self.random(call),
             "range" => self.range(call),
-            "diag" => self.simple(call, Op::Diagonal, ["x"]),
+            "diag" => {
+                let [x] = positional(call, ["x"])?;
+                let x = self.expression(x)?;
+                self.known_size(x, Axis::Rows)?;
+                self.add(call, Op::Diagonal, [x])
+            }
 
             "t" | "transpose" => self.simple(call, Op::Transpose, ["x"]),
             "reshape" => {
@@ -181,7 +187,12 @@ impl Binder<'_> {
                 let above = self.binary(BinaryFunction::Greatest, x, low, call.place)?;
                 self.binary(BinaryFunction::Least, above, high, call.place)
             }
-            "where" => self.simple(call, Op::Select, ["condition", "a", "b"]),
+            "where" => {
+                let [condition, a, b] = positional(call, ["condition", "a", "b"])?;
+                let condition = self.expression(condition)?;
+                let inputs = [condition, self.expression(a)?, self.expression(b)?];
+                self.select(inputs, call.place)
+            }
 
             "sum" => self.reduce(call, Aggregate::Sum, None),
             "mean" => self.reduce(call, Aggregate::Mean, None),

@@ -61,7 +61,8 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
                     [rule.columns(0), rule.columns(0)]
                 }
                 (_, Dim::Known(1)) => [rule.rows(0), rule.rows(0)],
-                _ => [rule.rows(0), none()],
+                (Dim::Known(m), Dim::Known(n)) if m <= n => [rule.rows(0), none()],
+                _ => [none(), none()],
             }
         }
         Op::Stack(along) => {

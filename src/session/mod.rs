@@ -38,7 +38,7 @@ use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
-use crate::planner::cooperative::CooperativeJoins;
+use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::{MatrixPlanner, ordered, relational};
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
@@ -398,6 +398,7 @@ impl Session {
             _ => scope.state(),
         };
         let plan = state.create_physical_plan(&plan).await?;
+        let plan = cooperative::stoppable(plan, running.stop_check())?;
         *locked(&self.planning_time) = began.elapsed();
         running.watch(exec::scans(&plan));
         if writes {

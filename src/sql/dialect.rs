@@ -8,7 +8,7 @@
 //!            + -   = <> < <= > >=   NOT   AND   OR
 //! ```
 //!
-//! The parser asks `dialect_of!` in some seventy places, so this one calls itself generic and forwards
+//! `IS DISTINCT FROM` binds as `IS` does. The parser asks `dialect_of!` in some seventy places, so this one calls itself generic and forwards
 //! what [`GenericDialect`] overrides; a test compares the two over a corpus.
 
 use std::any::TypeId;
@@ -82,6 +82,27 @@ impl sqlparser::dialect::Dialect for Dialect {
             _ => false,
         };
         (opens && query).then(|| relation::parse_parenthesized(parser))
+    }
+
+    /// `a IS DISTINCT FROM b AND c`, where sqlparser compares `a` with `b AND c`.
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        left: &Expr,
+        _precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        if !parser.peek_keyword(Keyword::IS) {
+            return None;
+        }
+        let distinct = [Keyword::IS, Keyword::DISTINCT, Keyword::FROM];
+        let not_distinct = [Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM];
+        let build = match parser.parse_keywords(&distinct) {
+            true => Expr::IsDistinctFrom,
+            false if parser.parse_keywords(&not_distinct) => Expr::IsNotDistinctFrom,
+            false => return None,
+        };
+        let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
     fn is_column_alias(&self, keyword: &Keyword, parser: &mut Parser) -> bool {

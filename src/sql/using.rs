@@ -1,18 +1,18 @@
-//! Columns that `JOIN … USING` merges, where DataFusion does not know what they are.
+//! What the columns are that `JOIN … USING` merges, and in which order `*` lists them.
 //!
-//! DataFusion takes such a column from the left table. In a right join it is the right table's, in a full
-//! join that of whichever row is there; and where a second join merges the same name, DataFusion finds the
-//! name ambiguous.
+//! DataFusion takes a merged column from the table whose name comes first in the alphabet, whatever the
+//! join, and finds a name ambiguous that two joins merge. Here it is the left table's, as in DuckDB; in a
+//! right join the right one's, in a full join that of whichever row is there.
 //!
 //! ```text
 //! SELECT k FROM a JOIN b USING (k) JOIN c USING (k)    SELECT a.k FROM …
 //! SELECT k FROM a FULL JOIN b USING (k)                SELECT coalesce(a.k, b.k) AS k FROM …
-//! SELECT * FROM a RIGHT JOIN b USING (k)               SELECT * REPLACE (b.k AS k) FROM …
+//! SELECT * FROM a RIGHT JOIN b USING (k)               SELECT a.* REPLACE (b.k AS k), b.* EXCLUDE (k) FROM …
 //! FROM a FULL JOIN b USING (k) JOIN c USING (k)        FROM … JOIN c ON coalesce(a.k, b.k) = c.k
 //! ```
 //!
-//! Left alone: what NATURAL merges, and a left table that is itself several without a name in common, for
-//! which of them has the column only the catalog knows.
+//! Left alone: what NATURAL merges, and a left side of several tables of which only the catalog knows
+//! which has the column.
 
 use std::ops::ControlFlow;
 
@@ -61,8 +61,7 @@ fn resolve_select(select: &mut Select, order: Option<&mut OrderBy>) {
     // Where there are more tables beside the joins, the name may be one of theirs.
     let [joined] = select.from.as_mut_slice() else { return };
     let joined = Joined::of(joined);
-    let ours = joined.merged.iter().filter(|column| column.is_ours);
-    let merged: Vec<Merged> = ours.cloned().collect();
+    let merged = &joined.merged;
     if merged.is_empty() {
         return;
     }
@@ -70,7 +69,9 @@ fn resolve_select(select: &mut Select, order: Option<&mut OrderBy>) {
     let mut items = Vec::with_capacity(select.projection.len());
     for item in std::mem::take(&mut select.projection) {
         match item {
-            SelectItem::Wildcard(options) => items.extend(spelled_out(options, &joined)),
+            SelectItem::Wildcard(options) if options == WildcardAdditionalOptions::default() => {
+                items.extend(joined.columns().unwrap_or(vec![SelectItem::Wildcard(options)]));
+            }
             SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
                 let column = merged.iter().find(|column| column.is(&name));
                 items.push(match column.and_then(|column| column.value.clone()) {
@@ -85,8 +86,10 @@ fn resolve_select(select: &mut Select, order: Option<&mut OrderBy>) {
         }
     }
     select.projection = items;
-    let _ = VisitMut::visit(select, &mut Names { merged: &merged, depth: 0 });
+    let _ = VisitMut::visit(select, &mut Names { merged, depth: 0 });
     select.from = from;
+    // Where rows are distinct, they are ordered by columns of the list alone.
+    let order = order.filter(|_| select.distinct.is_none());
     if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = order {
         // Another column of the list under the same name is meant first.
         let is_listed = |column: &Merged| select.projection.iter().any(|item| lists(item, column));
@@ -97,37 +100,8 @@ fn resolve_select(select: &mut Select, order: Option<&mut OrderBy>) {
 }
 
 fn lists(item: &SelectItem, column: &Merged) -> bool {
-    match item {
-        SelectItem::Wildcard(_) => !column.is_unmerged,
-        SelectItem::ExprWithAlias { alias, expr } => {
-            column.is(alias) && Some(expr) != column.value.as_ref()
-        }
-        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
-            parts.last().is_some_and(|name| column.is(name))
-        }
-        _ => false,
-    }
-}
-
-/// `*` with the merged columns as they are.
-fn spelled_out(mut options: WildcardAdditionalOptions, joined: &Joined) -> Vec<SelectItem> {
-    if options.opt_exclude.is_some() || options.opt_replace.is_some() {
-        return vec![SelectItem::Wildcard(options)];
-    }
-    if joined.merged.iter().any(|column| column.is_unmerged) {
-        return joined.all_columns().unwrap_or_else(|| vec![SelectItem::Wildcard(options)]);
-    }
-    let outer = joined.merged.iter().filter(|column| column.is_outer);
-    let items: Vec<Box<ReplaceSelectElement>> = outer
-        .filter_map(|column| {
-            let (expr, column_name) = (column.value.clone()?, column.name.clone());
-            Some(Box::new(ReplaceSelectElement { expr, column_name, as_keyword: true }))
-        })
-        .collect();
-    if !items.is_empty() {
-        options.opt_replace = Some(ReplaceSelectItem { items });
-    }
-    vec![SelectItem::Wildcard(options)]
+    let SelectItem::ExprWithAlias { alias, expr } = item else { return false };
+    column.is(alias) && Some(expr) != column.value.as_ref()
 }
 
 /// Puts the value of each merged column in the place of its name, outside of queries within.
@@ -171,10 +145,6 @@ struct Merged {
     tables: Vec<Option<Ident>>,
     /// Whether a right or a full join has merged it.
     is_outer: bool,
-    /// Whether a join over it was rewritten, so that `*` would show it twice.
-    is_unmerged: bool,
-    /// Whether DataFusion takes it for something else.
-    is_ours: bool,
 }
 
 impl Merged {
@@ -189,6 +159,8 @@ struct Joined {
     /// Their names; none of a table without one.
     tables: Vec<Option<Ident>>,
     merged: Vec<Merged>,
+    /// Whether there are columns of which nothing is known here.
+    is_open: bool,
 }
 
 impl Joined {
@@ -207,7 +179,8 @@ impl Joined {
                     (Kind::Right, constraint)
                 }
                 JoinOperator::FullOuter(constraint) => (Kind::Full, constraint),
-                _ => {
+                operator => {
+                    joined.is_open |= !matches!(operator, JoinOperator::CrossJoin(_));
                     joined.add(&mut join.relation);
                     continue;
                 }
@@ -226,31 +199,47 @@ impl Joined {
                     let _ =
                         VisitMut::visit(condition, &mut Names { merged: &joined.merged, depth: 0 });
                 }
-                _ => {}
+                JoinConstraint::Natural => joined.is_open = true,
+                JoinConstraint::None => {}
             }
             joined.add(&mut join.relation);
         }
         joined
     }
 
-    /// The merged columns, then those of each table that are left; `None` where a table is not known.
-    fn all_columns(&self) -> Option<Vec<SelectItem>> {
-        let front = self.merged.iter().map(|column| {
-            let (expr, alias) = (column.value.clone()?, column.name.clone());
-            column.tables.iter().all(Option::is_some).then_some(())?;
-            Some(SelectItem::ExprWithAlias { expr, alias })
-        });
-        let rest = self.tables.iter().map(|table| {
-            let has = |column: &&Merged| column.tables.contains(table);
-            let excluded = self.merged.iter().filter(has).map(|column| column.name.clone().into());
-            let excluded: Vec<ObjectName> = excluded.collect();
-            let opt_exclude =
-                (!excluded.is_empty()).then_some(ExcludeSelectItem::Multiple(excluded));
+    /// All columns, table by table, a merged one where it stands in the first table that has it; `None` where
+    /// a table is not known.
+    fn columns(&self) -> Option<Vec<SelectItem>> {
+        let is_known = |column: &Merged| column.tables.iter().all(Option::is_some);
+        if self.is_open || !self.merged.iter().all(is_known) {
+            return None;
+        }
+        let item = |table: &Option<Ident>| {
+            let (mut excluded, mut replaced) = (Vec::new(), Vec::new());
+            for merged in &self.merged {
+                let name = &merged.name;
+                match merged.tables.iter().position(|other| other == table) {
+                    None => {}
+                    Some(0) if merged.value == Some(column(table.as_ref()?, name)) => {}
+                    Some(0) => {
+                        let (expr, column_name) = (merged.value.clone()?, name.clone());
+                        let element = ReplaceSelectElement { expr, column_name, as_keyword: true };
+                        replaced.push(Box::new(element));
+                    }
+                    Some(_) => excluded.push(ObjectName::from(name.clone())),
+                }
+            }
+            let options = WildcardAdditionalOptions {
+                opt_exclude: (!excluded.is_empty())
+                    .then_some(ExcludeSelectItem::Multiple(excluded)),
+                opt_replace: (!replaced.is_empty())
+                    .then_some(ReplaceSelectItem { items: replaced }),
+                ..Default::default()
+            };
             let of = SelectItemQualifiedWildcardKind::ObjectName(table.clone()?.into());
-            let options = WildcardAdditionalOptions { opt_exclude, ..Default::default() };
             Some(SelectItem::QualifiedWildcard(of, options))
-        });
-        front.chain(rest).collect()
+        };
+        self.tables.iter().map(item).collect()
     }
 
     fn add(&mut self, factor: &mut TableFactor) {
@@ -259,6 +248,7 @@ impl Joined {
                 let inner = Self::of(table_with_joins);
                 self.tables.extend(inner.tables);
                 self.merged.extend(inner.merged);
+                self.is_open |= inner.is_open;
             }
             factor => self.tables.push(table_name(factor)),
         }
@@ -297,10 +287,7 @@ impl Joined {
                 },
             };
             let is_outer = was_outer || matches!(kind, Kind::Right | Kind::Full);
-            let is_ours = is_outer || earlier.is_some();
-            let is_unmerged = earlier.is_some_and(|at| self.merged[at].is_unmerged);
-            let name = name.clone();
-            let merged = Merged { name, value, tables, is_outer, is_unmerged, is_ours };
+            let merged = Merged { name: name.clone(), value, tables, is_outer };
             match earlier {
                 Some(at) => self.merged[at] = merged,
                 None => self.merged.push(merged),
@@ -313,16 +300,10 @@ impl Joined {
             let (left, right) = (Box::new(left?), Box::new(right?));
             Some(Expr::BinaryOp { left, op: BinaryOperator::Eq, right })
         });
-        let all = equal.collect::<Option<Vec<_>>>()?.into_iter().reduce(|left, right| {
+        equal.collect::<Option<Vec<_>>>()?.into_iter().reduce(|left, right| {
             let (left, right) = (Box::new(left), Box::new(right));
             Expr::BinaryOp { left, op: BinaryOperator::And, right }
-        });
-        for merged in &mut self.merged {
-            if columns.iter().any(|name| merged.is(name)) {
-                (merged.is_unmerged, merged.is_ours) = (true, true);
-            }
-        }
-        all
+        })
     }
 }
 
@@ -362,20 +343,19 @@ mod tests {
     }
 
     #[test]
-    fn what_datafusion_knows_is_left_alone() {
+    fn what_only_the_catalog_knows_is_left_alone() {
         for sql in [
-            "SELECT k, * FROM a JOIN b USING(k) ORDER BY k",
-            "SELECT k FROM a LEFT JOIN b USING(k) JOIN c USING(j)",
-            "SELECT k FROM a NATURAL JOIN b NATURAL JOIN c",
+            "SELECT k, * FROM a NATURAL JOIN b NATURAL JOIN c ORDER BY k",
             "SELECT k FROM a RIGHT JOIN b USING(k), c",
-            "SELECT a.k FROM a CROSS JOIN b LEFT JOIN c USING(k)",
+            "SELECT k, * FROM a CROSS JOIN b LEFT JOIN c USING(k)",
+            "SELECT a.k FROM a JOIN b USING(k)",
         ] {
             assert_eq!(resolved(sql), sql);
         }
     }
 
     #[test]
-    fn a_name_merged_twice_is_that_of_the_first_table() {
+    fn a_merged_name_is_that_of_the_first_table() {
         assert_eq!(
             resolved(
                 "SELECT k, max(k + 1) FROM a JOIN b USING (k) LEFT JOIN c USING (k) GROUP BY k"
@@ -383,10 +363,13 @@ mod tests {
             "SELECT a.k, max(a.k + 1) FROM a JOIN b USING(k) LEFT JOIN c USING(k) GROUP BY a.k"
         );
         assert_eq!(
-            resolved(
-                "SELECT * FROM (a AS x JOIN b USING (k)) JOIN c USING (k) WHERE k > 1 ORDER BY k"
-            ),
-            "SELECT * FROM (a AS x JOIN b USING(k)) JOIN c USING(k) WHERE x.k > 1 ORDER BY k"
+            resolved("SELECT * FROM (b AS x JOIN a USING (k)) JOIN c USING (j, k) WHERE k > 1"),
+            "SELECT * FROM (b AS x JOIN a USING(k)) JOIN c USING(j, k) WHERE x.k > 1"
+        );
+        assert_eq!(
+            resolved("SELECT * FROM (b AS x JOIN a USING (k)) JOIN c USING (k) ORDER BY k"),
+            "SELECT x.*, a.* EXCLUDE (k), c.* EXCLUDE (k) FROM (b AS x JOIN a USING(k)) JOIN c \
+             USING(k) ORDER BY x.k"
         );
     }
 
@@ -397,8 +380,12 @@ mod tests {
             "SELECT b.k, x FROM a RIGHT JOIN b USING(k) WHERE b.k IN (SELECT k FROM c)"
         );
         assert_eq!(
-            resolved("SELECT * FROM a FULL JOIN b USING (k) ORDER BY k"),
-            "SELECT * REPLACE (coalesce(a.k, b.k) AS k) FROM a FULL JOIN b USING(k) ORDER BY k"
+            resolved("SELECT * FROM a FULL JOIN b USING (k)"),
+            "SELECT a.* REPLACE (coalesce(a.k, b.k) AS k), b.* EXCLUDE (k) FROM a FULL JOIN b USING(k)"
+        );
+        assert_eq!(
+            resolved("SELECT x AS k FROM a FULL JOIN b USING (k) ORDER BY k"),
+            "SELECT x AS k FROM a FULL JOIN b USING(k) ORDER BY k"
         );
         assert_eq!(
             resolved("SELECT x FROM a FULL JOIN b USING (k) ORDER BY k"),
@@ -409,9 +396,9 @@ mod tests {
     #[test]
     fn a_join_over_what_an_outer_join_has_merged_compares_that() {
         assert_eq!(
-            resolved("SELECT * FROM a FULL JOIN b USING (k) JOIN c USING (k) ORDER BY k"),
-            "SELECT coalesce(a.k, b.k) AS k, a.* EXCLUDE (k), b.* EXCLUDE (k), c.* EXCLUDE (k) FROM a FULL JOIN b \
-             USING(k) JOIN c ON coalesce(a.k, b.k) = c.k ORDER BY coalesce(a.k, b.k)"
+            resolved("SELECT k FROM a FULL JOIN b USING (k) JOIN c USING (k)"),
+            "SELECT coalesce(a.k, b.k) AS k FROM a FULL JOIN b USING(k) JOIN c ON coalesce(a.k, b.k) \
+             = c.k"
         );
     }
 }

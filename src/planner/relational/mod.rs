@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
-//!   analyze    values, insert, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
-//!   optimize   DataFusion's rules, and subquery among them
+//!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
+//!   optimize   DataFusion's rules, and subquery and keys among them
 //! ExecutionPlan   overflow, then DataFusion's rules
 //! ```
 
 mod aggregate;
 mod coerce;
 mod insert;
+mod keys;
+mod membership;
 mod overflow;
 mod subquery;
 mod types;
@@ -40,6 +42,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(values::ComputedValues),
         Arc::new(insert::NullableValues),
+        Arc::new(membership::UnknownMembership),
         Arc::new(subquery::SingleRow),
         Arc::new(coerce::Coerce),
     ];
@@ -58,7 +61,7 @@ pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + 
 
 /// DataFusion's rules, and ours in their places among them.
 pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = Optimizer::new().rules;
+    let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(keys::of_one_meaning).collect();
     // What DataFusion's rules leave of subqueries, before joins are looked at.
     let after = rules.iter().rposition(|rule| {
         matches!(

@@ -1,10 +1,12 @@
 //! Householder QR, thin, and least squares through it.
 //!
-//! Least squares takes the R of a tall matrix, and where that is well conditioned solves with it. Else R
-//! is taken again with column pivoting, which shows the rank; where that is not full, a second QR, of the transpose of what is left of R, gives the solution
-//! of least norm (a complete orthogonal decomposition).
+//! ```text
+//! a = q·r            tall       x = r⁻¹·t(q)·b
+//! t(a) = q·r         wide       x = q·t(r)⁻¹·b, the one of least norm
+//! r = u·s·t(v)       where r is near singular: t(q) and q with v·s⁺·t(u) and its transpose between them
+//! ```
 //!
-//! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.2 and §5.5.
+//! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.2, §5.5 and §5.6.
 
 use std::ops::Range;
 
@@ -15,15 +17,17 @@ use faer::linalg::householder::{
     apply_block_householder_sequence_transpose_on_the_left_in_place_scratch as apply_transposed_scratch,
     apply_block_householder_sequence_transpose_on_the_left_in_place_with_conj as apply_transposed,
 };
-use faer::linalg::qr::{col_pivoting, no_pivoting};
+use faer::linalg::qr::no_pivoting;
 use faer::linalg::triangular_solve::{
     solve_lower_triangular_in_place, solve_upper_triangular_in_place,
 };
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{Conj, Mat, MatMut, MatRef, Par};
+use faer::{Accum, Conj, Mat, MatMut, MatRef, Par};
 
-use super::super::{Real, Stop, dense};
+use super::super::gemm::{Grain, multiply};
+use super::super::{Real, Stop, dense, view};
 use super::solve::reciprocal_condition_of;
+use super::spectral::{Svd, svd};
 use super::triangular::{Triangle, solve_triangular};
 use super::{by_rows, copied, norm_1, par};
 use crate::error::Result;
@@ -61,8 +65,9 @@ pub fn qr<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
 
 /// The `x` of least `‖a·x - b‖` in the 2-norm, column by column; where several are, that of least norm.
 ///
-/// - Work: 2mn² multiplications or so.
-/// - Rank: the pivots of R above `max(m, n)·ε` times the first.
+/// - Work: 2mn² multiplications or so for m ≥ n; that of the singular values beside it where the rank is
+///   not full.
+/// - Rank: the singular values above `max(m, n)·ε` times the largest.
 /// - Errors: a cell that is not finite.
 ///
 /// # Panics
@@ -70,7 +75,7 @@ pub fn qr<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
 pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     assert_eq!(b.shape().rows, m, "a right-hand side is as tall as the matrix");
-    let (mut a, mut b) = (copied("lstsq", a)?, copied("lstsq", b)?);
+    let (a, mut b) = (copied("lstsq", a)?, copied("lstsq", b)?);
     let sides = b.ncols();
     if m == 0 || n == 0 || sides == 0 {
         return Ok(dense(Shape::new(n, sides), vec![T::ZERO; n * sides]));
@@ -79,34 +84,58 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
         let reflected = Reflected::of(a, stop);
         reflected.apply_transposed(b.as_mut(), stop);
         stop.check()?;
-        a = reflected.r();
         b.truncate(n, sides);
-        if is_regular(&a, m) {
-            solve_triangular(a.as_ref(), Triangle::Upper, b.as_mut(), stop);
+        let r = reflected.r();
+        if is_regular(&r, m) {
+            solve_triangular(r.as_ref(), Triangle::Upper, b.as_mut(), stop);
             return Ok(by_rows(b.as_ref()));
         }
+        let [u, inverse, v] = pseudoinverse(&r, m, stop)?;
+        return Ok(by_rows(through(&v, &inverse, &u, &b, stop).as_ref()));
     }
-    let (reflected, places) = Reflected::pivoted(a);
-    reflected.apply_transposed(b.as_mut(), stop);
+    let reflected = Reflected::of(a.transpose().to_owned(), stop);
+    stop.check()?;
     let r = reflected.r();
-    let tolerance = T::EPSILON * T::from_f64(m.max(n) as f64) * r[(0, 0)].abs();
-    let rank = (0..r.nrows()).take_while(|&i| r[(i, i)].abs() > tolerance).count();
-    let mut y = Mat::zeros(n, sides);
-    y.as_mut().subrows_mut(0, rank).copy_from(b.subrows(0, rank));
-    if rank == n {
-        solve_triangular(r.as_ref(), Triangle::Upper, y.as_mut(), stop);
-    } else if rank > 0 {
-        let rest = Reflected::of(r.subrows(0, rank).transpose().to_owned(), stop);
-        let triangle = rest.r();
-        let head = y.as_mut().subrows_mut(0, rank);
-        solve_lower_triangular_in_place(triangle.transpose(), head, Par::Seq);
-        rest.apply(y.as_mut(), stop);
-    }
     let mut x = Mat::zeros(n, sides);
-    for (i, &place) in places.iter().enumerate() {
-        x.row_mut(place).copy_from(y.row(i));
+    let mut head = x.as_mut().subrows_mut(0, m);
+    if is_regular(&r, n) {
+        solve_triangular(r.transpose(), Triangle::Lower, b.as_mut(), stop);
+        head.copy_from(b);
+    } else {
+        let [u, inverse, v] = pseudoinverse(&r, n, stop)?;
+        head.copy_from(through(&u, &inverse, &v, &b, stop));
     }
+    reflected.apply(x.as_mut(), stop);
     Ok(by_rows(x.as_ref()))
+}
+
+/// `u`, `s⁺` and `v` for which `v·s⁺·t(u)` is the inverse of a triangular matrix that has none; `longer` is the
+/// longer side of the matrix it is from.
+fn pseudoinverse<T: Real>(r: &Mat<T>, longer: usize, stop: Stop<'_>) -> Result<[Mat<T>; 3]> {
+    let Svd { u, s, vt } = svd(&by_rows(r.as_ref()), None, stop)?;
+    let least = T::EPSILON * T::from_f64(longer as f64) * s.cells()[0];
+    let inverse = |i: usize| if s.cells()[i] > least { T::ONE / s.cells()[i] } else { T::ZERO };
+    let inverse = Mat::from_fn(r.ncols(), 1, |i, _| inverse(i));
+    Ok([view(&u).to_owned(), inverse, view(&vt).transpose().to_owned()])
+}
+
+/// `left·diag(s)·t(right)·b`.
+fn through<T: Real>(
+    left: &Mat<T>,
+    s: &Mat<T>,
+    right: &Mat<T>,
+    b: &Mat<T>,
+    stop: Stop<'_>,
+) -> Mat<T> {
+    let grain = Grain::factor(stop);
+    let (mut parts, mut x) =
+        (Mat::zeros(right.ncols(), b.ncols()), Mat::zeros(left.nrows(), b.ncols()));
+    multiply(parts.as_mut(), Accum::Replace, right.transpose(), b.as_ref(), T::ONE, grain);
+    for column in parts.col_iter_mut() {
+        column.iter_mut().zip(s.col(0).iter()).for_each(|(part, &s)| *part *= s);
+    }
+    multiply(x.as_mut(), Accum::Replace, left.as_ref(), parts.as_ref(), T::ONE, grain);
+    x
 }
 
 /// Whether a triangular matrix from one of `m` rows is far enough from singular for its rank to be beyond
@@ -165,32 +194,6 @@ impl<T: Real> Reflected<T> {
             apply_panel_transposed(panel.rb(), factors.rb(), rest.rb_mut(), par, stop);
         }
         Self { cells, factors, par }
-    }
-
-    /// With column pivoting; where each column of R came from is beside it.
-    fn pivoted(mut cells: Mat<T>) -> (Self, Vec<usize>) {
-        let (m, n) = (cells.nrows(), cells.ncols());
-        let block = col_pivoting::factor::recommended_block_size::<T>(m, n);
-        let mut factors = Mat::zeros(block, m.min(n));
-        let par = par(Shape::new(m, n));
-        let (mut places, mut inverse) = (vec![0; n], vec![0; n]);
-        let scratch = col_pivoting::factor::qr_in_place_scratch::<usize, T>(
-            m,
-            n,
-            block,
-            par,
-            Default::default(),
-        );
-        col_pivoting::factor::qr_in_place(
-            cells.as_mut(),
-            factors.as_mut(),
-            &mut places,
-            &mut inverse,
-            par,
-            MemStack::new(&mut MemBuffer::new(scratch)),
-            Default::default(),
-        );
-        (Self { cells, factors, par }, places)
     }
 
     pub(super) fn r(&self) -> Mat<T> {
