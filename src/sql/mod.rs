@@ -22,6 +22,7 @@ mod statement;
 mod tests;
 mod tokens;
 mod using;
+mod wildcards;
 
 pub(crate) use names::{DisplayNames, distinguish};
 pub use parse::parse;
