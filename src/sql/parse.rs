@@ -348,5 +348,10 @@ fn option_list(parser: &mut Parser) -> Result<Vec<(Ident, String)>, ParserError>
         }
     })?;
     parser.expect_token(&Token::RParen)?;
+    for (at, (name, _)) in options.iter().enumerate() {
+        if options[..at].iter().any(|(other, _)| other.value.eq_ignore_ascii_case(&name.value)) {
+            return Err(error_at(format!("{name} is given twice"), name));
+        }
+    }
     Ok(options)
 }
