@@ -59,6 +59,9 @@ impl Session {
                 let kept = SqlStatement::Statement(Box::new(kept));
                 let syntax = SqlStatement::Statement(Box::new(syntax));
                 let scope = self.scope();
+                if if_taken != IfTaken::Keep {
+                    scope.begin_view(&name);
+                }
                 let planned = self.plan(&scope, syntax, &Parameters::new(), running).await?;
                 planned.inputs().iter().try_for_each(|input| check_names(input))?;
                 let view = Entry::View(Arc::new(View { syntax: kept, text }));
