@@ -232,6 +232,7 @@ impl Session {
         parameters: &Parameters,
         running: &Arc<Running>,
     ) -> Result<Started> {
+        *locked(&self.planning_time) = Duration::ZERO;
         let scope = self.scope();
         let matrices = self.matrices(&scope, parameters.clone(), running);
         let rows =
