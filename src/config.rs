@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
 
+/// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
+/// thousands more, and the system refuses them in the middle of a statement.
+const THREADS_MAX: usize = 1024;
+
 /// The values of all settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
@@ -46,7 +50,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         description: "parts that a statement is worked on in at once; all cores by default",
         get: |settings| settings.threads.to_string(),
         set: |settings, value| {
-            settings.threads = at_least(1, number(value)?)?;
+            settings.threads = number(value)?;
+            settings.check_threads()?;
             Ok(())
         },
     },
@@ -162,7 +167,7 @@ const COUNTED_SHARE: f64 = 0.7;
 
 impl Default for Settings {
     fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         Self {
             threads,
             memory_limit_bytes: machine_memory_bytes() / 4 * 3,
@@ -178,6 +183,20 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whether so many threads are to be had.
+    ///
+    /// # Errors
+    /// Says why not.
+    pub(crate) fn check_threads(&self) -> Result<(), String> {
+        match at_least(1, self.threads)? {
+            threads if threads > THREADS_MAX => Err(format!(
+                "{threads} are more than {THREADS_MAX}, which no machine has work for: each has a stack \
+                 of its own, and those beyond the cores only take turns"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// How long a statement may take.
     pub(crate) fn time_limit(&self) -> Option<Duration> {
         let limit = self.statement_timeout_ms;
@@ -241,6 +260,7 @@ fn path_text(path: Option<&Path>) -> String {
 /// ```
 /// assert_eq!(relatrix::parse_bytes("2GB"), Ok(2 << 30));
 /// assert_eq!(relatrix::parse_bytes("1.5 kb"), Ok(1536));
+/// assert_eq!(relatrix::parse_bytes("1e9"), Ok(1_000_000_000));
 /// assert!(relatrix::parse_bytes("much").is_err());
 /// ```
 ///
@@ -248,6 +268,10 @@ fn path_text(path: Option<&Path>) -> String {
 /// Says what is wrong with the text.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let text = text.trim();
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    if let Some(bytes) = text.parse::<f64>().ok().filter(|_| is_number) {
+        return Ok(bytes as usize);
+    }
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: f64 = number.parse().map_err(|_| format!("'{text}' is not a size, such as 2GB"))?;
@@ -296,6 +320,7 @@ mod tests {
             Setting::named(name).unwrap().set(&mut Settings::default(), value).unwrap_err()
         };
         assert_eq!(refused("threads", "0"), "0 is less than 1");
+        assert!(refused("threads", "100000").starts_with("100000 are more than 1024"));
         assert_eq!(
             refused("memory_limit", "2 acres"),
             "'acres' is not a unit of bytes: B, KB, MB, GB, TB"

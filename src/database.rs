@@ -148,9 +148,11 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// Where the operating system refuses threads or the temporary directory.
+    /// Where more than 1024 threads are asked for, or the operating system refuses threads or the
+    /// temporary directory.
     pub fn build(self) -> Result<Database> {
         let Self { settings } = self;
+        settings.check_threads().map_err(|error| Error::argument("threads", error))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("relatrix")
             .worker_threads(settings.threads)

@@ -424,10 +424,54 @@ impl From<DataFusionError> for Error {
         if let Some(ours) = carried(&error) {
             return ours.clone();
         }
+        if let Some(unsupported) = without_syntax(relational(&error).as_ref()) {
+            return Self::unsupported(unsupported);
+        }
         let place = error.diagnostic().and_then(|found| found.span).map(|span| span.start);
         let place = place.map(|start| Place { line: start.line, column: start.column });
         Self::from(ErrorKind::Relational(Box::new(error))).at(place)
     }
+}
+
+/// What DataFusion does not support, where its message is a dump of the syntax tree.
+fn without_syntax(message: &str) -> Option<String> {
+    let node = [
+        "Unsupported ast node in sqltorel: ",
+        "Unsupported ast node ",
+        "Unsupported JOIN operator ",
+    ]
+    .into_iter()
+    .find_map(|beginning| message.strip_prefix(beginning));
+    if let Some(node) = node {
+        let name = node.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        return Some(match name {
+            "AsOf" => "ASOF JOIN is not supported".to_owned(),
+            name => format!("{} is not supported", spelled(name)),
+        });
+    }
+    if message.starts_with("Unsupported LIMIT expression") {
+        return Some("LIMIT takes a number or a parameter, not a query".to_owned());
+    }
+    if message.starts_with("Unsupported OFFSET expression") {
+        return Some("OFFSET takes a number or a parameter, not a query".to_owned());
+    }
+    // Every name in a tree has a span.
+    let inside = message.find("Span(Location(")?;
+    let begins = [" { ", "(", "["].into_iter().filter_map(|opening| message.find(opening)).min();
+    let told = &message[..begins.map_or(inside, |begins| begins.min(inside))];
+    Some(format!("{}, which is not supported", told.trim_end()))
+}
+
+/// A name such as `MatchRecognize` as SQL writes it.
+fn spelled(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_uppercase());
+    }
+    text
 }
 
 /// A number of bytes as a person reads it.

@@ -167,6 +167,48 @@ fn timing_as_json_is_a_line_for_each_statement() {
 }
 
 #[test]
+fn a_statement_that_fails_has_its_line_of_timing_too() {
+    let text = "SELECT 1; SELECT absent; COPY MATRIX absent TO 'x.npy'; SET batch_size = 100";
+    let output = run(&["--timing=json", "--keep-going", "-c", text]);
+    let lines: Vec<Value> =
+        stderr(&output).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let statements: Vec<&Value> = lines.iter().map(|line| &line["statement"]).collect();
+    assert_eq!(statements, [1, 2, 3, 4], "{}", stderr(&output));
+    assert_eq!(lines[1]["rows"], 0);
+}
+
+#[test]
+fn answers_without_a_frame_are_kept_apart() {
+    let written =
+        |format: &str| answer(&["--format", format, "-c", "SELECT 1 AS a", "-c", "SELECT 2 AS b"]);
+    assert_eq!(written("markdown"), "| a |\n|--:|\n| 1 |\n\n| b |\n|--:|\n| 2 |\n");
+    assert_eq!(written("line"), "a = 1\n\nb = 2\n");
+    assert_eq!(written("csv"), "a\n1\nb\n2\n");
+    assert_eq!(answer(&["--format", "csv", "-c", "SELECT NULL AS a, 1 AS b"]), "a,b\n,1\n");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("marked.sql");
+    fs::write(&file, "\u{feff}SELECT 1 AS a;\nSELECT absent").unwrap();
+    let output = run(&["--format", "csv", file.to_str().unwrap()]);
+    assert_eq!(stdout(&output), "a\n1\n", "{}", stderr(&output));
+    assert!(stderr(&output).contains(":2:8: error"), "{}", stderr(&output));
+    let error = relatrix::parse("\u{feff}SELECT )").unwrap_err();
+    assert_eq!(error.place().map(|place| place.column), Some(8));
+}
+
+#[test]
+fn more_threads_than_any_machine_has_work_for_are_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relatrix"));
+    let output = command.args(["--threads", "100000", "-c", "SELECT 1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("100000 are more than 1024"), "{}", stderr(&output));
+    assert!(relatrix::Database::builder().threads(100_000).build().is_err());
+}
+
+#[test]
 fn timing_as_text_follows_each_statement() {
     let output = run(&["--timing", "--format=csv", "-c", "SELECT 1"]);
     assert!(stderr(&output).starts_with("1 row in "), "{}", stderr(&output));

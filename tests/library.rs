@@ -28,6 +28,15 @@ fn error(connection: &Connection, text: &str) -> String {
 }
 
 #[test]
+fn planning_time_is_that_of_the_statement() {
+    let connection = connection();
+    connection.query("SELECT 1").unwrap().collect().unwrap();
+    assert!(connection.planning_time() > Duration::ZERO);
+    connection.execute("SET batch_size = 100").unwrap();
+    assert_eq!(connection.planning_time(), Duration::ZERO);
+}
+
+#[test]
 fn a_query_yields_typed_rows() {
     let connection = connection();
     let count = connection

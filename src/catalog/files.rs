@@ -45,14 +45,29 @@ pub(crate) fn format_of(path: &str) -> Option<Format> {
     }
 }
 
+/// Whether a path is one of this machine, the only one whose files are read and written.
+///
+/// # Errors
+/// Where it names another: `s3://…`, `https://…`.
+pub(crate) fn check_local(path: &str) -> Result<()> {
+    match path.split_once("://") {
+        Some((scheme, _)) if !scheme.eq_ignore_ascii_case("file") => {
+            let message = "files are read from and written to this machine only".to_owned();
+            Err(ErrorKind::File { path: path.to_owned(), message }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The rows of the files that a path or a glob names; `None` where the name is not that of a file.
 ///
 /// # Errors
-/// Where there is no such file, or its schema cannot be read.
+/// Where there is no such file on this machine, or its schema cannot be read.
 pub(super) async fn open(
     path: &str,
     state: &SessionState,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
+    check_local(path)?;
     let Some(format) = format_of(path) else { return Ok(None) };
     let fail =
         |message: &str| ErrorKind::File { path: path.to_owned(), message: message.to_owned() };

@@ -16,7 +16,7 @@ use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-pub(crate) use files::{Format, format_of};
+pub(crate) use files::{Format, check_local, format_of};
 pub(crate) use scope::{ROW_NUMBERS, Scope};
 
 use crate::error::{Error, ErrorKind, Result};

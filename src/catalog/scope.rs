@@ -140,6 +140,9 @@ impl Scope {
             let name = TableName { table: table.to_owned(), ..name };
             return Ok(Some(Arc::new(self.snapshot(&name)?.with_row_numbers())));
         }
+        if self.expanding().contains(&name) {
+            return Err(Error::argument(format!("view '{name}'"), "it is defined by itself"));
+        }
         if let Some(table) = self.seen().get(&name) {
             return Ok(Some(Arc::clone(table)));
         }
@@ -156,20 +159,25 @@ impl Scope {
         Ok(Some(table))
     }
 
+    /// From here on a statement defines this view, which therefore cannot be read.
+    pub(crate) fn begin_view(&self, name: &TableName) {
+        self.expanding().push(name.clone());
+    }
+
+    fn expanding(&self) -> MutexGuard<'_, Vec<TableName>> {
+        self.expanding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn view(
         self: &Arc<Self>,
         name: &TableName,
         view: &View,
         views: &SessionState,
     ) -> Result<Arc<dyn TableProvider>> {
-        let expanding = || self.expanding.lock().unwrap_or_else(PoisonError::into_inner);
-        if expanding().contains(name) {
-            return Err(Error::argument(format!("view '{name}'"), "it is defined by itself"));
-        }
-        expanding().push(name.clone());
+        self.expanding().push(name.clone());
         let state = self.state_with(views.clone());
         let planned = state.statement_to_plan(view.syntax.clone()).await;
-        expanding().pop();
+        self.expanding().pop();
         let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = planned? else {
             return Err(Error::argument(format!("view '{name}'"), "it is not a query"));
         };

@@ -17,7 +17,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
-use crate::catalog::{IfTaken, Scope};
+use crate::catalog::{IfTaken, Scope, check_local};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
@@ -339,6 +339,7 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the matrix from being computed or the file from being written; then there is none.
     pub(crate) async fn copy(&self, copy: CopyMatrix) -> Result<u64> {
+        check_local(&copy.path)?;
         let Computed { mut matrix, .. } =
             self.compute(copy.source, &MatrixOptions::default()).await?;
         // A file of entries or one of all cells: that follows from what the matrix is, not how it lies.
@@ -357,6 +358,7 @@ async fn read_file(
     options: &[(String, String)],
     limit_bytes: usize,
 ) -> Result<Matrix> {
+    check_local(&path)?;
     let mut reading = files::ReadOptions::within(limit_bytes);
     for (option, value) in options {
         reading.set(option, value)?;

@@ -6,8 +6,8 @@
 
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField,
-    ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, UnaryOperator, Value,
+    DuplicateTreatment, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
 use super::graph::{Dim, Graph, NodeId};
@@ -354,6 +354,9 @@ impl<'a> Binder<'a> {
         function: &'e Function,
         place: Option<Place>,
     ) -> Result<Arguments<'e>> {
+        if let Some(clause) = clause_of(function) {
+            return Err(unsupported(format!("{clause} in a call of {name}")));
+        }
         let mut arguments = Arguments {
             function: name.to_owned(),
             place,
@@ -384,6 +387,14 @@ impl<'a> Binder<'a> {
                     ..
                 } => arguments.named.push((name, expr)),
                 other => return Err(Error::argument(name, format!("'{other}' is no argument"))),
+            }
+        }
+        for (at, (given, _)) in arguments.named.iter().enumerate() {
+            let is_same =
+                |(other, _): &(&Ident, &Expr)| other.value.eq_ignore_ascii_case(&given.value);
+            if arguments.named[..at].iter().any(is_same) {
+                let message = format!("'{given}' is given twice");
+                return Err(Error::argument(name, message).at(place_of_name(given)));
             }
         }
         Ok(arguments)
@@ -589,6 +600,28 @@ impl<'a> Binder<'a> {
             None => self.graph.add(Operation::Count(counted), [node], place),
         }
     }
+}
+
+/// What stands in or behind a call and belongs to aggregates of SQL.
+fn clause_of(function: &Function) -> Option<&'static str> {
+    let Function { parameters, args, filter, null_treatment, over, within_group, .. } = function;
+    let (treatment, clauses) = match args {
+        FunctionArguments::List(list) => (list.duplicate_treatment, &list.clauses[..]),
+        FunctionArguments::None | FunctionArguments::Subquery(_) => (None, &[][..]),
+    };
+    let orders =
+        |clause: &FunctionArgumentClause| matches!(clause, FunctionArgumentClause::OrderBy(_));
+    let clauses = [
+        (filter.is_some(), "FILTER"),
+        (over.is_some(), "OVER"),
+        (!within_group.is_empty(), "WITHIN GROUP"),
+        (treatment == Some(DuplicateTreatment::Distinct), "DISTINCT"),
+        (treatment == Some(DuplicateTreatment::All), "ALL"),
+        (clauses.iter().any(orders), "ORDER BY"),
+        (null_treatment.is_some(), "a rule about NULLs"),
+        (!clauses.is_empty() || *parameters != FunctionArguments::None, "such a clause"),
+    ];
+    clauses.into_iter().find_map(|(is_there, name)| is_there.then_some(name))
 }
 
 /// Whether nothing is said of what to round to.

@@ -17,7 +17,8 @@ use datafusion::logical_expr::{Expr as Column, LogicalPlan, LogicalPlanBuilder};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Spanned, TableAlias, TableFactor,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Spanned, TableAlias,
+    TableAliasColumnDef, TableFactor,
 };
 
 use super::bind::{Binder, Parameter, Scope};
@@ -83,11 +84,18 @@ impl RelationPlanner for MatrixRelations {
     ) -> datafusion::error::Result<RelationPlanning> {
         refuse_sample(&relation)?;
         let Some(factor) = matrix_factor(&relation)? else {
-            return Ok(RelationPlanning::Original(Box::new(relation)));
+            let (relation, alias) = without_column_names(relation);
+            let Some(alias) = alias else {
+                return Ok(RelationPlanning::Original(Box::new(relation)));
+            };
+            let plan = context.plan(relation)?;
+            let alias = Some(naming_all(alias, &plan));
+            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
         };
         let plan = self.plan(&factor, context)?;
         // An alias for the whole is in the plan by now; one for its columns is checked by DataFusion.
         let alias = factor.alias.filter(|alias| !alias.columns.is_empty());
+        let alias = alias.map(|alias| naming_all(alias, &plan));
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
     }
 }
@@ -347,6 +355,28 @@ fn unknown(name: &ObjectName, error: DataFusionError) -> Error {
     };
     let (name, hint) = (name.to_string(), hint.to_owned());
     ErrorKind::Unknown { what: "matrix or table", name, hint }.into()
+}
+
+/// Takes an alias that names columns off a relation whose plan has all of them.
+fn without_column_names(mut relation: TableFactor) -> (TableFactor, Option<TableAlias>) {
+    let alias = match &mut relation {
+        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => {
+            alias.take_if(|alias| !alias.columns.is_empty())
+        }
+        _ => None,
+    };
+    (relation, alias)
+}
+
+/// An alias for the first columns of a relation is one for all of them: the others keep their names.
+fn naming_all(mut alias: TableAlias, plan: &LogicalPlan) -> TableAlias {
+    let others = plan.schema().fields().iter().skip(alias.columns.len());
+    let others = others.map(|field| TableAliasColumnDef {
+        name: Ident::with_quote('"', field.name()),
+        data_type: None,
+    });
+    alias.columns.extend(others.collect::<Vec<_>>());
+    alias
 }
 
 /// DataFusion would read all rows of a sample.

@@ -50,7 +50,28 @@ pub(crate) fn plot(matrix: &Matrix, screen: Screen) -> String {
     } else {
         in_shades(&grid, &dots, &scale)
     };
-    format!("{drawn}{caption}; {}{}\n", grid.legend(matrix.layout()), scale.legend(&dots))
+    let infinite = match matrix.cells() {
+        Cells::F64(storage) => infinite(storage),
+        Cells::F32(storage) => infinite(storage),
+    };
+    let infinite = match infinite {
+        0 => String::new(),
+        1 => "1 infinite cell".to_owned(),
+        many => format!("{} infinite cells", grouped(many as u64)),
+    };
+    let nan = if dots.iter().any(|dot| dot.is_nan()) { "× has a NaN" } else { "" };
+    let parts = [caption, grid.legend(matrix.layout()), scale.legend(), nan.to_owned(), infinite];
+    let told: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{drawn}{}\n", told.join("; "))
+}
+
+/// How many cells are infinite: they are drawn as the largest finite ones are.
+fn infinite<T: Scalar>(storage: &Storage<T>) -> usize {
+    let count = |cells: &[T]| cells.iter().filter(|cell| cell.to_f64().is_infinite()).count();
+    match storage {
+        Storage::Dense(dense) => (0..dense.shape().rows).map(|row| count(dense.row(row))).sum(),
+        Storage::Csr(csr) => (0..csr.shape().rows).map(|row| count(csr.row(row).1)).sum(),
+    }
 }
 
 fn caption(matrix: &Matrix) -> String {
@@ -91,7 +112,7 @@ impl Grid {
         let columns = per_dot(self.shape.columns, self.dots.columns);
         match layout {
             Layout::Dense if rows * columns > 1.0 => {
-                format!("each dot the mean of about {rows}x{columns} cells; ")
+                format!("each dot the mean of about {rows}x{columns} cells")
             }
             Layout::Dense | Layout::Csr => String::new(),
         }
@@ -206,14 +227,12 @@ impl Scale {
         self.position(dot).map_or(NAN_COLOUR, |at| palette[(at * last as f64).round() as usize])
     }
 
-    fn legend(&self, dots: &[f64]) -> String {
-        let nan = if dots.iter().any(|dot| dot.is_nan()) { "; × has a NaN" } else { "" };
-        let range = match self.kind {
+    fn legend(&self) -> String {
+        match self.kind {
             _ if self.low > self.high => String::new(),
             ScaleKind::Pattern => format!("darkest {:.2} % stored", self.high * 100.0),
             _ => format!("from {} to {}", short(self.low), short(self.high)),
-        };
-        format!("{range}{nan}").trim_start_matches("; ").to_owned()
+        }
     }
 }
 
@@ -290,7 +309,7 @@ mod tests {
         let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1.0];
         let drawn = plot(&dense(1, 5, |_, column| special[column]), PLAIN);
         assert!(drawn.contains("│××××████        ████│"), "{drawn}");
-        assert!(drawn.contains("× has a NaN"), "{drawn}");
+        assert!(drawn.ends_with("; × has a NaN; 2 infinite cells\n"), "{drawn}");
         let nothing_else = plot(&dense(2, 2, |_, _| f64::NAN), PLAIN);
         assert!(nothing_else.contains("float64; × has a NaN"), "{nothing_else}");
     }
@@ -310,6 +329,14 @@ mod tests {
         assert!(first.starts_with("│█") || first.starts_with("│▓"), "{drawn}");
         assert!(first.ends_with("  │"), "{drawn}");
         assert!(drawn.contains("1000x1000 csr float64, 1,000 cells stored"), "{drawn}");
+    }
+
+    #[test]
+    fn a_sparse_matrix_without_entries_has_nothing_to_tell() {
+        let csr =
+            Csr::new(Shape::new(2, 2), vec![0, 0, 0].into(), vec![].into(), vec![0.0; 0].into());
+        let drawn = plot(&Matrix::new(csr), PLAIN);
+        assert!(drawn.ends_with("2x2 csr float64, 0 cells stored\n"), "{drawn}");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(crate) struct Session {
     resources: Resources,
     interrupt: Interrupt,
     statements: usize,
+    /// Whether there was an answer before, from which formats without a frame keep the next one apart.
+    answered: bool,
     /// How many `.read` are within each other.
     depth: usize,
 }
@@ -89,6 +91,7 @@ impl Session {
             resources: options.resources,
             interrupt: Interrupt::default(),
             statements: 0,
+            answered: false,
             depth: 0,
         })
     }
@@ -157,10 +160,14 @@ impl Session {
     }
 
     fn run_pieces(&mut self, origin: Origin<'_>) -> Result<(), Stop> {
+        // The byte order mark that some editors begin a file with is no part of the text.
+        let text = origin.text.strip_prefix('\u{feff}').unwrap_or(origin.text);
+        let origin = Origin { text, ..origin };
         input::pieces(origin.text).iter().try_for_each(|piece| self.run_piece(origin, piece))
     }
 
     fn run_piece(&mut self, origin: Origin<'_>, piece: &Piece<'_>) -> Result<(), Stop> {
+        let started = Instant::now();
         let ran = match piece.kind {
             PieceKind::Command => return command::run(self, piece.text),
             PieceKind::Statement => {
@@ -179,6 +186,11 @@ impl Session {
                 let start = input::place_of(origin.text, piece.start);
                 let place = error.place().map(|place| input::place_within(start, place));
                 report::error(origin, start, place, &report::message_of(&error));
+                // Who reads lines of JSON counts on one for each statement; a person has read the error.
+                if self.timing == Some(Timing::Json) {
+                    let (rows, total, planning) = (Some(0), started.elapsed(), Duration::ZERO);
+                    self.tell_time(&Measured { rows, total, planning });
+                }
                 self.failures += 1;
                 if cancelled { Err(Stop::Interrupted) } else { self.go_on() }
             }
@@ -254,6 +266,7 @@ impl Session {
         let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let mut writer = self.format.writer(rows.schema(), screen);
         let streams = self.format != Format::Table;
+        let apart = self.answered && matches!(self.format, Format::Markdown | Format::Line);
         let mut count = 0;
         for batch in rows {
             let batch = batch?;
@@ -263,13 +276,23 @@ impl Session {
             if streams && screen.columns.is_some() {
                 watch.hide();
             }
+            if count == 0 && batch.num_rows() > 0 && apart {
+                writeln!(output)?;
+            }
             count += batch.num_rows() as u64;
-            writer.push(&batch, &mut output)?;
+            if batch.num_rows() > 0 {
+                writer.push(&batch, &mut output)?;
+            }
         }
         let total = started.elapsed();
         watch.hide();
+        let is_headed = self.format != Format::Line;
+        if count == 0 && apart && is_headed {
+            writeln!(output)?;
+        }
         writer.finish(&mut output)?;
         output.flush()?;
+        self.answered |= count > 0 || is_headed;
         Ok(Measured { rows: Some(count), total, planning })
     }
 

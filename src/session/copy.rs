@@ -3,15 +3,18 @@
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{self, CopySource, CopyTarget, Value};
 
-use crate::catalog::{Format, format_of};
+use crate::catalog::{Format, check_local, format_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sql::{self, Statement, StatementKind};
 
 /// Fills in the format of `COPY … TO 'file'`, and makes `COPY table FROM 'file'` the INSERT that it is.
 ///
 /// # Errors
-/// Where the extension is not one of a format.
+/// Where the file is not one of this machine, or its extension not one of a format.
 pub(super) fn rewrite(syntax: &mut SqlStatement) -> Result<()> {
+    if let SqlStatement::CopyTo(copy) = syntax {
+        check_local(&copy.target)?;
+    }
     match syntax {
         SqlStatement::CopyTo(copy) if copy.stored_as.is_none() => {
             let name = match format_of(&copy.target).ok_or_else(|| unknown_format(&copy.target))? {
@@ -45,6 +48,7 @@ pub(super) fn rewrite(syntax: &mut SqlStatement) -> Result<()> {
                 let message = "COPY FROM takes no options; the extension tells the format";
                 return Err(Error::unsupported(message));
             }
+            check_local(filename)?;
             format_of(filename).ok_or_else(|| unknown_format(filename))?;
             let names: Vec<_> = columns.iter().map(ToString::to_string).collect();
             let columns =

@@ -16,7 +16,7 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{ObjectName, ObjectType, Statement, Truncate};
 
 use super::{Session, Started};
-use crate::catalog::{Entry, IfTaken, Scope, TableName, View, exists, unknown};
+use crate::catalog::{Entry, IfTaken, Scope, TableName, View, check_local, exists, unknown};
 use crate::error::{Error, Result};
 use crate::planner::ordered;
 use crate::query::Running;
@@ -59,6 +59,9 @@ impl Session {
                 let kept = SqlStatement::Statement(Box::new(kept));
                 let syntax = SqlStatement::Statement(Box::new(syntax));
                 let scope = self.scope();
+                if if_taken != IfTaken::Keep {
+                    scope.begin_view(&name);
+                }
                 let planned = self.plan(&scope, syntax, &Parameters::new(), running).await?;
                 planned.inputs().iter().try_for_each(|input| check_names(input))?;
                 let view = Entry::View(Arc::new(View { syntax: kept, text }));
@@ -142,7 +145,9 @@ impl Session {
                 self.shared.catalog.create_schema(&create.schema_name, if_taken)?;
                 Ok(Started::Done)
             }
-            external @ DdlStatement::CreateExternalTable(_) => {
+            DdlStatement::CreateExternalTable(create) => {
+                create.locations.iter().try_for_each(|location| check_local(location))?;
+                let external = DdlStatement::CreateExternalTable(create);
                 // Registers the files under their name through the scope.
                 let context = SessionContext::new_with_state(scope.state());
                 context.execute_logical_plan(LogicalPlan::Ddl(external)).await?;

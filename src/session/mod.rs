@@ -25,7 +25,7 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
+use datafusion::logical_expr::{Analyze, Explain, LogicalPlan, Statement as PlannedStatement};
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -232,6 +232,7 @@ impl Session {
         parameters: &Parameters,
         running: &Arc<Running>,
     ) -> Result<Started> {
+        *locked(&self.planning_time) = Duration::ZERO;
         let scope = self.scope();
         let matrices = self.matrices(&scope, parameters.clone(), running);
         let rows =
@@ -324,9 +325,12 @@ impl Session {
                 self.context.execute_logical_plan(LogicalPlan::Statement(statement)).await?;
                 Ok(Started::Done)
             }
-            LogicalPlan::Analyze(analyze) if matches!(*analyze.input, LogicalPlan::Ddl(_)) => {
-                let message = "EXPLAIN ANALYZE explains queries, not what defines a table; explain \
-                               the query alone";
+            LogicalPlan::Explain(Explain { plan, .. })
+            | LogicalPlan::Analyze(Analyze { input: plan, .. })
+                if matches!(*plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) =>
+            {
+                let message = "EXPLAIN explains queries and what writes rows, not what defines a table \
+                               or changes a setting; explain the query alone";
                 Err(Error::unsupported(message))
             }
             plan => self.run(&scope, plan, &names, began, running).await,

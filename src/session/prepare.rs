@@ -1,11 +1,15 @@
 //! PREPARE, EXECUTE and DEALLOCATE: a statement is kept as syntax and planned anew each time, so that it
 //! sees the tables and settings of that time.
 
+use std::ops::ControlFlow;
+
 use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::common::ScalarValue;
 use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement as SqlStatement;
-use sqlparser::ast::{CastKind, DataType, Expr, Ident, SelectItem, Statement};
+use sqlparser::ast::{
+    CastKind, DataType, Expr, Ident, SelectItem, Statement, Value, ValueWithSpan, visit_expressions,
+};
 
 use super::{Session, Started, locked};
 use crate::catalog::{exists, normalized, unknown};
@@ -20,6 +24,24 @@ use crate::value::Parameters;
 pub(super) struct Prepared {
     types: Vec<DataType>,
     statement: Box<Statement>,
+}
+
+/// The number of values that a statement takes; `None` where some go by a name.
+fn placeholder_count(statement: &Statement) -> Option<usize> {
+    let mut count = 0;
+    let named = visit_expressions(statement, |expr| {
+        let Expr::Value(ValueWithSpan { value: Value::Placeholder(name), .. }) = expr else {
+            return ControlFlow::Continue(());
+        };
+        match name.trim_start_matches('$').parse() {
+            Ok(number) => {
+                count = count.max(number);
+                ControlFlow::Continue(())
+            }
+            Err(_) => ControlFlow::Break(()),
+        }
+    });
+    named.is_continue().then_some(count)
 }
 
 impl Session {
@@ -67,6 +89,12 @@ impl Session {
             parameters.iter().chain(using.iter().map(|value| &value.expr)).cloned().collect();
         if !prepared.types.is_empty() && prepared.types.len() != given.len() {
             let message = format!("takes {} values, not {}", prepared.types.len(), given.len());
+            return Err(Error::argument(format!("prepared statement '{name}'"), message));
+        }
+        let placeholders = placeholder_count(&prepared.statement);
+        if placeholders.is_some_and(|count| given.len() > count) {
+            let count = placeholders.unwrap_or_default();
+            let message = format!("takes {count} values, not {}", given.len());
             return Err(Error::argument(format!("prepared statement '{name}'"), message));
         }
         let values = self.values(given, &prepared.types).await?;

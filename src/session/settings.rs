@@ -40,7 +40,11 @@ impl Session {
                 let [value] = values.as_slice() else {
                     return Err(Error::argument(setting.name, "takes one value"));
                 };
-                self.set(setting, &text(value)).map(|()| Some(Started::Done))
+                let value = match is_default(value) {
+                    true => setting.get(&self.defaults),
+                    false => text(value),
+                };
+                self.set(setting, &value).map(|()| Some(Started::Done))
             }
             Statement::ShowVariable { variable } => match variable.as_slice() {
                 [all] if all.value.eq_ignore_ascii_case("all") => self.show_all().map(Some),
@@ -168,6 +172,12 @@ fn named(name: &ObjectName) -> Result<Option<&'static Setting>> {
         }
         setting => Ok(setting),
     }
+}
+
+/// Whether a value is the word DEFAULT, which means what RESET does.
+fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(word)
+        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
 }
 
 /// The value of SET as text, without quotes.

@@ -28,10 +28,15 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Option<CopyToStatement>, Pars
     let Some((source, target)) = copy else { return Ok(None) };
     let mut stored_as = None;
     let mut options = Vec::new();
-    for (name, value) in parser.parse_comma_separated(option)? {
+    let given = parser.parse_comma_separated(option)?;
+    for (at, (name, value)) in given.iter().enumerate() {
+        if given[..at].iter().any(|(other, _)| other == name) {
+            return Err(ParserError::ParserError(format!("{name} is given twice")));
+        }
+        let value = value.clone();
         match name.as_str() {
             "format" => stored_as = Some(value.to_uppercase()),
-            _ => options.push((setting(&name), Value::SingleQuotedString(value))),
+            _ => options.push((setting(name), Value::SingleQuotedString(value))),
         }
     }
     parser.expect_token(&Token::RParen)?;

@@ -5,7 +5,7 @@
 //! [`Statement::resolved`] the names of the matrices and does the rest.
 //!
 //! ```text
-//! text ─ tokens ─ parse (dialect, relation) ─ Statement ─ resolve ─ Statement
+//! text ─ tokens ─ parse (dialect, relation) ─ Statement ─ refuse, resolve ─ Statement
 //!        `x[i, j]`  `@` `^` `ROWS BY` MATRIX …              every relation a sub-query
 //! ```
 
@@ -15,6 +15,7 @@ mod dialect;
 mod names;
 mod parse;
 mod place;
+mod refuse;
 mod relation;
 mod resolve;
 mod statement;
@@ -22,6 +23,7 @@ mod statement;
 mod tests;
 mod tokens;
 mod using;
+mod wildcards;
 
 pub(crate) use names::{DisplayNames, distinguish};
 pub use parse::parse;

@@ -4,6 +4,9 @@
 //! repetition is given an alias before planning. In a sub-query that alias is the column's name, `a_1`
 //! for the second `a`, as in DuckDB; in the outermost list it is taken off the result again. There an
 //! expression without an alias is called as it was written, and not as DataFusion plans it.
+//!
+//! What a wildcard holds is not known here, nor what DataFusion calls a sub-query: beside them every column
+//! and every sub-query that may repeat a name is given an alias.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -16,11 +19,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use futures::StreamExt;
 use sqlparser::ast::{
-    DuplicateTreatment, Expr, FunctionArguments, Ident, Query, Select, SelectItem, SetExpr,
-    Statement, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
+    AccessExpr, DuplicateTreatment, Expr, FunctionArguments, Ident, Query, Select, SelectItem,
+    SetExpr, Statement, Subscript, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
+    visit_expressions,
 };
 
 use super::desugar::desugar;
+use super::wildcards::Wildcards;
 
 /// What to call the columns of a result.
 #[derive(Debug, Default)]
@@ -129,8 +134,8 @@ pub(crate) fn distinguish(statement: &mut SqlStatement, names: &mut DisplayNames
         SqlStatement::Statement(statement) => {
             desugar(statement.as_mut());
             if let Statement::Query(query) = statement.as_mut() {
-                let sorted = query.order_by.is_some();
-                outermost(&mut query.body, sorted, names);
+                let sorted = query.order_by.as_ref().map(mentioned);
+                outermost(&mut query.body, sorted, false, names);
             }
             let _ = VisitMut::visit(statement.as_mut(), &mut Inner);
         }
@@ -149,20 +154,39 @@ pub(crate) fn distinguish(statement: &mut SqlStatement, names: &mut DisplayNames
 ///
 /// If the result is sorted, by a column that the list holds converted, as in
 /// `SELECT a::TEXT FROM t ORDER BY a`, DataFusion adds that column to the list; so it must have an alias.
-fn outermost(body: &mut SetExpr, sorted: bool, names: &mut DisplayNames) {
+fn outermost(
+    body: &mut SetExpr,
+    sorted_by: Option<Vec<String>>,
+    united: bool,
+    names: &mut DisplayNames,
+) {
     match body {
-        SetExpr::Select(select) => rename(select, sorted, |name, position| {
-            let alias = format!("{name} ({position})");
-            names.by_alias.insert(alias.clone(), name.to_owned());
-            alias
-        }),
-        SetExpr::Query(query) => {
-            let sorted = sorted || query.order_by.is_some();
-            outermost(&mut query.body, sorted, names);
+        SetExpr::Select(select) => {
+            rename(select, &List::Outermost { sorted_by, united }, |name, position| {
+                let alias = format!("{name} ({position})");
+                names.by_alias.insert(alias.clone(), name.to_owned());
+                alias
+            });
         }
-        SetExpr::SetOperation { left, .. } => outermost(left, false, names),
+        SetExpr::Query(query) => {
+            let sorted_by = sorted_by.or(query.order_by.as_ref().map(mentioned));
+            outermost(&mut query.body, sorted_by, united, names);
+        }
+        SetExpr::SetOperation { left, .. } => outermost(left, None, true, names),
         _ => {}
     }
+}
+
+/// The names of no more than one part in some syntax.
+fn mentioned(syntax: &impl Visit) -> Vec<String> {
+    let mut names = Vec::new();
+    let _ = visit_expressions(syntax, |part| {
+        if let Expr::Identifier(name) = part {
+            names.push(folded(name));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    names
 }
 
 /// Every other list. The outermost one comes by again, with nothing left to rename.
@@ -180,7 +204,10 @@ impl VisitorMut for Inner {
 fn lists(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
-            rename(select, false, |name, position| format!("{name}_{position}"));
+            rename(select, &List::Inner, |name, position| match position {
+                0 => name.to_owned(),
+                position => format!("{name}_{position}"),
+            });
         }
         SetExpr::SetOperation { left, right, .. } => {
             lists(left);
@@ -190,41 +217,109 @@ fn lists(body: &mut SetExpr) {
     }
 }
 
-/// Aliases the items of a list that an earlier item has made ambiguous, and converted columns if so asked.
-/// The position counts the earlier ones of the same name.
-fn rename(
-    select: &mut Select,
-    converted_columns: bool,
-    mut alias: impl FnMut(&str, usize) -> String,
-) {
+/// Which list it is whose columns are told apart.
+enum List {
+    /// That of the result, which is shown without our aliases; the first of several where `united`.
+    Outermost { sorted_by: Option<Vec<String>>, united: bool },
+    /// Any other: its names may be referred to.
+    Inner,
+}
+
+/// Aliases the items of a list that are or may be ambiguous beside the others, and converted columns where
+/// the list is sorted. The position counts the earlier ones of the same name; at 0 there is none, but what
+/// DataFusion would call the item is not known.
+fn rename(select: &mut Select, list: &List, mut alias: impl FnMut(&str, usize) -> String) {
+    let wildcards = Wildcards::of(select);
+    let is_alone = select.projection.len() == 1;
+    let sorted_by = match list {
+        List::Outermost { sorted_by, .. } => sorted_by.as_deref(),
+        List::Inner => None,
+    };
+    // An alias that a clause refers to is needed.
+    let mut kept = sorted_by.unwrap_or_default().to_vec();
+    kept.extend(mentioned(&select.group_by));
+    kept.extend([&select.having, &select.qualify].into_iter().flat_map(mentioned));
     let mut earlier: Vec<Name> = Vec::new();
     for item in &mut select.projection {
         let Some(mut name) = Name::of(item) else { continue };
-        let converted = converted_columns
+        let converted = sorted_by.is_some()
             && matches!(name, Name::Column { .. })
             && matches!(item, SelectItem::UnnamedExpr(expr)
                 if !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)));
-        if converted || earlier.iter().any(|other| other.clashes_with(&name)) {
-            let shown = name.shown(item);
-            let mut position = 0;
+        let clashes = earlier.iter().any(|other| other.clashes_with(&name));
+        let repeats = match (&name, list) {
+            (Name::Column { relation, .. }, List::Outermost { united: false, .. }) => {
+                wildcards.may_hold(relation.as_deref())
+            }
+            (Name::Alias(alias), List::Outermost { united: false, .. }) => {
+                wildcards.any() && !kept.contains(alias)
+            }
+            // The rows of a set operation are sorted by these names, and those of a sub-query are used.
+            (Name::Column { relation, .. }, _) => wildcards.hold(relation.as_deref()),
+            (Name::Alias(_) | Name::Expression(_), _) => false,
+        };
+        let is_named_by_query = match item {
+            SelectItem::UnnamedExpr(expr) => !is_alone && holds_query(expr) && !unnests(expr),
+            _ => false,
+        };
+        if converted || clashes || repeats || is_named_by_query {
+            let shown = match list {
+                List::Inner => sub_query_name(item).unwrap_or_else(|| name.shown(item)),
+                List::Outermost { .. } => name.shown(item),
+            };
+            let is_inner = matches!(list, List::Inner);
+            let first = usize::from(converted || clashes || repeats || !is_inner);
+            let mut positions = first..;
             let new = loop {
-                position += 1;
-                let new = alias(&shown, position);
-                if earlier.iter().all(|other| !other.is(&new)) {
-                    break new;
+                let new = alias(&shown, positions.next().expect("there is always a next one"));
+                let candidate = Name::Alias(new);
+                if !earlier.iter().any(|other| other.clashes_with(&candidate)) {
+                    break candidate;
                 }
             };
+            let Name::Alias(text) = &new else { unreachable!("the candidates are aliases") };
             let expr = match item {
                 SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr,
                 _ => continue,
             };
             *item = SelectItem::ExprWithAlias {
                 expr: expr.clone(),
-                alias: Ident::with_quote('"', &new),
+                alias: Ident::with_quote('"', text),
             };
-            name = Name::Alias(new);
+            name = new;
         }
         earlier.push(name);
+    }
+}
+
+/// Whether the value of a query is part of an expression.
+fn holds_query(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Subquery(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+/// The name of the column of an item that is a query.
+fn sub_query_name(item: &SelectItem) -> Option<String> {
+    let SelectItem::UnnamedExpr(expr) = item else { return None };
+    let mut expr = expr;
+    while let Expr::Nested(inner) = expr {
+        expr = inner;
+    }
+    let Expr::Subquery(query) = expr else { return None };
+    let mut body = query.body.as_ref();
+    loop {
+        match body {
+            SetExpr::Select(select) => {
+                let item = select.projection.first()?;
+                return Name::of(item).map(|name| name.shown(item));
+            }
+            SetExpr::Query(query) => body = query.body.as_ref(),
+            SetExpr::SetOperation { left, .. } => body = left.as_ref(),
+            _ => return None,
+        }
     }
 }
 
@@ -270,14 +365,6 @@ impl Name {
         }
     }
 
-    fn is(&self, name: &str) -> bool {
-        match self {
-            Self::Column { column, .. } => column == name,
-            Self::Alias(alias) => alias == name,
-            Self::Expression(_) => false,
-        }
-    }
-
     /// The name that a result shows for the item.
     fn shown(&self, item: &SelectItem) -> String {
         match self {
@@ -292,7 +379,7 @@ impl Name {
 }
 
 /// A name as DataFusion compares it: lower case unless quoted.
-fn folded(name: &Ident) -> String {
+pub(super) fn folded(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
@@ -317,6 +404,14 @@ fn canonical(expr: &Expr) -> Expr {
                 Expr::Subquery(_) => *expr = placeholder("subquery"),
                 Expr::Exists { .. } => *expr = placeholder("exists"),
                 Expr::InSubquery { .. } => *expr = placeholder("in"),
+                Expr::CompoundFieldAccess { access_chain, .. } => {
+                    for access in access_chain {
+                        if let AccessExpr::Dot(field @ Expr::Value(_)) = access {
+                            let index = field.clone();
+                            *access = AccessExpr::Subscript(Subscript::Index { index });
+                        }
+                    }
+                }
                 Expr::Function(function) => {
                     if let FunctionArguments::List(list) = &mut function.args {
                         list.clauses.clear();
@@ -384,6 +479,38 @@ mod tests {
         let list = names("SELECT 1, *, unnest(b), 2, 3 FROM t");
         let found: Vec<_> = (0..6).map(|at| list.written_at(at, 6)).collect();
         assert_eq!(found, [Some("1"), None, None, None, Some("2"), Some("3")]);
+    }
+
+    #[test]
+    fn what_a_wildcard_holds_is_told_apart() {
+        assert_eq!(distinguished("SELECT *, a FROM t"), r#"SELECT *, a AS "a (1)" FROM t"#);
+        assert_eq!(
+            distinguished("SELECT u.a, u.* FROM t AS u"),
+            r#"SELECT u.a AS "a (1)", u.* FROM t AS u"#
+        );
+        assert_eq!(distinguished("SELECT u.*, s.a FROM t u, s"), "SELECT u.*, s.a FROM t u, s");
+        assert_eq!(
+            distinguished("SELECT *, a + 1 AS b, 2 AS c FROM t ORDER BY c"),
+            r#"SELECT *, a + 1 AS "b (1)", 2 AS c FROM t ORDER BY c"#
+        );
+        assert_eq!(
+            distinguished("SELECT * FROM (SELECT *, a FROM t)"),
+            r#"SELECT * FROM (SELECT *, a AS "a_1" FROM t)"#
+        );
+        let sql = "SELECT * FROM (SELECT * EXCLUDE (a), a, u.b FROM t)";
+        assert_eq!(distinguished(sql), sql);
+    }
+
+    #[test]
+    fn a_sub_query_beside_others_has_a_name() {
+        assert_eq!(
+            distinguished("SELECT count(*), (SELECT count(*) FROM t) FROM u"),
+            "SELECT count(*), (SELECT count(*) FROM t) AS \"(SELECT count(*) FROM t) (1)\" FROM u"
+        );
+        assert_eq!(
+            distinguished("SELECT * FROM (SELECT 1, (SELECT a FROM t), (SELECT a FROM u))"),
+            "SELECT * FROM (SELECT 1, (SELECT a FROM t) AS \"a\", (SELECT a FROM u) AS \"a_1\")"
+        );
     }
 
     #[test]

@@ -34,6 +34,8 @@ const NESTING_MAX: usize = 2_000;
 /// assert_eq!(error.to_string(), "expected an expression, found ) at line 2, column 8");
 /// ```
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
+    // The byte order mark that some editors begin a file with is no part of the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut source = Source::new(text);
     let mut parser = parser(tokenize(text)?)?;
     let mut statements = Vec::new();
@@ -348,5 +350,10 @@ fn option_list(parser: &mut Parser) -> Result<Vec<(Ident, String)>, ParserError>
         }
     })?;
     parser.expect_token(&Token::RParen)?;
+    for (at, (name, _)) in options.iter().enumerate() {
+        if options[..at].iter().any(|(other, _)| other.value.eq_ignore_ascii_case(&name.value)) {
+            return Err(error_at(format!("{name} is given twice"), name));
+        }
+    }
     Ok(options)
 }

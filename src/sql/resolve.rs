@@ -24,9 +24,10 @@ use sqlparser::ast::{
 };
 use sqlparser::tokenizer::Span;
 
-use super::dialect::POWER;
+use super::dialect::{MULTIPLY, POWER};
 use super::names::{DisplayNames, distinguish};
 use super::place::{place_of, place_of_name};
+use super::refuse::refuse_in_expression;
 use super::relation::{call, is_relation, named_relation, select_all, table, unnamed};
 use super::statement::{MatrixSource, StatementKind};
 use crate::error::{Error, Result};
@@ -88,7 +89,11 @@ pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Resul
 }
 
 /// Resolves the names of a matrix expression on its own.
+///
+/// # Errors
+/// Clauses that nobody plans, and names where they mean nothing.
 pub(crate) fn resolve_expression(expr: &mut Expr, names: &Names<'_>) -> Result<()> {
+    refuse_in_expression(expr)?;
     Resolver { names, contexts: vec![Context::Matrix] }.visit(expr)
 }
 
@@ -296,6 +301,13 @@ impl VisitorMut for Resolver<'_> {
                 _ => {}
             },
             Some(Context::Query { .. } | Context::Sql) | None => {
+                if let Expr::BinaryOp { op: BinaryOperator::Custom(name), .. } = expr
+                    && name == MULTIPLY
+                {
+                    let message = "@ is the matrix product, which stands in MATRIX(…), ENTRIES(…) or \
+                                   VECTORS(…)";
+                    return ControlFlow::Break(Error::unsupported(message).at(place_of(expr)));
+                }
                 if let Some((span, args)) = matrix_call(expr) {
                     *expr = scalar(span, mem::take(args));
                 }

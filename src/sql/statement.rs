@@ -7,6 +7,7 @@ use std::sync::Arc;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName, Spanned};
 
+use super::refuse::refuse;
 use super::relation::{MatrixQuery, Reading, call, read_as, text, unnamed};
 use super::resolve::{Names, resolve};
 use crate::error::{Place, Result};
@@ -58,7 +59,11 @@ impl Statement {
 
     /// What to do, every relation in a matrix expression a sub-query and every matrix view what it
     /// stands for.
+    ///
+    /// # Errors
+    /// Clauses that nobody plans, and names where they mean nothing.
     pub(crate) fn resolved(&self, names: &Names<'_>) -> Result<StatementKind> {
+        refuse(&self.kind)?;
         let mut kind = StatementKind::clone(&self.kind);
         resolve(&mut kind, names)?;
         Ok(kind)

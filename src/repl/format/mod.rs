@@ -14,6 +14,7 @@ mod line;
 use std::io::{self, Write};
 
 use arrow::array::{Array, RecordBatch};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -71,7 +72,8 @@ pub(crate) trait Rows {
 
 /// The values of a batch as text.
 struct Texts<'a> {
-    columns: Vec<(&'a dyn Array, ArrayFormatter<'a>)>,
+    /// For each column, which rows are NULL: where its values are, not where they are stored.
+    columns: Vec<(Option<NullBuffer>, ArrayFormatter<'a>)>,
 }
 
 const OPTIONS: FormatOptions<'static> = FormatOptions::new()
@@ -83,7 +85,10 @@ const OPTIONS: FormatOptions<'static> = FormatOptions::new()
 impl<'a> Texts<'a> {
     fn new(batch: &'a RecordBatch) -> io::Result<Self> {
         let formatter = |array: &'a dyn Array| {
-            Ok((array, ArrayFormatter::try_new(array, &OPTIONS).map_err(unwritable)?))
+            Ok((
+                array.logical_nulls(),
+                ArrayFormatter::try_new(array, &OPTIONS).map_err(unwritable)?,
+            ))
         };
         let columns = batch.columns().iter().map(|array| formatter(array.as_ref()));
         Ok(Self { columns: columns.collect::<io::Result<_>>()? })
@@ -91,8 +96,8 @@ impl<'a> Texts<'a> {
 
     /// One value; `None` for NULL.
     fn get(&self, row: usize, column: usize) -> io::Result<Option<String>> {
-        let (array, formatter) = &self.columns[column];
-        if array.is_null(row) {
+        let (nulls, formatter) = &self.columns[column];
+        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return Ok(None);
         }
         formatter.value(row).try_to_string().map(Some).map_err(unwritable)
@@ -108,7 +113,7 @@ fn unwritable(error: ArrowError) -> io::Error {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, Float64Array, StringArray};
+    use arrow::array::{ArrayRef, Float64Array, NullArray, StringArray};
 
     use super::*;
 
@@ -136,6 +141,13 @@ mod tests {
     fn csv_tells_null_from_the_empty_text() {
         let expected = "x,na|me\n1.5,\"a,\"\"b\"\"\"\n,\"\"\n-20.0,\n";
         assert_eq!(written(Format::Csv, &[sample()], PIPE), expected);
+    }
+
+    #[test]
+    fn csv_has_nothing_where_a_column_is_null_alone() {
+        let nulls: ArrayRef = Arc::new(NullArray::new(2));
+        let batch = RecordBatch::try_from_iter([("a", Arc::clone(&nulls)), ("b", nulls)]).unwrap();
+        assert_eq!(written(Format::Csv, &[batch], PIPE), "a,b\n,\n,\n");
     }
 
     #[test]
