@@ -157,9 +157,10 @@ impl Builder {
             .thread_name("relatrix")
             .worker_threads(settings.threads)
             .thread_stack_size(STACK_BYTES)
-            // A poll may be long: whoever stops a statement must not wait for dozens of them.
+            // A poll may be long: whoever stops a statement must not wait for dozens of them. Looking at
+            // the clock each time costs short statements 3 % (measured).
             .global_queue_interval(1)
-            .event_interval(1)
+            .event_interval(16)
             .enable_all()
             .build()
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;
