@@ -87,15 +87,17 @@ impl Session {
         let prepared = prepared.ok_or_else(|| unknown("prepared statement", &name))?;
         let given: Vec<_> =
             parameters.iter().chain(using.iter().map(|value| &value.expr)).cloned().collect();
+        let refused = |takes: usize| {
+            let message = format!("takes {takes} values, not {}", given.len());
+            Error::argument(format!("prepared statement '{name}'"), message)
+        };
         if !prepared.types.is_empty() && prepared.types.len() != given.len() {
-            let message = format!("takes {} values, not {}", prepared.types.len(), given.len());
-            return Err(Error::argument(format!("prepared statement '{name}'"), message));
+            return Err(refused(prepared.types.len()));
         }
-        let placeholders = placeholder_count(&prepared.statement);
-        if placeholders.is_some_and(|count| given.len() > count) {
-            let count = placeholders.unwrap_or_default();
-            let message = format!("takes {count} values, not {}", given.len());
-            return Err(Error::argument(format!("prepared statement '{name}'"), message));
+        if let Some(count) = placeholder_count(&prepared.statement)
+            && given.len() > count
+        {
+            return Err(refused(count));
         }
         let values = self.values(given, &prepared.types).await?;
         Ok(Some((SqlStatement::Statement(prepared.statement), values)))
