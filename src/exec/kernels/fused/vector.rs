@@ -46,12 +46,19 @@ impl<T: Scalar, F: Fn([T; N]) -> T, const N: usize> WithSimd for Map<'_, T, F, N
             assert_eq!(operand.len(), out.len(), "operands fill the strip");
         }
         for (i, out) in out.iter_mut().enumerate() {
-            *out = f(operands.map(
-                #[inline(always)]
-                |operand| operand[i],
-            ));
+            *out = f(gather(operands, i));
         }
     }
+}
+
+/// Cell `i` of each operand. A loop, for `array::map` is a call that the compiler may leave outside.
+#[inline(always)]
+fn gather<T: Scalar, O: AsRef<[T]>, const N: usize>(operands: [O; N], i: usize) -> [T; N] {
+    let mut cells = [T::ZERO; N];
+    for (cell, operand) in cells.iter_mut().zip(&operands) {
+        *cell = operand.as_ref()[i];
+    }
+    cells
 }
 
 /// Dispatches a [`Map`]; the closure is one that only calls, and so needs `inline(always)` itself.
@@ -137,6 +144,16 @@ impl Arithmetic {
 /// Lanes of a reduction: cell i goes to lane i mod 16.
 const LANES: usize = 16;
 
+/// A cell for each lane of each operand, from cell `start` on.
+#[inline(always)]
+fn rows_of_lanes<T: Scalar, const N: usize>(operands: [&[T]; N], start: usize) -> [[T; LANES]; N] {
+    let mut rows = [[T::ZERO; LANES]; N];
+    for (row, operand) in rows.iter_mut().zip(operands) {
+        row.copy_from_slice(&operand[start..start + LANES]);
+    }
+    rows
+}
+
 /// Reduces `cell(operands)` lane by lane, and the lanes by halves; a few cells one by one.
 struct Lanes<'a, T, C, P, M, const N: usize> {
     operands: [&'a [T]; N],
@@ -157,22 +174,24 @@ where
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> f64 {
-        let mut lanes = [self.identity; LANES];
-        let chunks = self.operands.map(|operand| operand.as_chunks::<LANES>());
-        for at in 0..chunks[0].0.len() {
-            let rows = chunks.map(|(rows, _)| rows[at]);
+        let Self { operands, cell, identity, push, merge } = self;
+        let mut lanes = [identity; LANES];
+        let count = operands[0].len();
+        let whole = count - count % LANES;
+        for start in (0..whole).step_by(LANES) {
+            let rows = rows_of_lanes(operands, start);
             for (i, lane) in lanes.iter_mut().enumerate() {
-                *lane = (self.push)(*lane, (self.cell)(rows.map(|row| row[i])));
+                *lane = push(*lane, cell(gather(rows, i)));
             }
         }
-        for (i, lane) in lanes.iter_mut().enumerate().take(chunks[0].1.len()) {
-            *lane = (self.push)(*lane, (self.cell)(chunks.map(|(_, rest)| rest[i])));
+        for (lane, i) in lanes.iter_mut().zip(whole..count) {
+            *lane = push(*lane, cell(gather(operands, i)));
         }
         let mut count = LANES;
         while count > 1 {
             count /= 2;
             for lane in 0..count {
-                lanes[lane] = (self.merge)(lanes[lane], lanes[lane + count]);
+                lanes[lane] = merge(lanes[lane], lanes[lane + count]);
             }
         }
         lanes[0]
@@ -194,7 +213,7 @@ where
             "equally long operands"
         );
         if count < 2 * LANES {
-            let cell = |i: usize| (self.cell)(self.operands.map(|operand| operand[i]));
+            let cell = |i: usize| (self.cell)(gather(self.operands, i));
             return (0..count).fold(self.identity, |total, i| (self.push)(total, cell(i)));
         }
         arch.dispatch(self)
