@@ -19,7 +19,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("files", &["matrix"]),
     ("storage", &["matrix"]),
     ("exec", &["matrix"]),
-    ("functions", &["matrix", "exec"]),
+    ("functions", &["matrix", "exec", "sql"]),
     ("catalog", &["matrix", "storage"]),
     ("matrices", &["catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"]),
     // `storage` for the nodes of UPDATE and DELETE.

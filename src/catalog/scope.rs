@@ -114,6 +114,23 @@ impl Scope {
         Some(table.primary_key()?.iter().map(name).collect())
     }
 
+    /// The columns of tables, of those that can be opened.
+    pub(crate) async fn columns(
+        self: &Arc<Self>,
+        names: Vec<ObjectName>,
+    ) -> HashMap<String, Vec<String>> {
+        let mut known = HashMap::new();
+        for name in names {
+            let Ok(table) = TableName::new(&name) else { continue };
+            if let Ok(Some(table)) = self.table(table, &self.state).await {
+                let schema = table.schema();
+                let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
+                known.insert(name.to_string(), columns);
+            }
+        }
+        known
+    }
+
     /// The version of a table that this statement reads.
     pub(crate) fn snapshot(&self, name: &TableName) -> Result<Snapshot> {
         let table = self.memory_table(name)?;

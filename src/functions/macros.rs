@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
-use sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, VisitMut, VisitorMut,
-};
+use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, VisitorMut};
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
+
+use crate::sql::walk_mut;
 
 /// Each function as `name(parameters) = body`.
 const MACROS: [&str; 22] = [
@@ -65,12 +65,12 @@ fn parse(text: &'static str) -> (&'static str, Macro) {
 pub(crate) fn expand(statement: &mut SqlStatement) {
     match statement {
         SqlStatement::Statement(statement) => {
-            let _ = VisitMut::visit(statement.as_mut(), &mut Expander);
+            let _ = walk_mut(statement.as_mut(), &mut Expander);
         }
         SqlStatement::Explain(explain) => expand(&mut explain.statement),
         SqlStatement::CopyTo(copy) => {
             if let CopyToSource::Query(query) = &mut copy.source {
-                let _ = VisitMut::visit(query.as_mut(), &mut Expander);
+                let _ = walk_mut(query.as_mut(), &mut Expander);
             }
         }
         _ => {}
@@ -112,8 +112,7 @@ fn body(call: &Function) -> Option<Expr> {
         return None;
     }
     let mut body = found.body.clone();
-    let _ =
-        VisitMut::visit(&mut body, &mut Substitute { parameters: &found.parameters, arguments });
+    let _ = walk_mut(&mut body, &mut Substitute { parameters: &found.parameters, arguments });
     Some(body)
 }
 
@@ -143,7 +142,7 @@ mod tests {
 
     fn expanded(sql: &str) -> String {
         let mut statement = Parser::parse_sql(&GenericDialect {}, sql).unwrap().remove(0);
-        let _ = VisitMut::visit(&mut statement, &mut Expander);
+        let _ = walk_mut(&mut statement, &mut Expander);
         statement.to_string()
     }
 

@@ -165,7 +165,10 @@ impl Statements {
     }
 
     async fn whole(&self, expr: Expr, options: &MatrixOptions) -> Result<LogicalPlan> {
-        self.plan(sql::whole(options.around(expr))).await
+        let mut statement = sql::whole(options.around(expr));
+        let known = self.scope.columns(sql::merged_tables(&statement)).await;
+        sql::distinguish(&mut statement, &mut sql::DisplayNames::default(), &known)?;
+        self.plan(statement).await
     }
 
     /// The matrix as `WITH (layout = …, dtype = …)` wants it.

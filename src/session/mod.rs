@@ -299,7 +299,8 @@ impl Session {
         settings::rewrite(&mut syntax);
         let mut names = DisplayNames::written(&syntax);
         functions::expand(&mut syntax);
-        sql::distinguish(&mut syntax, &mut names);
+        let known = self.scope().columns(sql::merged_tables(&syntax)).await;
+        sql::distinguish(&mut syntax, &mut names, &known)?;
         if let Some(answer) = self.answer(&syntax, running).await? {
             return Ok(answer);
         }

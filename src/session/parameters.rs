@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
-use sqlparser::ast::{Expr, Value, visit_expressions_mut};
+use sqlparser::ast::{Expr, Value};
+
+use crate::sql::walk_expressions_mut;
 
 /// Makes each `?` the `$1`, `$2` … of its turn.
 pub(super) fn number_question_marks(syntax: &mut SqlStatement) {
@@ -15,7 +17,7 @@ pub(super) fn number_question_marks(syntax: &mut SqlStatement) {
         _ => return,
     };
     let mut count = 0;
-    let _finished = visit_expressions_mut(statement.as_mut(), |expression| {
+    let _finished = walk_expressions_mut(statement.as_mut(), |expression| {
         if let Expr::Value(value) = expression
             && let Value::Placeholder(name) = &mut value.value
             && name == "?"

@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{
-    CastKind, DataType, Expr, Ident, SelectItem, Statement, Value, ValueWithSpan, visit_expressions,
+    CastKind, DataType, Expr, Ident, SelectItem, Statement, Value, ValueWithSpan,
 };
 
 use super::{Session, Started, locked};
@@ -29,7 +29,7 @@ pub(super) struct Prepared {
 /// The number of values that a statement takes; `None` where some go by a name.
 fn placeholder_count(statement: &Statement) -> Option<usize> {
     let mut count = 0;
-    let named = visit_expressions(statement, |expr| {
+    let named = sql::walk_expressions(statement, |expr| {
         let Expr::Value(ValueWithSpan { value: Value::Placeholder(name), .. }) = expr else {
             return ControlFlow::Continue(());
         };

@@ -28,12 +28,18 @@ use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 
 use super::resolve::normalized;
-use super::using;
+use super::using::{self, KnownColumns};
+use super::walk::walk_mut;
+use crate::error::Result;
 
 /// Rewrites every such form in a statement or query.
-pub(super) fn desugar(syntax: &mut impl VisitMut) {
-    using::resolve(syntax);
-    let _ = VisitMut::visit(syntax, &mut Desugar::default());
+///
+/// # Errors
+/// As [`using::resolve`].
+pub(super) fn desugar(syntax: &mut impl VisitMut, known: &KnownColumns) -> Result<()> {
+    using::resolve(syntax, known)?;
+    let _ = walk_mut(syntax, &mut Desugar::default());
+    Ok(())
 }
 
 #[derive(Default)]
@@ -310,7 +316,7 @@ mod tests {
 
     fn desugared(sql: &str) -> String {
         let mut statement = Parser::parse_sql(&GenericDialect {}, sql).unwrap().remove(0);
-        desugar(&mut statement);
+        desugar(&mut statement, &KnownColumns::new()).unwrap();
         statement.to_string()
     }
 

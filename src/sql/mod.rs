@@ -23,6 +23,7 @@ mod statement;
 mod tests;
 mod tokens;
 mod using;
+mod walk;
 mod wildcards;
 
 pub(crate) use names::{DisplayNames, distinguish};
@@ -38,3 +39,5 @@ pub(crate) use statement::{
     CopyMatrix, CreateMatrix, Explain, MatrixOptions, MatrixSource, StatementKind,
 };
 pub use tokens::is_complete;
+pub(crate) use using::merged_tables;
+pub(crate) use walk::{walk_expressions, walk_expressions_mut, walk_mut};

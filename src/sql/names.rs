@@ -20,12 +20,14 @@ use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use futures::StreamExt;
 use sqlparser::ast::{
     AccessExpr, DuplicateTreatment, Expr, FunctionArguments, Ident, Query, Select, SelectItem,
-    SetExpr, Statement, Subscript, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
-    visit_expressions,
+    SetExpr, Statement, Subscript, UnaryOperator, Value, Visit, VisitorMut,
 };
 
 use super::desugar::desugar;
+use super::using::KnownColumns;
+use super::walk::{walk_expressions, walk_mut};
 use super::wildcards::Wildcards;
+use crate::error::Result;
 
 /// What to call the columns of a result.
 #[derive(Debug, Default)]
@@ -118,7 +120,7 @@ impl DisplayNames {
 
 /// Whether an expression may be several columns.
 fn unnests(expr: &Expr) -> bool {
-    let found = visit_expressions(expr, |part| match part {
+    let found = walk_expressions(expr, |part| match part {
         Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("unnest") => {
             ControlFlow::Break(())
         }
@@ -128,26 +130,34 @@ fn unnests(expr: &Expr) -> bool {
 }
 
 /// Gives repeated columns of every SELECT list an alias, and DataFusion its own forms of what it lacks.
-/// The aliases are added to `names`.
-pub(crate) fn distinguish(statement: &mut SqlStatement, names: &mut DisplayNames) {
+/// The aliases are added to `names`; `known` says what the [`merged_tables`](super::merged_tables) have.
+///
+/// # Errors
+/// Columns that outer joins merge, and nobody knows whose they are.
+pub(crate) fn distinguish(
+    statement: &mut SqlStatement,
+    names: &mut DisplayNames,
+    known: &KnownColumns,
+) -> Result<()> {
     match statement {
         SqlStatement::Statement(statement) => {
-            desugar(statement.as_mut());
+            desugar(statement.as_mut(), known)?;
             if let Statement::Query(query) = statement.as_mut() {
                 let sorted = query.order_by.as_ref().map(mentioned);
                 outermost(&mut query.body, sorted, false, names);
             }
-            let _ = VisitMut::visit(statement.as_mut(), &mut Inner);
+            let _ = walk_mut(statement.as_mut(), &mut Inner);
         }
         SqlStatement::CopyTo(copy) => {
             if let CopyToSource::Query(query) = &mut copy.source {
-                desugar(query.as_mut());
-                let _ = VisitMut::visit(query.as_mut(), &mut Inner);
+                desugar(query.as_mut(), known)?;
+                let _ = walk_mut(query.as_mut(), &mut Inner);
             }
         }
-        SqlStatement::Explain(explain) => distinguish(&mut explain.statement, names),
+        SqlStatement::Explain(explain) => distinguish(&mut explain.statement, names, known)?,
         _ => {}
     }
+    Ok(())
 }
 
 /// The list that names the result's columns: the first of a set operation.
@@ -180,7 +190,7 @@ fn outermost(
 /// The names of no more than one part in some syntax.
 fn mentioned(syntax: &impl Visit) -> Vec<String> {
     let mut names = Vec::new();
-    let _ = visit_expressions(syntax, |part| {
+    let _ = walk_expressions(syntax, |part| {
         if let Expr::Identifier(name) = part {
             names.push(folded(name));
         }
@@ -294,7 +304,7 @@ fn rename(select: &mut Select, list: &List, mut alias: impl FnMut(&str, usize) -
 
 /// Whether the value of a query is part of an expression.
 fn holds_query(expr: &Expr) -> bool {
-    let found = visit_expressions(expr, |part| match part {
+    let found = walk_expressions(expr, |part| match part {
         Expr::Subquery(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
@@ -426,7 +436,7 @@ fn canonical(expr: &Expr) -> Expr {
         }
     }
     let mut expr = expr.clone();
-    let _ = VisitMut::visit(&mut expr, &mut Canonical);
+    let _ = walk_mut(&mut expr, &mut Canonical);
     expr
 }
 
@@ -440,7 +450,7 @@ mod tests {
         let StatementKind::Sql(mut sql) = statement.kind().clone() else {
             panic!("{sql} is not SQL")
         };
-        distinguish(&mut sql, &mut DisplayNames::default());
+        distinguish(&mut sql, &mut DisplayNames::default(), &KnownColumns::new()).unwrap();
         sql.to_string()
     }
 

@@ -13,6 +13,7 @@ use sqlparser::ast::{
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Location, Span};
 
+use super::walk::walk_mut;
 use crate::error::{Error, Place};
 
 /// Where an expression begins: an operator's left operand, a function's name. `None` where the
@@ -28,7 +29,7 @@ pub(crate) fn place_of_name(name: &Ident) -> Option<Place> {
 
 /// Takes the places out of syntax that outlives its text: they would point into whatever text is read then.
 pub(crate) fn forget_places(syntax: &mut impl VisitMut) {
-    let _ = VisitMut::visit(syntax, &mut Unplaced);
+    let _ = walk_mut(syntax, &mut Unplaced);
 }
 
 struct Unplaced;

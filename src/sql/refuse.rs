@@ -21,6 +21,7 @@ use sqlparser::tokenizer::Span;
 
 use super::place::place;
 use super::statement::{MatrixSource, StatementKind};
+use super::walk::walk;
 use crate::error::{Error, Result};
 
 /// Looks at a whole statement.
@@ -67,7 +68,7 @@ fn sql(statement: &SqlStatement) -> Result<()> {
 }
 
 fn visit(syntax: &impl Visit) -> Result<()> {
-    match syntax.visit(&mut Refuse) {
+    match walk(syntax, &mut Refuse) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

@@ -20,16 +20,16 @@ use datafusion::sql::parser::{CopyToSource, Statement as SqlStatement};
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, ObjectName, Query, SelectItem, SetExpr, Spanned, TableFactor, TableFunctionArgs, Value,
-    VisitMut, VisitorMut, visit_expressions_mut,
+    VisitMut, VisitorMut,
 };
 use sqlparser::tokenizer::Span;
 
 use super::dialect::{MULTIPLY, POWER};
-use super::names::{DisplayNames, distinguish};
 use super::place::{place_of, place_of_name};
 use super::refuse::refuse_in_expression;
 use super::relation::{call, is_relation, named_relation, select_all, table, unnamed};
 use super::statement::{MatrixSource, StatementKind};
+use super::walk::{walk_expressions_mut, walk_mut};
 use crate::error::{Error, Result};
 
 /// The table factor of a one-by-one matrix read as a scalar: one row, one column.
@@ -47,9 +47,7 @@ pub(crate) fn whole(expr: Expr) -> SqlStatement {
     let Expr::Subquery(query) = select_all(factor) else {
         unreachable!("SELECT * is a sub-query");
     };
-    let mut statement = SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)));
-    distinguish(&mut statement, &mut DisplayNames::default());
-    statement
+    SqlStatement::Statement(Box::new(sqlparser::ast::Statement::Query(query)))
 }
 
 /// What the catalog has under a name.
@@ -139,7 +137,7 @@ impl Resolver<'_> {
     }
 
     fn visit(&mut self, node: &mut impl VisitMut) -> Result<()> {
-        match node.visit(self) {
+        match walk_mut(node, self) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(error),
         }
@@ -196,7 +194,7 @@ impl Resolver<'_> {
             }
             root = flow(self.named(parts))?;
         } else {
-            root.visit(self)?;
+            walk_mut(&mut root, self)?;
         }
         let mut fields = Vec::new();
         for mut access in chain {
@@ -206,7 +204,7 @@ impl Resolver<'_> {
                     continue;
                 }
                 AccessExpr::Dot(_) => {}
-                AccessExpr::Subscript(subscript) => subscript.visit(self)?,
+                AccessExpr::Subscript(subscript) => walk_mut(subscript, self)?,
             }
             fields.push(access);
         }
@@ -267,7 +265,7 @@ impl VisitorMut for Resolver<'_> {
                 _ => match iteration(expr) {
                     Some((variable, init)) => {
                         // The initial value is outside the variable's scope.
-                        init.visit(self)?;
+                        walk_mut(init, self)?;
                         Context::Iteration(variable)
                     }
                     None => Context::Matrix,
@@ -375,7 +373,7 @@ fn name_matrix_columns(body: &mut SetExpr) {
 
 /// Whether `MATRIX(…)` stands somewhere in an expression of SQL.
 fn holds_matrix(expr: &mut Expr) -> bool {
-    let found = visit_expressions_mut(expr, |part| match matrix_call(part) {
+    let found = walk_expressions_mut(expr, |part| match matrix_call(part) {
         Some(_) => ControlFlow::Break(()),
         None => ControlFlow::Continue(()),
     });
