@@ -268,6 +268,16 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             square("inv", shape(0))?;
             matrix(decompose::inverse(&full(0), stop)?)
         }
+        Op::PseudoInverse => matrix(decompose::pseudo_inverse(&full(0), stop)?),
+        Op::Exponential => {
+            square("expm", shape(0))?;
+            matrix(decompose::exponential(&full(0), stop)?)
+        }
+        Op::Logarithm => {
+            square("logm", shape(0))?;
+            matrix(decompose::logarithm(&full(0), stop)?)
+        }
+        Op::Rank => matrix(decompose::rank(&full(0), stop)?),
         Op::Determinant => {
             square("det", shape(0))?;
             matrix(decompose::determinant(&full(0), stop)?)

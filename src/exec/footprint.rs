@@ -58,8 +58,10 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         Op::Inverse | Op::Cholesky => shape(0).cells().saturating_mul(2),
         Op::Lu | Op::Eigen { .. } => shape(0).cells().saturating_mul(4),
         Op::Qr => shape(0).cells().saturating_mul(3),
+        // Three powers of it, both polynomials, and what they are added up in.
+        Op::Exponential | Op::Logarithm => shape(0).cells().saturating_mul(8),
         // The factors, the copy they are made in, and the vectors of its two diagonals, merged.
-        Op::Svd { .. } => {
+        Op::Svd { .. } | Op::PseudoInverse | Op::Rank => {
             let side = shape(0).rows.min(shape(0).columns);
             shape(0).cells().saturating_mul(3).saturating_add(both(side, side).saturating_mul(2))
         }
@@ -116,6 +118,7 @@ mod tests {
     fn what_is_counted_beforehand_covers_what_a_dense_operation_yields() {
         let (x, y, v) = (dense(6, 4), dense(6, 4), dense(1, 4));
         let (a, b) = (dense(4, 4), dense(4, 2));
+        let positive: Cells = Dense::new(Shape::new(1, 1), vec![2.0].into()).into();
         let cases: Vec<(Op, Vec<&Cells>)> = vec![
             (Op::Full(Shape::new(5, 7)), vec![&x]),
             (Op::Binary(BinaryFunction::Add), vec![&x, &v]),
@@ -130,6 +133,9 @@ mod tests {
             (Op::Solve, vec![&a, &b]),
             (Op::LeastSquares, vec![&x, &y]),
             (Op::Inverse, vec![&a]),
+            (Op::PseudoInverse, vec![&x]),
+            (Op::Exponential, vec![&a]),
+            (Op::Logarithm, vec![&positive]),
             (Op::Lu, vec![&a]),
             (Op::Qr, vec![&x]),
             (Op::Svd { rank: None }, vec![&x]),

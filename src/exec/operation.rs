@@ -93,7 +93,14 @@ pub(crate) enum Operation {
     Solve,
     LeastSquares,
     Inverse,
+    /// Of any matrix.
+    PseudoInverse,
+    /// `Σ aᵏ/k!`
+    Exponential,
+    /// The principal one.
+    Logarithm,
     Determinant,
+    Rank,
     Trace,
     /// The lower factor `l` of `l @ t(l)`.
     Cholesky,
@@ -354,6 +361,10 @@ impl Operation {
             Operation::Solve => "solve",
             Operation::LeastSquares => "lstsq",
             Operation::Inverse => "inv",
+            Operation::PseudoInverse => "pinv",
+            Operation::Exponential => "expm",
+            Operation::Logarithm => "logm",
+            Operation::Rank => "rank",
             Operation::Determinant => "det",
             Operation::Trace => "trace",
             Operation::Cholesky => "cholesky",

@@ -43,6 +43,10 @@ impl CostModel {
             Op::Solve
             | Op::LeastSquares
             | Op::Inverse
+            | Op::PseudoInverse
+            | Op::Exponential
+            | Op::Logarithm
+            | Op::Rank
             | Op::Determinant
             | Op::Cholesky
             | Op::Lu

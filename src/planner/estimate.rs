@@ -197,7 +197,13 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Determinant | Op::Lu => 2.0 / 3.0 * cube(of(0).rows),
         Op::Cholesky => cube(of(0).rows) / 3.0,
         Op::Qr => 4.0 * of(0).cells() * of(0).columns.min(of(0).rows),
-        Op::Svd { .. } => 14.0 * of(0).cells() * of(0).columns.min(of(0).rows),
+        // Six products, a solution, and some squarings.
+        Op::Exponential => 20.0 * cube(of(0).rows),
+        // Some five roots of ten steps each, and seven solutions.
+        Op::Logarithm => 200.0 * cube(of(0).rows),
+        Op::Svd { .. } | Op::PseudoInverse | Op::Rank => {
+            14.0 * of(0).cells() * of(0).columns.min(of(0).rows)
+        }
         Op::Eigen { .. } => 9.0 * cube(of(0).rows),
         Op::Trace => of(0).rows,
         _ => 0.0,

@@ -35,6 +35,7 @@ pub const NAMES: &[&str] = &[
     "dot",
     "eigh",
     "exp",
+    "expm",
     "expm1",
     "eye",
     "floor",
@@ -51,8 +52,10 @@ pub const NAMES: &[&str] = &[
     "least",
     "log",
     "log1p",
+    "logm",
     "lstsq",
     "lu",
+    "matrix_power",
     "max",
     "mean",
     "min",
@@ -64,12 +67,14 @@ pub const NAMES: &[&str] = &[
     "nrow",
     "ones",
     "outer",
+    "pinv",
     "pow",
     "prior",
     "qr",
     "rand",
     "randn",
     "range",
+    "rank",
     "relu",
     "reshape",
     "round",
@@ -248,6 +253,11 @@ impl Binder<'_> {
             "solve" => self.simple(call, Op::Solve, ["a", "b"]),
             "lstsq" => self.simple(call, Op::LeastSquares, ["a", "b"]),
             "inv" => self.simple(call, Op::Inverse, ["a"]),
+            "pinv" => self.simple(call, Op::PseudoInverse, ["a"]),
+            "rank" => self.simple(call, Op::Rank, ["a"]),
+            "expm" => self.simple(call, Op::Exponential, ["a"]),
+            "logm" => self.simple(call, Op::Logarithm, ["a"]),
+            "matrix_power" => self.matrix_power(call),
             "det" => self.simple(call, Op::Determinant, ["a"]),
             "trace" => self.simple(call, Op::Trace, ["a"]),
             "cholesky" => self.simple(call, Op::Cholesky, ["a"]),
@@ -412,6 +422,44 @@ impl Binder<'_> {
             return Err(Error::argument(&call.function, format!("p must be above 0, not {p}")));
         }
         Ok(p)
+    }
+
+    /// `matrix_power(a, k)` by squaring: of the inverse for a negative k, the identity for 0.
+    fn matrix_power(&mut self, call: &Arguments<'_>) -> Result<NodeId> {
+        let [a, k] = positional(call, ["a", "k"])?;
+        let mut square = self.expression(a)?;
+        let power = self.number(k, "k")?;
+        if power.fract() != 0.0 || power.abs() > f64::from(u32::MAX) {
+            let message = format!("k must be an integer within 32 bits, not {power}");
+            return Err(Error::argument(&call.function, message));
+        }
+        let node = self.graph.node(square);
+        if node.rows.differs(node.columns) {
+            let (function, needs, shape) = (call.function.clone(), "a square matrix", node.shape());
+            return Err(ErrorKind::ShapeOf { function, needs, shape }.into());
+        }
+        if power == 0.0 {
+            let n = self.known_size(square, Axis::Rows)?;
+            return self.add(call, Op::Eye(n), []);
+        }
+        if power < 0.0 {
+            square = self.add(call, Op::Inverse, [square])?;
+        }
+        let mut rest = power.abs() as u64;
+        let mut result = None;
+        while rest > 0 {
+            if rest % 2 == 1 {
+                result = Some(match result {
+                    Some(result) => self.add(call, Op::Product, [result, square])?,
+                    None => square,
+                });
+            }
+            rest /= 2;
+            if rest > 0 {
+                square = self.add(call, Op::Product, [square, square])?;
+            }
+        }
+        Ok(result.unwrap_or(square))
     }
 
     fn rank(&mut self, call: &Arguments<'_>) -> Result<Option<usize>> {

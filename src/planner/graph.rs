@@ -53,7 +53,7 @@ impl Dim {
     }
 
     /// Whether the two differ for certain.
-    fn differs(self, other: Dim) -> bool {
+    pub(super) fn differs(self, other: Dim) -> bool {
         matches!((self, other), (Dim::Known(a), Dim::Known(b)) if a != b)
     }
 
@@ -409,7 +409,7 @@ impl Graph {
                 }
                 (n, k)
             }
-            Op::Inverse | Op::Cholesky | Op::Eigen { .. } => {
+            Op::Inverse | Op::Exponential | Op::Logarithm | Op::Cholesky | Op::Eigen { .. } => {
                 let (m, n) = of(self, 0);
                 if m.differs(n) {
                     return Err(needs(name, "a square matrix", shape(self, 0)));
@@ -423,6 +423,8 @@ impl Graph {
                 }
                 (Dim::ONE, Dim::ONE)
             }
+            Op::PseudoInverse => (of(self, 0).1, of(self, 0).0),
+            Op::Rank => (Dim::ONE, Dim::ONE),
             Op::Lu | Op::Qr | Op::Svd { .. } => of(self, 0),
             Op::Part(part) => {
                 let (m, n) = of(self, 0);

@@ -47,6 +47,7 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
         | Op::Reshape(_)
         | Op::Kronecker
         | Op::Determinant
+        | Op::Rank
         | Op::Trace
         | Op::Count(_) => [none(), none()],
         Op::Unary(_) | Op::Cast(_) | Op::Store(_) | Op::Normalize { .. } | Op::CumulativeSum => {
@@ -98,7 +99,8 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             rule.must_match(rule.rows(0), rule.rows(1), Axis::Rows)?;
             [rule.columns(0), rule.columns(1)]
         }
-        Op::Inverse => [rule.columns(0), rule.rows(0)],
+        Op::Inverse | Op::PseudoInverse => [rule.columns(0), rule.rows(0)],
+        Op::Exponential | Op::Logarithm => [rule.rows(0), rule.columns(0)],
         Op::Cholesky => [rule.rows(0), none()],
         // A decomposition itself has the labels of its input; its parts pick from them.
         Op::Lu | Op::Qr | Op::Svd { .. } | Op::Eigen { .. } => [rule.rows(0), rule.columns(0)],

@@ -10,15 +10,21 @@
 //! magnitude in each singular vector of U and each eigenvector is positive.
 
 mod cholesky;
+mod exponential;
+mod logarithm;
 mod lu;
 mod orthogonal;
+mod pseudo;
 mod solve;
 mod spectral;
 mod triangular;
 
 pub use cholesky::cholesky;
+pub use exponential::exponential;
+pub use logarithm::logarithm;
 pub use lu::{Lu, determinant, lu};
 pub use orthogonal::{Qr, least_squares, qr};
+pub use pseudo::{pseudo_inverse, rank};
 pub use solve::{inverse, solve};
 pub use spectral::{Eigh, Svd, eigh, svd};
 

@@ -384,3 +384,147 @@ fn a_factorization_that_is_asked_to_stop_ends_without_panic() {
     cancelled(svd(&a, None, stop).unwrap_err());
     cancelled(eigh(&a, None, stop).unwrap_err());
 }
+
+fn exponentials<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for n in [0, 1, 2, 9, 40] {
+        // Of every degree of the approximant, and of some squarings.
+        for scale in [0.0, 1e-3, 0.02, 0.1, 0.4, 1.0, 8.0] {
+            let any = random::<T>(&mut rng, n, n);
+            let half = T::from_f64(scale / 2.0);
+            let a = build(n, n, |i, j| half * (any.row(i)[j] + any.row(j)[i]));
+            let found = exponential(&a, Stop::NEVER).unwrap();
+            // Of a symmetric matrix it is that of its eigenvalues.
+            let Eigh { values, vectors } = eigh(&a, None, Stop::NEVER).unwrap();
+            let scaled = build(n, n, |i, j| {
+                vectors.row(i)[j] * T::from_f64(values.cells()[j].to_f64().exp())
+            });
+            let expected = product(&scaled, &transpose(&vectors), Stop::NEVER);
+            assert_near(&found, &expected, norm(&expected) * (1.0 + norm(&a)));
+            // Of any matrix, that of its negative is the inverse.
+            let a = build(n, n, |i, j| T::from_f64(scale.min(1.0)) * any.row(i)[j]);
+            let minus = build(n, n, |i, j| -a.row(i)[j]);
+            let (x, y) =
+                (exponential(&a, Stop::NEVER).unwrap(), exponential(&minus, Stop::NEVER).unwrap());
+            assert_near(&product(&x, &y, Stop::NEVER), &identity(n), norm(&x) * norm(&y));
+        }
+    }
+}
+
+#[test]
+fn exponentials_are_those_of_the_eigenvalues() {
+    for seed in 0..3 {
+        exponentials::<f64>(seed);
+        exponentials::<f32>(seed);
+    }
+}
+
+#[test]
+fn the_exponential_of_a_turn_is_a_turn() {
+    for angle in [1e-9, 0.5, 3.0, 40.0, 1e4] {
+        let a = build(2, 2, |i, j| angle * (j as f64 - i as f64));
+        let turn = build(2, 2, |i, j| match (i, j) {
+            (0, 1) => f64::sin(angle),
+            (1, 0) => -f64::sin(angle),
+            _ => f64::cos(angle),
+        });
+        assert_near(&exponential(&a, Stop::NEVER).unwrap(), &turn, 1.0 + angle);
+    }
+    // Exact where the series ends.
+    let shift = build(2, 2, |i, j| if i < j { 3.0 } else { 0.0 });
+    let expected = build(2, 2, |i, j| if i == j { 1.0 } else { shift.row(i)[j] });
+    assert_close(&exponential(&shift, Stop::NEVER).unwrap(), &expected, 2.0);
+    let large = dense(Shape::new(1, 1), vec![1000.0]);
+    assert_eq!(exponential(&large, Stop::NEVER).unwrap().cells(), [f64::INFINITY]);
+    let beyond = build(2, 2, |_, _| 1.5e308);
+    let error = exponential(&beyond, Stop::NEVER).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{error}");
+}
+
+fn pseudo_inverses<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for (m, n) in SHAPES {
+        for deficient in [false, true] {
+            let full = random::<T>(&mut rng, m, n);
+            let k = m.min(n) / 2;
+            let a = match deficient {
+                true => {
+                    product(&random::<T>(&mut rng, m, k), &random::<T>(&mut rng, k, n), Stop::NEVER)
+                }
+                false => full,
+            };
+            let expected = if deficient { k } else { m.min(n) };
+            assert_eq!(rank(&a, Stop::NEVER).unwrap().cells(), [T::from_f64(expected as f64)]);
+            let x = pseudo_inverse(&a, Stop::NEVER).unwrap();
+            assert_eq!(x.shape(), Shape::new(n, m));
+            // The four conditions of Penrose.
+            let (ax, xa) = (product(&a, &x, Stop::NEVER), product(&x, &a, Stop::NEVER));
+            let condition = norm(&a) * norm(&x);
+            assert_near(&product(&ax, &a, Stop::NEVER), &a, condition * norm(&a));
+            assert_near(&product(&xa, &x, Stop::NEVER), &x, condition * norm(&x));
+            assert_near(&transpose(&ax), &ax, condition);
+            assert_near(&transpose(&xa), &xa, condition);
+        }
+    }
+}
+
+#[test]
+fn pseudo_inverses_meet_their_conditions() {
+    for seed in 0..3 {
+        pseudo_inverses::<f64>(seed);
+        pseudo_inverses::<f32>(seed);
+    }
+}
+
+fn logarithms<T: Real>(seed: u64) {
+    let mut rng = rng(seed);
+    for n in [0, 1, 2, 9, 40] {
+        for scale in [1e-3, 0.3, 1.0, 100.0] {
+            let positive = positive_definite::<T>(&mut rng, n);
+            let positive = build(n, n, |i, j| T::from_f64(scale) * positive.row(i)[j]);
+            // Of a symmetric matrix it is that of its eigenvalues.
+            let Eigh { values, vectors } = eigh(&positive, None, Stop::NEVER).unwrap();
+            let logs: Vec<f64> = values.cells().iter().map(|x| x.to_f64().ln()).collect();
+            let scaled = build(n, n, |i, j| vectors.row(i)[j] * T::from_f64(logs[j]));
+            let expected = product(&scaled, &transpose(&vectors), Stop::NEVER);
+            let found = logarithm(&positive, Stop::NEVER).unwrap();
+            let condition = norm(&positive) * norm(&inverse(&positive, Stop::NEVER).unwrap());
+            assert_near(&found, &expected, condition * (1.0 + norm(&expected)));
+            // Of any other it is what exponentiation undoes.
+            let any = random::<T>(&mut rng, n, n);
+            let small = scale.min(1.0) / n.max(1) as f64;
+            let a = build(n, n, |i, j| {
+                T::from_f64(small) * any.row(i)[j] + if i == j { T::ONE } else { T::ZERO }
+            });
+            let back = exponential(&logarithm(&a, Stop::NEVER).unwrap(), Stop::NEVER).unwrap();
+            let condition = norm(&a) * norm(&inverse(&a, Stop::NEVER).unwrap());
+            assert_near(&back, &a, 10.0 * condition * norm(&a));
+        }
+    }
+}
+
+#[test]
+fn logarithms_are_undone_by_exponentials() {
+    for seed in 0..3 {
+        logarithms::<f64>(seed);
+        logarithms::<f32>(seed);
+    }
+}
+
+#[test]
+fn the_logarithm_of_a_turn_is_its_angle() {
+    for angle in [1e-9, 0.5, 3.0, -2.0] {
+        let turn = build(2, 2, |i, j| match (i, j) {
+            (0, 1) => f64::sin(angle),
+            (1, 0) => -f64::sin(angle),
+            _ => f64::cos(angle),
+        });
+        let expected = build(2, 2, |i, j| angle * (j as f64 - i as f64));
+        assert_near(&logarithm(&turn, Stop::NEVER).unwrap(), &expected, 10.0);
+    }
+    for cells in [vec![1.0, 0.0, 0.0, -1.0], vec![-4.0, 1.0, 0.0, 3.0], vec![1.0, 1.0, 1.0, 1.0]] {
+        let a: Dense<f64> = dense(Shape::new(2, 2), cells);
+        let error = logarithm(&a, Stop::NEVER).unwrap_err().to_string();
+        assert!(error.contains("no principal logarithm"), "{error}");
+    }
+}
