@@ -430,7 +430,7 @@ impl Binder<'_> {
         let mut square = self.expression(a)?;
         let power = self.number(k, "k")?;
         if power.fract() != 0.0 || power.abs() > f64::from(u32::MAX) {
-            let message = format!("k must be an integer within 32 bits, not {power}");
+            let message = format!("k must be an integer within 32 bits, not {power:?}");
             return Err(Error::argument(&call.function, message));
         }
         let node = self.graph.node(square);

@@ -366,7 +366,8 @@ impl<'a> Joined<'a> {
                     }
                     None if kind == Kind::Inner => joined.is_open = true,
                     None => {
-                        let message = "what a NATURAL outer join merges is not known here; write JOIN … USING (…)";
+                        let message = "what a NATURAL outer join merges is not known here: is there such a table? Of other relations, \
+                                       write JOIN … USING (…)";
                         let place = place(join.relation.span().start);
                         return Err(Error::unsupported(message).at(place));
                     }
