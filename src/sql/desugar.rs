@@ -27,8 +27,9 @@ use sqlparser::ast::{
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 
+use super::merged::KnownColumns;
 use super::resolve::normalized;
-use super::using::{self, KnownColumns};
+use super::using;
 use super::walk::walk_mut;
 use crate::error::Result;
 

@@ -12,6 +12,7 @@
 mod copy;
 mod desugar;
 mod dialect;
+mod merged;
 mod names;
 mod parse;
 mod place;

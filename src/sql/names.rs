@@ -24,7 +24,7 @@ use sqlparser::ast::{
 };
 
 use super::desugar::desugar;
-use super::using::KnownColumns;
+use super::merged::KnownColumns;
 use super::walk::{walk_expressions, walk_mut};
 use super::wildcards::Wildcards;
 use crate::error::Result;
