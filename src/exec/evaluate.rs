@@ -251,6 +251,15 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                 }
             }
         }
+        Op::Sampled(function) => {
+            check_product(shape(1), shape(2).transposed())?;
+            let stored = match input(0) {
+                Storage::Csr(m) => m,
+                Storage::Dense(m) => sparse::from_dense(&m),
+            };
+            let apply = |m: T, p: T| T::from_f64(function.apply(m.to_f64(), p.to_f64()));
+            settled(sparse::sampled(&stored, &full(1), &full(2), apply, stop))
+        }
         Op::Kronecker => match (input(0), input(1)) {
             (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y)),
             (x, y) => matrix(dense::kron(&densified(x), &densified(y))),
@@ -313,7 +322,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         Op::Relation(_)
         | Op::Variable(_)
         | Op::Prior(_)
-        | Op::Align
+        | Op::Align(_)
         | Op::Part(_)
         | Op::Iterate(_)
         | Op::Cast(_) => {

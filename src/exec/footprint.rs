@@ -85,11 +85,13 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
                 Axis::Columns => both(shape(0).rows, sum(|shape| shape.columns)),
             }
         }
+        // What the stored cells of a dense matrix would be.
+        Op::Sampled(_) => shape(0).cells().saturating_mul(2),
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Select
         | Op::Transpose
-        | Op::Align
+        | Op::Align(_)
         | Op::Cast(_)
         | Op::Store(_)
         | Op::CumulativeSum

@@ -14,7 +14,7 @@ use super::kernels::reduce::Reduction;
 use crate::matrix::{Element, Layout, Matrix, Shape};
 
 /// One operation; its operands are the inputs of its node, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// A matrix at hand: stored in the catalog, given as a parameter, or already computed.
     Stored(Stored),
@@ -62,8 +62,9 @@ pub(crate) enum Operation {
         axis: Axis,
         range: Span,
     },
-    /// The rows of the first input in the order of the second one's labels.
-    Align,
+    /// The rows of the first input in the order of the second one's labels; the number counts the graph's
+    /// alignments.
+    Align(usize),
     Cast(Element),
     /// A change of layout.
     Store(Layout),
@@ -89,6 +90,9 @@ pub(crate) enum Operation {
     Gram,
     /// `t(x) @ y` without forming the transpose.
     Cross,
+    /// `m * (a @ t(b))`, or another function of the two that is 0 where `m` is, computed for the stored
+    /// cells of `m` alone.
+    Sampled(BinaryFunction),
     Kronecker,
     Solve,
     LeastSquares,
@@ -174,7 +178,13 @@ impl Hash for Stored {
 
 impl PartialOrd for Stored {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.address().cmp(&other.address()))
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Stored {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.address().cmp(&other.address())
     }
 }
 
@@ -343,7 +353,7 @@ impl Operation {
             Operation::Stack(Axis::Rows) => "vstack",
             Operation::Slice { axis: Axis::Rows, .. } => "rows",
             Operation::Slice { axis: Axis::Columns, .. } => "columns",
-            Operation::Align => "align",
+            Operation::Align(_) => "align",
             Operation::Cast(_) => "cast",
             Operation::Store(Layout::Dense) => "dense",
             Operation::Store(Layout::Csr) => "sparse",
@@ -357,6 +367,7 @@ impl Operation {
             Operation::Product => "@",
             Operation::Gram => "gram",
             Operation::Cross => "cross",
+            Operation::Sampled(_) => "sampled",
             Operation::Kronecker => "kron",
             Operation::Solve => "solve",
             Operation::LeastSquares => "lstsq",

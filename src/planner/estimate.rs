@@ -5,16 +5,20 @@
 //! et al., *MNC: Structure-Exploiting Sparsity Estimation for Matrix Expressions*, SIGMOD 2019, §2: the
 //! metadata estimator).
 
+use std::collections::HashMap;
+
 use super::cost::CostModel;
 use super::graph::{Dim, Graph, Node, NodeId};
 use super::sparsity::keeps_sparse;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::intake::Form;
-use crate::exec::operation::Operation as Op;
+use crate::exec::operation::{Axis, Iteration, Operation as Op};
 use crate::matrix::Layout;
 
 /// Rows of a relation about which nothing is known.
 const ROWS_UNKNOWN: f64 = 1e6;
+/// Columns of one whose rows have a width that only they tell.
+const COLUMNS_UNKNOWN: f64 = 100.0;
 /// Density of entries about which nothing is known.
 const DENSITY_UNKNOWN: f64 = 0.01;
 /// Rounds of an iteration that only its condition ends.
@@ -50,30 +54,56 @@ pub(crate) fn estimate(
     relation_rows: &[Option<f64>],
     cost: &CostModel,
 ) -> Vec<Estimate> {
-    let mut estimates: Vec<Estimate> = Vec::with_capacity(graph.len());
-    let mut open: std::collections::HashMap<Dim, f64> = Default::default();
-    for (_, node) in graph.nodes() {
-        let of = |at: usize| estimates[node.inputs[at].index()];
-        if let Op::Relation(index) = node.operation {
-            let rows = relation_rows.get(index).copied().flatten().unwrap_or(ROWS_UNKNOWN);
-            let (rows, columns) = match graph.relations[index].intake.form {
-                Form::Wide | Form::Vectors { .. } => (rows, 100.0),
-                // Entries are fewer than the cells they fill.
-                Form::Entries { .. } | Form::Graph => {
-                    let side = (rows / DENSITY_UNKNOWN).sqrt();
-                    (side, side)
-                }
-            };
-            open.entry(node.rows).or_insert(rows);
-            open.entry(node.columns).or_insert(columns);
+    let mut estimator = Estimator::new(relation_rows, cost);
+    estimator.extend(graph);
+    for (id, node) in graph.nodes() {
+        if let Op::Iterate(iteration) = node.operation {
+            let inside = rounds_of(graph, node).map(|id| estimator.estimates[id.index()].seconds);
+            estimator.estimates[id.index()].seconds = rounds(&iteration) * inside.sum::<f64>();
         }
-        let mut size = |dim: Dim, guess: f64| match dim {
+    }
+    estimator.estimates
+}
+
+/// Rounds that an iteration is expected to take.
+pub(super) fn rounds(iteration: &Iteration) -> f64 {
+    iteration.times.map_or(ROUNDS_UNKNOWN, |times| times as f64)
+}
+
+/// Estimates of the nodes of a graph that grows.
+pub(super) struct Estimator<'a> {
+    relation_rows: &'a [Option<f64>],
+    cost: &'a CostModel,
+    /// By the numbers of the nodes.
+    pub(super) estimates: Vec<Estimate>,
+    /// What is guessed for open sizes.
+    open: HashMap<Dim, f64>,
+}
+
+impl<'a> Estimator<'a> {
+    pub(super) fn new(relation_rows: &'a [Option<f64>], cost: &'a CostModel) -> Self {
+        Self { relation_rows, cost, estimates: Vec::new(), open: HashMap::new() }
+    }
+
+    /// Estimates the nodes that are new. Of an iteration, what its rounds take is not part of it.
+    pub(super) fn extend(&mut self, graph: &Graph) {
+        for (_, node) in graph.nodes().skip(self.estimates.len()) {
+            self.add(graph, node);
+        }
+    }
+
+    fn add(&mut self, graph: &Graph, node: &Node) {
+        if let Op::Relation(index) = node.operation {
+            self.open_relation(graph, node, index);
+        }
+        let guess = node.inputs.first().map_or(ROWS_UNKNOWN, |input| self.of(*input).rows);
+        let mut size = |dim: Dim| match dim {
             Dim::Known(size) => size as f64,
-            open_size => *open.entry(open_size).or_insert(guess),
+            open => *self.open.entry(open).or_insert(guess),
         };
-        let guess = if node.inputs.is_empty() { ROWS_UNKNOWN } else { of(0).rows };
-        let (rows, columns) = (size(node.rows, guess), size(node.columns, guess));
-        let density = density(graph, node, &estimates, (rows, columns)).clamp(0.0, 1.0);
+        let (rows, columns) = (size(node.rows), size(node.columns));
+        let estimates = &self.estimates;
+        let density = density(graph, node, estimates, (rows, columns)).clamp(0.0, 1.0);
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
         let layout = if density <= DENSE_FROM && keeps_sparse(graph, node, is_csr) {
             Layout::Csr
@@ -88,22 +118,59 @@ pub(crate) fn estimate(
             Layout::Dense => estimate.cells() * cell,
             Layout::Csr => estimate.stored() * (cell + 4.0) + rows * 8.0,
         };
-        estimate.flops = flops(node, &estimates, &estimate);
-        let read: f64 = node.inputs.iter().map(|input| estimates[input.index()].bytes).sum();
-        let is_product = matches!(node.operation, Op::Product | Op::Gram | Op::Cross);
-        estimate.seconds = if is_product && node.inputs.iter().copied().any(is_csr) {
-            cost.sparse_seconds(estimate.flops, read + estimate.bytes)
-        } else {
-            cost.seconds(&node.operation, node.element, estimate.flops, read + estimate.bytes)
+        estimate.flops = flops(node, estimates, &estimate);
+        let bytes = moved_bytes(graph, node, estimates, &estimate);
+        estimate.seconds = match node.operation {
+            Op::Iterate(_) => 0.0,
+            Op::Product | Op::Gram | Op::Cross if node.inputs.iter().copied().any(is_csr) => {
+                self.cost.sparse_seconds(estimate.flops, bytes)
+            }
+            _ => self.cost.seconds(&node.operation, node.element, estimate.flops, bytes),
         };
-        if let Op::Iterate(iteration) = node.operation {
-            let rounds = iteration.times.map_or(ROUNDS_UNKNOWN, |times| times as f64);
-            let inside: f64 = rounds_of(graph, node).map(|id| estimates[id.index()].seconds).sum();
-            estimate.seconds = rounds * inside;
-        }
-        estimates.push(estimate);
+        self.estimates.push(estimate);
     }
-    estimates
+
+    fn of(&self, id: NodeId) -> &Estimate {
+        &self.estimates[id.index()]
+    }
+
+    /// Guesses the open sizes of a relation.
+    fn open_relation(&mut self, graph: &Graph, node: &Node, index: usize) {
+        let rows = self.relation_rows.get(index).copied().flatten().unwrap_or(ROWS_UNKNOWN);
+        let (rows, columns) = match graph.relations[index].intake.form {
+            Form::Wide | Form::Vectors { .. } => (rows, COLUMNS_UNKNOWN),
+            // Entries are fewer than the cells they fill.
+            Form::Entries { .. } | Form::Graph => {
+                let side = (rows / DENSITY_UNKNOWN).sqrt();
+                (side, side)
+            }
+        };
+        self.open.entry(node.rows).or_insert(rows);
+        self.open.entry(node.columns).or_insert(columns);
+    }
+}
+
+/// Bytes that a node reads and writes. A loop over cells hands them to the next in cache: they are moved
+/// once they are written for someone who does not loop over them.
+fn moved_bytes(graph: &Graph, node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
+    let loops = |operation: &Op| matches!(operation, Op::Unary(_) | Op::Binary(_) | Op::Select);
+    let is_loop = loops(&node.operation) || matches!(node.operation, Op::Reduce { .. });
+    // Rows of a matrix are a part of its memory, columns are copied.
+    match node.operation {
+        Op::Slice { axis: Axis::Rows, .. } => return 0.0,
+        Op::Slice { axis: Axis::Columns, .. } => return 2.0 * result.bytes,
+        _ => {}
+    }
+    let read = node.inputs.iter().map(|&input| {
+        let bytes = estimates[input.index()].bytes;
+        match (loops(&graph.node(input).operation), is_loop) {
+            (true, true) => 0.0,
+            (true, false) => 2.0 * bytes,
+            (false, _) => bytes,
+        }
+    });
+    let written = if loops(&node.operation) { 0.0 } else { result.bytes };
+    read.sum::<f64>() + written
 }
 
 /// The nodes that an iteration repeats.
@@ -159,6 +226,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
             let inner = if matches!(node.operation, Op::Product) { a.columns } else { a.rows };
             1.0 - (1.0 - a.density * b.density).powf(inner)
         }
+        Op::Sampled(_) => of(0).density,
         Op::Kronecker => of(0).density * of(1).density,
         Op::Stack(_) => {
             let inputs = node.inputs.iter().map(|input| estimates[input.index()]);
@@ -167,7 +235,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
         Op::Store(Layout::Csr) => of(0).density.min(DENSE_FROM),
         Op::Transpose
         | Op::Slice { .. }
-        | Op::Align
+        | Op::Align(_)
         | Op::Cast(_)
         | Op::Normalize { .. }
         | Op::Unary(_) => of(0).density,
@@ -190,6 +258,7 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         }
         Op::Gram => of(0).stored() * of(0).columns * of(0).density,
         Op::Cross => 2.0 * of(0).stored() * of(1).columns * of(1).density,
+        Op::Sampled(_) => 2.0 * of(0).stored() * of(1).columns,
         Op::Kronecker => result.stored(),
         Op::Solve => 2.0 / 3.0 * cube(of(0).rows) + 2.0 * of(0).cells() * of(1).columns,
         Op::LeastSquares => 2.0 * of(0).cells() * of(0).columns,

@@ -164,7 +164,7 @@ impl Binder<'_> {
                         return Err(Error::argument("align", "both matrices need row labels"));
                     }
                 }
-                self.add(call, Op::Align, inputs)
+                self.graph.align(inputs, call.place)
             }
             "nrow" | "ncol" | "nnz" => {
                 let counted = match name {

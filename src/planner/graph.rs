@@ -95,8 +95,12 @@ pub(crate) struct Graph {
     nodes: Vec<Node>,
     /// The relations that [`Operation::Relation`] numbers.
     pub(crate) relations: Vec<Relation>,
+    /// The row labels before and after, of each [`Operation::Align`] by its number.
+    pub(crate) alignments: Vec<[AxisLabels; 2]>,
     /// What must hold of labels once the relations have run.
     pub(crate) checks: Vec<LabelCheck>,
+    /// Whether this is about cells alone: labels have been checked, and nodes carry none.
+    is_unlabelled: bool,
     known: HashMap<(Operation, Vec<NodeId>), NodeId>,
     variables: Vec<(Dim, Dim)>,
     open_sizes: u32,
@@ -155,15 +159,36 @@ impl Graph {
         Ok(id)
     }
 
-    /// A graph over the same relations and variables with no nodes yet.
-    pub(crate) fn emptied(&self) -> Graph {
+    /// A graph over the same relations and variables with no nodes yet, for algebra: it is about cells
+    /// alone, so nothing that is said of labels or of the order of rows is said again of other forms of the
+    /// same expression.
+    pub(crate) fn unlabelled(&self) -> Graph {
         Graph {
             relations: self.relations.clone(),
+            alignments: self.alignments.clone(),
             checks: self.checks.clone(),
+            is_unlabelled: true,
             variables: self.variables.clone(),
             open_sizes: self.open_sizes,
             ..Graph::default()
         }
+    }
+
+    /// The node of an operation over these inputs, if it is there.
+    pub(crate) fn find(&self, operation: &Operation, inputs: Vec<NodeId>) -> Option<NodeId> {
+        self.known.get(&(operation.clone(), inputs)).copied()
+    }
+
+    /// Adds a node of another graph over the same relations, with its sizes, over these inputs.
+    pub(crate) fn adopt(&mut self, node: &Node, inputs: Vec<NodeId>) -> NodeId {
+        debug_assert!(self.is_unlabelled, "labels hang on the inputs");
+        let key = (node.operation.clone(), inputs.clone());
+        let next = NodeId(self.nodes.len() as u32);
+        let id = *self.known.entry(key).or_insert(next);
+        if id == next {
+            self.nodes.push(Node { inputs, labels: Default::default(), ..node.clone() });
+        }
+        id
     }
 
     /// The nodes that `root` needs, itself among them.
@@ -219,6 +244,17 @@ impl Graph {
         self.add(Operation::Relation(index), [], place)
     }
 
+    /// The rows of one matrix in the order of another one's row labels.
+    pub(crate) fn align(&mut self, inputs: [NodeId; 2], place: Option<Place>) -> Result<NodeId> {
+        let labels = inputs.map(|input| self.node(input).labels[0].clone());
+        let known = self.alignments.iter().position(|known| *known == labels);
+        let number = known.unwrap_or_else(|| {
+            self.alignments.push(labels);
+            self.alignments.len() - 1
+        });
+        self.add(Operation::Align(number), inputs, place)
+    }
+
     /// A size nobody knows yet.
     fn open(&mut self) -> Dim {
         self.open_sizes += 1;
@@ -240,6 +276,9 @@ impl Graph {
         let element = self.element(&operation, &inputs);
         let mut node =
             Node { operation, inputs, rows, columns, element, labels: Default::default(), place };
+        if self.is_unlabelled {
+            return Ok(node);
+        }
         let labelled = labels::of(self, &node)?;
         node.labels = labelled.labels;
         for check in labelled.checks {
@@ -299,7 +338,7 @@ impl Graph {
                 let square = relation.is_square();
                 let unordered = relation.order == RowOrder::Undefined;
                 let rows = self.open();
-                if unordered {
+                if unordered && !self.is_unlabelled {
                     self.unordered.insert(rows, *index);
                 }
                 let columns = match columns {
@@ -362,7 +401,7 @@ impl Graph {
             }
             Op::Slice { axis: Axis::Rows, range } => (Dim::Known(range.count), of(self, 0).1),
             Op::Slice { axis: Axis::Columns, range } => (of(self, 0).0, Dim::Known(range.count)),
-            Op::Align => (of(self, 1).0, of(self, 0).1),
+            Op::Align(_) => (of(self, 1).0, of(self, 0).1),
             Op::Reduce { axis, .. } => match axis {
                 None => (Dim::ONE, Dim::ONE),
                 Some(Axis::Rows) => (of(self, 0).0, Dim::ONE),
@@ -384,6 +423,15 @@ impl Graph {
                     return Err(ErrorKind::Product { left, right }.into());
                 }
                 (of(self, 0).1, of(self, 1).1)
+            }
+            Op::Sampled(_) => {
+                let ((m, n), (rows, inner), (columns, other)) =
+                    (of(self, 0), of(self, 1), of(self, 2));
+                if m.differs(rows) || n.differs(columns) || inner.differs(other) {
+                    let (left, right) = (shape(self, 1), shape(self, 2).transposed());
+                    return Err(ErrorKind::Product { left, right }.into());
+                }
+                (m, n)
             }
             Op::Kronecker => {
                 let ((m, n), (p, q)) = (of(self, 0), of(self, 1));
@@ -554,6 +602,10 @@ impl fmt::Display for Written<'_> {
                 write!(f, "({} {} {})", input(0), function.name(), input(1))
             }
             Operation::Product => write!(f, "({} @ {})", input(0), input(1)),
+            Operation::Sampled(function) => {
+                let name = function.name();
+                write!(f, "sampled({} {name} ({} @ t({})))", input(0), input(1), input(2))
+            }
             Operation::Part(part) => write!(f, "{}.{}", input(0), part.name()),
             operation if node.inputs.is_empty() => f.write_str(&operation.to_string()),
             operation => {

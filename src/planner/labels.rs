@@ -50,9 +50,12 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
         | Op::Rank
         | Op::Trace
         | Op::Count(_) => [none(), none()],
-        Op::Unary(_) | Op::Cast(_) | Op::Store(_) | Op::Normalize { .. } | Op::CumulativeSum => {
-            [rule.rows(0), rule.columns(0)]
-        }
+        Op::Unary(_)
+        | Op::Cast(_)
+        | Op::Store(_)
+        | Op::Normalize { .. }
+        | Op::CumulativeSum
+        | Op::Sampled(_) => [rule.rows(0), rule.columns(0)],
         Op::Binary(_) | Op::Select => [rule.broadcast(Axis::Rows)?, rule.broadcast(Axis::Columns)?],
         Op::Transpose => [rule.columns(0), rule.rows(0)],
         Op::Diagonal => {
@@ -78,7 +81,7 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             labels[*axis as usize] = sliced(&labels[*axis as usize], *range);
             labels
         }
-        Op::Align => [rule.rows(1), rule.columns(0)],
+        Op::Align(_) => [rule.rows(1), rule.columns(0)],
         Op::Reduce { axis, .. } => match axis {
             None => [none(), none()],
             Some(Axis::Rows) => [rule.rows(0), none()],

@@ -11,12 +11,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::StatisticsContext;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
+use super::algebra;
 use super::cost::CostModel;
 use super::estimate::{Estimate, estimate};
 use super::graph::{Graph, NodeId, Written};
 use super::matrix_node::MatrixNode;
 use super::ordered::ordered_input;
-use super::rewrite::rewrite;
 use super::schedule;
 use crate::config::Settings;
 use crate::error::{ErrorKind, Result};
@@ -87,12 +87,14 @@ fn lower(
     settings: &Settings,
 ) -> Result<MatrixExec> {
     let cost = CostModel::default();
-    let (graph, root) = (Graph::clone(&matrix.graph), matrix.root);
-    let (graph, root) =
-        if settings.rewrites { rewrite(graph, root, relation_rows, &cost)? } else { (graph, root) };
+    let (graph, root) = if settings.rewrites {
+        algebra::rewrite(&matrix.graph, matrix.root, relation_rows, &cost)
+    } else {
+        (Graph::clone(&matrix.graph), matrix.root)
+    };
     let estimates = estimate(&graph, relation_rows, &cost);
     let layouts: Vec<_> = estimates.iter().map(|estimate| estimate.layout).collect();
-    let emit = matrix.form != Form::Whole && labels_stream(&graph, root);
+    let emit = matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root);
     let options = schedule::Options { fusion: settings.fusion, emit };
     let steps = schedule::steps(&graph, &layouts, root, options);
     let notes = graph.nodes().map(|(id, _)| note(&graph, id, &estimates[id.index()])).collect();
@@ -101,7 +103,7 @@ fn lower(
         intakes: graph.relations.iter().map(|relation| relation.intake.clone()).collect(),
         checks: graph.checks.clone(),
         root: root.index(),
-        root_labels: graph.node(root).labels.clone(),
+        root_labels: matrix.graph.node(matrix.root).labels.clone(),
         root_is_sparse: matrix.is_sparse,
         slots: graph.len(),
         notes,

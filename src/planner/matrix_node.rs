@@ -1,5 +1,6 @@
 //! A graph as a node of a relational plan: its inputs are relations, its output is rows.
 
+use std::cell::LazyCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,12 +11,12 @@ use arrow::datatypes::Field;
 use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
+use super::algebra;
 use super::bind::Binder;
 use super::cost::CostModel;
 use super::graph::{Dim, Graph, NodeId, Written};
 use super::relation::{Relation, RowOrder};
 use super::relations::sorted_by_keys;
-use super::rewrite::rewrite;
 use super::sparsity::is_sparse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::{self, Form};
@@ -88,14 +89,15 @@ impl MatrixNode {
     pub(crate) fn new(graph: Graph, root: NodeId, form: Form, names: &ReaderNames) -> Result<Self> {
         // Asked of the graph as algebra leaves it: `t(x) @ y` is a sum over rows once it is a cross product.
         let unknown = vec![None; graph.relations.len()];
-        let (simple, simple_root) = rewrite(graph.clone(), root, &unknown, &CostModel::default())?;
+        let simple =
+            LazyCell::new(|| algebra::rewrite(&graph, root, &unknown, &CostModel::default()));
         let mut inputs = Vec::new();
         for (index, relation) in graph.relations.iter().enumerate() {
             // The sort that puts rows in the order of their keys costs more than most of what follows.
             let sorts = relation.order == RowOrder::Keys
                 && relation.intake.streams()
                 && relation.intake.row_keys > 0
-                && order_shows(&simple, simple_root, index);
+                && order_shows(&simple.0, simple.1, index);
             inputs.push(if sorts { sorted_by_keys(relation)? } else { relation.plan.clone() });
             inputs.extend(relation.given.iter().flatten().cloned());
         }

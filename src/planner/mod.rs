@@ -6,7 +6,7 @@
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
 //!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
-//!  ├ rewrite     algebra: sums of products, inverses, order of products, transposed products
+//!  ├ algebra     another expression of equal value that costs less
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
 //!  ├ ordered     relations whose rows come as they are stored
@@ -16,6 +16,7 @@
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
 
+mod algebra;
 mod bind;
 pub(crate) mod cooperative;
 mod cost;
@@ -28,16 +29,13 @@ mod lower;
 mod matrix_node;
 pub(crate) mod modify;
 mod network;
-mod order;
 pub(crate) mod ordered;
 mod relation;
 pub(crate) mod relational;
 mod relations;
-mod rewrite;
 mod schedule;
 mod sparsity;
 mod subscript;
-mod sums;
 
 pub(crate) use bind::Parameter;
 pub use functions::NAMES as MATRIX_FUNCTIONS;

@@ -395,9 +395,8 @@ impl Scheduler<'_> {
                     output: id.index(),
                 }))
             }
-            Op::Align => {
-                let labels = |at: usize| self.graph.node(node.inputs[at]).labels[0].clone();
-                let (from, to) = (labels(0), labels(1));
+            Op::Align(number) => {
+                let [from, to] = self.graph.alignments[*number].clone();
                 Step::Align { from, to, input: node.inputs[0].index(), output: id.index() }
             }
             Op::Part(part) => {

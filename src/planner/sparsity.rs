@@ -29,6 +29,7 @@ pub(crate) fn keeps_sparse(graph: &Graph, node: &Node, sparse: impl Fn(NodeId) -
         }
         Op::Eye(_) | Op::Store(Layout::Csr) => true,
         Op::Diagonal => node.rows == node.columns,
+        Op::Sampled(_) => sparse(node.inputs[0]),
         Op::Binary(function) => {
             // Zeros that a row, a column or a scalar is stretched to are as many as any others.
             let is_whole = |input: NodeId| {
@@ -47,7 +48,9 @@ pub(crate) fn keeps_sparse(graph: &Graph, node: &Node, sparse: impl Fn(NodeId) -
             }
         }
         Op::Unary(function) => function.zero_preserving() && any(),
-        Op::Transpose | Op::Slice { .. } | Op::Align | Op::Cast(_) | Op::Normalize { .. } => any(),
+        Op::Transpose | Op::Slice { .. } | Op::Align(_) | Op::Cast(_) | Op::Normalize { .. } => {
+            any()
+        }
         Op::Product | Op::Gram | Op::Cross | Op::Kronecker | Op::Stack(_) => all(),
         _ => false,
     }

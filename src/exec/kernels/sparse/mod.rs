@@ -10,6 +10,7 @@ mod multiply;
 mod product;
 mod reshape;
 mod rows;
+mod sampled;
 
 pub use build::{Duplicates, RepeatedEntry, from_dense, from_entries, to_dense, transpose};
 pub use combine::{diagonal, diagonal_matrix, map, non_zeros, zip, zip_dense};
@@ -19,3 +20,4 @@ pub use multiply::{
 };
 pub use product::{gram, product};
 pub use reshape::{gather_columns, gather_rows, hstack, kron, slice_columns, vstack};
+pub use sampled::sampled;

@@ -6,23 +6,29 @@
 //! ```text
 //! a 10x1000, b 1000x10, c 10x1000:   (a·b)·c  0.4 Mflop      a·(b·c)  40 Mflop
 //! ```
+//!
+//! The rules know every order of a chain as well, and what it has to do with its surroundings, but only as
+//! far as there is room for: a long chain begins in the order that is found here.
 
-use super::cost::CostModel;
-use super::estimate::Estimate;
-use super::graph::NodeId;
+use std::collections::HashMap;
+
+use super::super::cost::CostModel;
+use super::super::estimate::{Estimate, estimate};
+use super::super::graph::{Graph, NodeId};
 use crate::exec::evaluate::DENSE_FROM;
+use crate::exec::operation::Operation as Op;
 
 /// A factor of a chain.
-pub(super) struct Factor {
-    pub(super) id: NodeId,
-    pub(super) estimate: Estimate,
+struct Factor {
+    id: NodeId,
+    estimate: Estimate,
     /// What it is the transpose of.
-    pub(super) transposed: Option<NodeId>,
+    transposed: Option<NodeId>,
 }
 
 /// An order of products.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Tree {
+enum Tree {
     /// The factor at this place of the chain.
     Factor(usize),
     Product(Box<Tree>, Box<Tree>),
@@ -37,8 +43,81 @@ struct Interval {
     split: usize,
 }
 
+/// Puts every chain of products in its cheapest order. A product that somebody else reads too is a
+/// factor, not a part of the chain: it is computed anyway.
+pub(super) fn ordered(
+    graph: &Graph,
+    root: NodeId,
+    relation_rows: &[Option<f64>],
+    cost: &CostModel,
+) -> (Graph, NodeId) {
+    let estimates = estimate(graph, relation_rows, cost);
+    let readers = graph.readers(root);
+    let is_product = |id: NodeId| matches!(graph.node(id).operation, Op::Product);
+    let is_inner = |id: NodeId| is_product(id) && readers.get(&id).copied() == Some(1);
+    let mut new = graph.unlabelled();
+    let mut moved: HashMap<NodeId, NodeId> = HashMap::new();
+    let needed = graph.needed(root);
+    for (id, node) in graph.nodes().filter(|(id, _)| needed.contains(id)) {
+        let to = if is_product(id) {
+            let factors = factors(graph, id, &is_inner);
+            let links: Vec<Factor> = factors
+                .iter()
+                .map(|&id| {
+                    let node = graph.node(id);
+                    let is_transpose = matches!(node.operation, Op::Transpose);
+                    let transposed = is_transpose.then(|| node.inputs[0]);
+                    Factor { id, estimate: estimates[id.index()], transposed }
+                })
+                .collect();
+            built(&mut new, &products(&links, cost), &factors, &moved)
+        } else {
+            None
+        };
+        // What has no other order stays as it is.
+        let to = to.unwrap_or_else(|| {
+            new.adopt(node, node.inputs.iter().map(|input| moved[input]).collect())
+        });
+        new.stands_at(to, node.place);
+        moved.insert(id, to);
+    }
+    (new, moved[&root])
+}
+
+/// The factors of the chain that ends in a product, from left to right.
+fn factors(graph: &Graph, end: NodeId, is_inner: &dyn Fn(NodeId) -> bool) -> Vec<NodeId> {
+    let mut factors = Vec::new();
+    let mut open = vec![end];
+    while let Some(at) = open.pop() {
+        if at == end || is_inner(at) {
+            let node = graph.node(at);
+            open.extend([node.inputs[1], node.inputs[0]]);
+        } else {
+            factors.push(at);
+        }
+    }
+    factors
+}
+
+/// Builds the products of a tree over factors.
+fn built(
+    graph: &mut Graph,
+    tree: &Tree,
+    factors: &[NodeId],
+    moved: &HashMap<NodeId, NodeId>,
+) -> Option<NodeId> {
+    match tree {
+        Tree::Factor(at) => Some(moved[&factors[*at]]),
+        Tree::Product(left, right) => {
+            let left = built(graph, left, factors, moved)?;
+            let right = built(graph, right, factors, moved)?;
+            graph.add(Op::Product, [left, right], None).ok()
+        }
+    }
+}
+
 /// The cheapest order of a chain of at least one factor.
-pub(super) fn products(factors: &[Factor], cost: &CostModel) -> Tree {
+fn products(factors: &[Factor], cost: &CostModel) -> Tree {
     let n = factors.len();
     let single =
         |at: usize| Interval { seconds: 0.0, density: factors[at].estimate.density, split: at };

@@ -1,0 +1,90 @@
+//! A product for the stored cells of a sparse matrix alone: the rest of it is never computed.
+
+use pulp::Arch;
+
+use super::super::{Real, Stop};
+use super::rows::by_rows_until;
+use crate::matrix::{Csr, Dense};
+
+/// Lanes of a sum: cell k goes to lane k mod 8.
+const LANES: usize = 8;
+
+/// `f(m, a·t(b))` where `m` stores a cell, and nothing elsewhere.
+///
+/// - Shapes: `m` m×n, `a` m×k, `b` n×k; the result m×n.
+/// - Work: 2·nnz·k flop. Memory: that of the result.
+///
+/// # Panics
+/// Where the shapes do not fit.
+pub fn sampled<T: Real>(
+    m: &Csr<T>,
+    a: &Dense<T>,
+    b: &Dense<T>,
+    f: impl Fn(T, T) -> T + Sync,
+    stop: Stop<'_>,
+) -> Csr<T> {
+    let (shape, inner) = (m.shape(), a.shape().columns);
+    assert!(
+        a.shape().rows == shape.rows && b.shape().rows == shape.columns,
+        "a row of each factor for each row and column"
+    );
+    assert_eq!(inner, b.shape().columns, "inner sizes");
+    let arch = Arch::new();
+    by_rows_until(
+        shape,
+        m.stored(),
+        || (),
+        stop,
+        |(), i, rows| {
+            let (columns, values) = m.row(i);
+            let left = a.row(i);
+            arch.dispatch(|| {
+                for (&j, &x) in columns.iter().zip(values) {
+                    rows.push(j, f(x, dot(left, b.row(j as usize))));
+                }
+            });
+        },
+    )
+}
+
+#[inline(always)]
+fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest = a_chunks.remainder().iter().zip(b_chunks.remainder());
+    let mut lanes = [T::ZERO; LANES];
+    for (a, b) in a_chunks.zip(b_chunks) {
+        for lane in 0..LANES {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest = rest.fold(T::ZERO, |sum, (&a, &b)| sum + a * b);
+    lanes.iter().fold(T::ZERO, |sum, &lane| sum + lane) + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+    use super::super::to_dense;
+    use super::*;
+
+    #[test]
+    fn a_sampled_product_is_the_product_where_cells_are_stored() {
+        let mut rng = rng(5);
+        for (rows, columns, inner) in [(0, 3, 2), (1, 1, 1), (7, 5, 0), (40, 30, 8), (300, 200, 21)]
+        {
+            let m = random_sparse::<f64>(&mut rng, rows, columns, 0.2);
+            let a = random::<f64>(&mut rng, rows, inner);
+            let b = random::<f64>(&mut rng, columns, inner);
+            let dense = to_dense(&m);
+            for f in [|m: f64, p: f64| m * p, |m, p| m / (p + 100.0)] {
+                let expected = build(rows, columns, |i, j| {
+                    let product: f64 = a.row(i).iter().zip(b.row(j)).map(|(a, b)| a * b).sum();
+                    if dense.row(i)[j] == 0.0 { 0.0 } else { f(dense.row(i)[j], product) }
+                });
+                let found = sampled(&m, &a, &b, f, Stop::NEVER);
+                assert_close(&to_dense(&found), &expected, 1e2);
+                assert!(found.stored() <= m.stored());
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Algebra: a graph becomes one that computes the same for less, by equality saturation.
+//!
+//! ```text
+//! graph ─► classes, each with all terms that are known to be equal
+//!            │  rules, shifts   terms are added and classes joined, until nothing is new or it is enough
+//!            ▼
+//!          extract: the cheapest term of each class that the root needs ─► graph
+//! ```
+//!
+//! A rewrite need not be right at the time it is made: `t(x) @ (x @ w)` and `gram(x) @ w` stand side by
+//! side until costs decide, with what is shared paid once and what an iteration repeats paid in each
+//! round. Source: Willsey et al., *egg: Fast and Extensible Equality Saturation*, POPL 2021.
+//!
+//! Not here: what anything costs (`estimate`).
+
+mod extract;
+mod facts;
+mod notation;
+mod order;
+mod rules;
+mod shifts;
+mod term;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+
+use egg::{Id, Searcher, Subst};
+
+use self::facts::{Facts, Workbench, hold};
+use self::notation::Rule;
+use self::rules::RULES;
+use self::term::Term;
+use super::cost::CostModel;
+use super::estimate::rounds;
+use super::graph::{Graph, NodeId};
+use crate::exec::operation::Operation as Op;
+
+/// Terms after which no more are added, beyond those that are written: a few milliseconds.
+const TERMS_MAX: usize = 2000;
+
+/// Times that all rules are tried.
+const ROUNDS_MAX: usize = 8;
+
+/// All terms that are known, in classes of equal values.
+type Classes<'a> = egg::EGraph<Term, Workbench<'a>>;
+
+/// Rewrites what `root` needs. Labels have been checked, and the new graph has none.
+pub(super) fn rewrite(
+    graph: &Graph,
+    root: NodeId,
+    relation_rows: &[Option<f64>],
+    cost: &CostModel,
+) -> (Graph, NodeId) {
+    let (graph, root) = order::ordered(graph, root, relation_rows, cost);
+    simplified(&graph, root, relation_rows, cost)
+}
+
+fn simplified(
+    graph: &Graph,
+    root: NodeId,
+    relation_rows: &[Option<f64>],
+    cost: &CostModel,
+) -> (Graph, NodeId) {
+    let workbench = Workbench::new(graph.unlabelled(), relation_rows, cost);
+    let mut classes = Classes::new(workbench);
+    let mut class_of: HashMap<NodeId, Id> = HashMap::new();
+    let mut written = Vec::new();
+    let mut repeated = BTreeMap::new();
+    let needed = graph.needed(root);
+    for (id, node) in graph.nodes().filter(|(id, _)| needed.contains(id)) {
+        let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
+        class_of.insert(id, adopt(&mut classes, graph, id, &inputs));
+        written.push((class_of[&id], Term::new(node.operation.clone(), inputs)));
+        if let Op::Iterate(iteration) = node.operation {
+            repeated.insert(iteration.variable.number, rounds(&iteration));
+        }
+    }
+    if written.iter().any(|(_, term)| is_algebraic(&term.operation)) {
+        saturate(&mut classes, written.len() + TERMS_MAX);
+    }
+    let root = class_of[&root];
+    let chosen = extract::cheapest(&mut classes, root, &written, &repeated).unwrap_or(written);
+    built(&classes, root, &chosen)
+}
+
+/// Whether there are rules about an operation, other than how it meets those of which this holds.
+fn is_algebraic(operation: &Op) -> bool {
+    let is_leaf_or_loop = matches!(
+        operation,
+        Op::Stored(_)
+            | Op::Relation(_)
+            | Op::Constant(_)
+            | Op::Random { .. }
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Select
+    );
+    !is_leaf_or_loop
+}
+
+/// Brings a node of the graph that is rewritten, over these classes.
+fn adopt(classes: &mut Classes<'_>, graph: &Graph, id: NodeId, inputs: &[Id]) -> Id {
+    let facts = |input: &Id| classes[*input].data.as_ref().expect("what is written fits").node;
+    let nodes = inputs.iter().map(facts).collect();
+    classes.analysis.adopt(graph, id, nodes);
+    classes.add(Term::new(graph.node(id).operation.clone(), inputs))
+}
+
+/// Tries all rules until they find nothing new, or there are enough terms.
+fn saturate(classes: &mut Classes<'_>, terms_max: usize) {
+    classes.rebuild();
+    for _ in 0..ROUNDS_MAX {
+        let found: Vec<_> = RULES.iter().map(|rule| (rule, rule.left.search(classes))).collect();
+        let shifts = shifts::all(classes);
+        let mut is_new = false;
+        for (rule, matches) in found {
+            for found in &matches {
+                for names in &found.substs {
+                    if classes.total_number_of_nodes() < terms_max {
+                        is_new |= apply(classes, rule, found.eclass, names);
+                    }
+                }
+            }
+        }
+        for (class, form) in shifts {
+            let other = form.add(classes);
+            is_new |= join(classes, class, other);
+        }
+        classes.rebuild();
+        if !is_new || classes.total_number_of_nodes() >= terms_max {
+            break;
+        }
+    }
+}
+
+/// Joins a class with the right side of a rule, if its conditions hold; whether that is new.
+fn apply(classes: &mut Classes<'_>, rule: &Rule, class: Id, names: &Subst) -> bool {
+    let facts: Option<Vec<(egg::Var, &Facts)>> =
+        rule.names.iter().map(|&name| Some((name, classes[names[name]].data.as_ref()?))).collect();
+    if !facts.is_some_and(|facts| hold(&rule.conditions, &facts)) {
+        return false;
+    }
+    let right = classes.add_instantiation(&rule.right, names);
+    join(classes, class, right)
+}
+
+/// Makes two classes one, which they can only be with equal sizes; whether that is new.
+fn join(classes: &mut Classes<'_>, class: Id, other: Id) -> bool {
+    let fits = match (&classes[class].data, &classes[other].data) {
+        (Some(facts), Some(other)) => facts.is_like(other),
+        _ => false,
+    };
+    fits && classes.union(class, other)
+}
+
+/// The graph of the chosen terms, inputs before users.
+fn built(classes: &Classes<'_>, root: Id, chosen: &[(Id, Term)]) -> (Graph, NodeId) {
+    let mut graph = classes.analysis.graph.unlabelled();
+    let mut moved: HashMap<Id, NodeId> = HashMap::new();
+    for (class, term) in chosen {
+        let facts = |id: Id| classes[id].data.as_ref().expect("what is chosen can be computed");
+        let inputs: Vec<Id> = term.inputs.iter().map(|&input| classes.find(input)).collect();
+        let behind = inputs.iter().map(|&input| facts(input).node).collect();
+        let node = classes.analysis.known(&term.operation, behind);
+        let inputs = inputs.iter().map(|input| moved[input]).collect();
+        let id = graph.adopt(node, inputs);
+        graph.stands_at(id, facts(*class).place);
+        moved.insert(classes.find(*class), id);
+    }
+    (graph, moved[&classes.find(root)])
+}

@@ -1,0 +1,360 @@
+//! Every rule over random matrices, and whole rewrites of random expressions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use egg::{ENodeOrVar, PatternAst, Var};
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use super::notation::{Must, Rule, Size};
+use super::rules::{LINES, RULES};
+use super::term::Term;
+use super::*;
+use crate::error::Result;
+use crate::exec::evaluate::{Value, evaluate};
+use crate::exec::kernels::Stop;
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::operation::{Aggregate, Axis, Span, Stored};
+use crate::matrix::{Cells, Dense, Layout, Matrix, Shape};
+use crate::planner::graph::Written;
+
+/// A named matrix of cells around 1, about half of them zero where it is sparse.
+fn stored(name: &str, shape: Shape, is_sparse: bool, random: &mut SmallRng) -> Op {
+    let mut cell =
+        || if is_sparse && random.random() { 0.0 } else { random.random_range(0.5..1.5) };
+    let cells: Vec<f64> = (0..shape.cells()).map(|_| cell()).collect();
+    let dense = Matrix::from_row_major(shape, cells).unwrap();
+    let cells = if is_sparse {
+        let csr = evaluate(&Op::Store(Layout::Csr), &[dense.cells()], Stop::NEVER).unwrap();
+        csr.cells().unwrap()
+    } else {
+        dense.cells().clone()
+    };
+    Op::Stored(Stored { name: name.to_owned(), matrix: Arc::new(Matrix::new(cells)) })
+}
+
+/// The values of all nodes.
+fn values(graph: &Graph) -> Result<Vec<Cells>> {
+    let mut values: Vec<Cells> = Vec::new();
+    for (_, node) in graph.nodes() {
+        let inputs: Vec<&Cells> = node.inputs.iter().map(|input| &values[input.index()]).collect();
+        let value = evaluate(&node.operation, &inputs, Stop::NEVER).and_then(Value::cells)?;
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// The cells of a matrix row by row.
+fn cells(of: &Cells) -> Vec<f64> {
+    let Shape { rows, columns } = of.shape();
+    (0..rows * columns).map(|at| of.cell(at / columns, at % columns)).collect()
+}
+
+fn largest(of: &[f64]) -> f64 {
+    of.iter().fold(0.0, |largest, cell| largest.max(cell.abs()))
+}
+
+/// One side of a rule over these matrices.
+fn side(
+    graph: &mut Graph,
+    pattern: &PatternAst<Term>,
+    names: &HashMap<Var, NodeId>,
+) -> Result<NodeId> {
+    let mut nodes: Vec<NodeId> = Vec::new();
+    for part in pattern.iter() {
+        nodes.push(match part {
+            ENodeOrVar::Var(name) => names[name],
+            ENodeOrVar::ENode(term) => {
+                let inputs: Vec<NodeId> =
+                    term.inputs.iter().map(|&input| nodes[usize::from(input)]).collect();
+                graph.add(term.operation.clone(), inputs, None)?
+            }
+        });
+    }
+    Ok(*nodes.last().unwrap())
+}
+
+/// A matrix for a name of a rule, as its conditions want it; none where sizes were drawn that cannot be.
+fn operand(
+    rule: &Rule,
+    name: Var,
+    sizes: &HashMap<char, usize>,
+    random: &mut SmallRng,
+) -> Option<Op> {
+    let mut shape = Shape::new(random.random_range(1..5), random.random_range(1..5));
+    let (mut symmetric, mut sparse, mut mask) = (false, false, false);
+    for condition in rule.conditions.iter().filter(|condition| condition.of == name) {
+        match &condition.must {
+            Must::HaveSizes(wanted) => {
+                let size = |size: &Size| match size {
+                    Size::One => 1,
+                    Size::Letter(letter) => sizes[letter],
+                };
+                shape = Shape::new(size(&wanted[0]), size(&wanted[1]));
+            }
+            Must::BeIdentity => return Some(Op::Eye(shape.rows)),
+            Must::BeSymmetric => symmetric = true,
+            Must::BeSparse | Must::BeWeights => sparse = true,
+            Must::BeMask => mask = true,
+        }
+    }
+    if symmetric && shape.rows != shape.columns {
+        return None;
+    }
+    let is_sparse = sparse || mask || (random.random_bool(0.3) && !symmetric);
+    let operation = stored(&name.to_string(), shape, is_sparse, random);
+    if !symmetric && !mask {
+        return Some(operation);
+    }
+    let x = evaluate(&operation, &[], Stop::NEVER).unwrap().cells().unwrap();
+    let zero = Cells::from(Dense::scalar(0.0));
+    let made = if mask {
+        evaluate(&Op::Binary(BinaryFunction::NotEqual), &[&x, &zero], Stop::NEVER)
+    } else {
+        evaluate(&Op::Gram, &[&x], Stop::NEVER)
+    };
+    let cells = made.and_then(Value::cells).unwrap();
+    Some(Op::Stored(Stored { name: name.to_string(), matrix: Arc::new(Matrix::new(cells)) }))
+}
+
+#[test]
+fn every_rule_holds_for_all_shapes_that_its_conditions_allow() {
+    let mut random = SmallRng::seed_from_u64(7);
+    for rule in RULES.iter() {
+        let mut tried = 0;
+        for _ in 0..4000 {
+            let sizes: HashMap<char, usize> =
+                "mnkp".chars().map(|letter| (letter, random.random_range(1..5))).collect();
+            let mut graph = Graph::default();
+            let operands: Option<Vec<(Var, Op)>> = rule
+                .names
+                .iter()
+                .map(|&name| Some((name, operand(rule, name, &sizes, &mut random)?)))
+                .collect();
+            let Some(operands) = operands else { continue };
+            let names: HashMap<Var, NodeId> = operands
+                .into_iter()
+                .map(|(name, operation)| (name, graph.add(operation, [], None).unwrap()))
+                .collect();
+            let Ok(left) = side(&mut graph, &rule.left.ast, &names) else { continue };
+            let right = side(&mut graph, &rule.right, &names)
+                .unwrap_or_else(|error| panic!("{}: the right side: {error}", rule.text));
+            let shapes = [left, right].map(|id| graph.node(id).shape());
+            assert_eq!(shapes[0], shapes[1], "{}", rule.text);
+            // A matrix that happens to be singular.
+            let Ok(values) = values(&graph) else { continue };
+            // Algebra is that of finite numbers, and a zero was divided by.
+            if values.iter().any(|value| cells(value).iter().any(|cell| !cell.is_finite())) {
+                continue;
+            }
+            let [left, right] = [left, right].map(|id| cells(&values[id.index()]));
+            let scale = 1.0 + values.iter().map(|value| largest(&cells(value))).fold(0.0, f64::max);
+            for (left, right) in left.iter().zip(&right) {
+                let difference = (left - right).abs();
+                assert!(difference <= 1e-11 * scale * scale, "{}: {left} {right}", rule.text);
+            }
+            tried += 1;
+            if tried == 40 {
+                break;
+            }
+        }
+        assert!(tried >= 10, "{}: only {tried} matrices fit", rule.text);
+    }
+}
+
+#[test]
+fn every_line_is_a_rule_of_its_own() {
+    let rules = |line: &&'static str| Rule::read(line).len();
+    assert_eq!(LINES.iter().map(rules).sum::<usize>(), RULES.len());
+    for (at, line) in LINES.iter().enumerate() {
+        assert!(!LINES[..at].contains(line), "twice: {line}");
+    }
+}
+
+/// Adds an operation of some kind over some nodes, if it fits.
+fn grow(graph: &mut Graph, random: &mut SmallRng) -> Result<NodeId> {
+    let nodes: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
+    let [a, b] = [(); 2].map(|()| *nodes.choose(random).unwrap());
+    let shape = graph.node(a).shape();
+    let axis = if random.random() { Axis::Rows } else { Axis::Columns };
+    let size = if axis == Axis::Rows { shape.rows } else { shape.columns };
+    let reduce = |aggregate| Op::Reduce { aggregate, axis: [None, Some(axis)][size % 2] };
+    let (operation, inputs) = match random.random_range(0..20) {
+        0..5 => (Op::Product, vec![a, b]),
+        5 | 6 => (Op::Transpose, vec![a]),
+        7 => (reduce(Aggregate::Sum), vec![a]),
+        8 => (reduce(Aggregate::Mean), vec![a]),
+        9 => (reduce(Aggregate::Max), vec![a]),
+        10 => (Op::Trace, vec![a]),
+        11 => (Op::Binary(BinaryFunction::Multiply), vec![a, b]),
+        12 | 13 => (Op::Binary(BinaryFunction::Add), vec![a, b]),
+        14 => (Op::Unary(UnaryFunction::Negate), vec![a]),
+        15 => (Op::Unary(UnaryFunction::Tanh), vec![a]),
+        16 => (Op::Stack(axis), vec![a, b]),
+        17 | 18 => {
+            let start = random.random_range(0..size);
+            let count = random.random_range(1..=size - start);
+            (Op::Slice { axis, range: Span { start, count } }, vec![a])
+        }
+        _ => (Op::Diagonal, vec![a]),
+    };
+    graph.add(operation, inputs, None)
+}
+
+#[test]
+fn a_rewritten_expression_has_the_value_of_the_written_one() {
+    let mut changed = 0;
+    for seed in 0..400 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut graph = Graph::default();
+        for name in ["a", "b", "c", "d"] {
+            let sizes = [1, 3, 3, 4];
+            let [rows, columns] = [(); 2].map(|()| *sizes.choose(&mut random).unwrap());
+            let is_sparse = random.random_bool(0.3);
+            let operation = stored(name, Shape::new(rows, columns), is_sparse, &mut random);
+            graph.add(operation, [], None).unwrap();
+        }
+        graph.add(Op::Eye(3), [], None).unwrap();
+        graph.constant(2.0);
+        let mut root = NodeId::default();
+        while graph.len() < 24 {
+            if let Ok(id) = grow(&mut graph, &mut random) {
+                root = id;
+            }
+        }
+        // Sizes at which costs differ are those that are planned for; values are of small ones.
+        let cost = CostModel { step_seconds: 1e-12, ..CostModel::default() };
+        let (new, new_root) = rewrite(&graph, root, &[], &cost);
+        let [before, after] = [values(&graph).unwrap(), values(&new).unwrap()];
+        let texts = [Written(&graph, root).to_string(), Written(&new, new_root).to_string()];
+        let (left, right) = (&before[root.index()], &after[new_root.index()]);
+        assert_eq!(left.shape(), right.shape(), "seed {seed}: {} and {}", texts[0], texts[1]);
+        let scale = before.iter().chain(&after).map(|value| largest(&cells(value)));
+        let scale = 1.0 + scale.fold(0.0, f64::max);
+        for (left, right) in cells(left).iter().zip(cells(right)) {
+            let texts = texts.join(" became ");
+            assert!((left - right).abs() <= 1e-11 * scale, "seed {seed}: {texts}: {left} {right}");
+        }
+        changed += usize::from(texts[0] != texts[1]);
+    }
+    assert!(changed > 100, "only {changed} were rewritten");
+}
+
+/// What an expression over matrices of these sizes becomes.
+fn rewritten(
+    sizes: &[(&str, usize, usize)],
+    build: impl Fn(&mut Graph, &[NodeId]) -> NodeId,
+) -> String {
+    let mut graph = Graph::default();
+    let leaves: Vec<NodeId> = sizes
+        .iter()
+        .map(|(name, rows, columns)| {
+            let matrix =
+                Matrix::from_row_major(Shape::new(*rows, *columns), vec![1.0; rows * columns]);
+            let stored = Stored { name: (*name).to_owned(), matrix: Arc::new(matrix.unwrap()) };
+            graph.add(Op::Stored(stored), [], None).unwrap()
+        })
+        .collect();
+    let root = build(&mut graph, &leaves);
+    let (graph, root) = rewrite(&graph, root, &[], &CostModel::default());
+    Written(&graph, root).to_string()
+}
+
+fn node<const N: usize>(graph: &mut Graph, operation: Op, inputs: [NodeId; N]) -> NodeId {
+    graph.add(operation, inputs, None).unwrap()
+}
+
+#[test]
+fn rules_that_need_one_another_are_found_together() {
+    // t(x) @ x @ w: the vector goes first, and no transpose is made.
+    let text = rewritten(&[("x", 800, 300), ("w", 300, 1)], |graph, leaves| {
+        let t = node(graph, Op::Transpose, [leaves[0]]);
+        let gram = node(graph, Op::Product, [t, leaves[0]]);
+        node(graph, Op::Product, [gram, leaves[1]])
+    });
+    assert_eq!(text, "cross(x, (x @ w))");
+    // sum((2 * a) @ t(b)): the scale, the sum and the transpose all move.
+    let text = rewritten(&[("a", 500, 400), ("b", 300, 400)], |graph, leaves| {
+        let two = graph.constant(2.0);
+        let a = node(graph, Op::Binary(BinaryFunction::Multiply), [two, leaves[0]]);
+        let b = node(graph, Op::Transpose, [leaves[1]]);
+        let product = node(graph, Op::Product, [a, b]);
+        node(graph, Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [product])
+    });
+    assert!(!text.contains("(a * 2)") && text.contains("col_sums(a)"), "{text}");
+}
+
+#[test]
+fn a_product_that_is_there_anyway_is_used() {
+    // gram(x) @ w beside gram(x): computed from it, where alone it would be cross(x, x @ w).
+    let text = rewritten(&[("x", 800, 300), ("w", 300, 300)], |graph, leaves| {
+        let t = node(graph, Op::Transpose, [leaves[0]]);
+        let gram = node(graph, Op::Product, [t, leaves[0]]);
+        let weighted = node(graph, Op::Product, [gram, leaves[1]]);
+        node(graph, Op::Stack(Axis::Columns), [gram, weighted])
+    });
+    assert_eq!(text, "hstack(gram(x), (gram(x) @ w))");
+}
+
+#[test]
+fn a_weighted_loss_computes_no_product_where_there_is_no_weight() {
+    let mut random = SmallRng::seed_from_u64(3);
+    let mut graph = Graph::default();
+    let mut weights = vec![0.0; 1000 * 900];
+    weights.iter_mut().step_by(97).for_each(|cell| *cell = 2.0);
+    let dense = Matrix::from_row_major(Shape::new(1000, 900), weights).unwrap();
+    let csr = evaluate(&Op::Store(Layout::Csr), &[dense.cells()], Stop::NEVER).unwrap();
+    let matrix = Arc::new(Matrix::new(csr.cells().unwrap()));
+    let s = graph.add(Op::Stored(Stored { name: "s".into(), matrix }), [], None).unwrap();
+    let [u, v] = [("u", 1000), ("v", 900)].map(|(name, rows)| {
+        let factor = stored(name, Shape::new(rows, 10), false, &mut random);
+        graph.add(factor, [], None).unwrap()
+    });
+    let (zero, two) = (graph.constant(0.0), graph.constant(2.0));
+    let binary = |graph: &mut Graph, function, a, b| node(graph, Op::Binary(function), [a, b]);
+    let t = node(&mut graph, Op::Transpose, [v]);
+    let product = node(&mut graph, Op::Product, [u, t]);
+    let residual = binary(&mut graph, BinaryFunction::Subtract, s, product);
+    let squares = binary(&mut graph, BinaryFunction::Power, residual, two);
+    let mask = binary(&mut graph, BinaryFunction::NotEqual, s, zero);
+    let masked = binary(&mut graph, BinaryFunction::Multiply, mask, squares);
+    let weighted = binary(&mut graph, BinaryFunction::Multiply, s, squares);
+    for (root, starts) in [(masked, "((s - sampled("), (weighted, "(s * ((s - sampled(")] {
+        let (new, new_root) = rewrite(&graph, root, &[], &CostModel::default());
+        let text = Written(&new, new_root).to_string();
+        assert!(text.starts_with(starts) && !text.contains("(u @ t(v)) ^"), "{text}");
+        let [before, after] = [values(&graph).unwrap(), values(&new).unwrap()];
+        let [before, after] = [cells(&before[root.index()]), cells(&after[new_root.index()])];
+        let differs = before.iter().zip(&after).any(|(a, b)| (a - b).abs() > 1e-12 * a.abs());
+        assert!(!differs, "{text}");
+    }
+}
+
+#[test]
+fn there_is_an_end_to_terms() {
+    let mut graph = Graph::default();
+    let mut random = SmallRng::seed_from_u64(1);
+    let shape = Shape::new(30, 30);
+    let leaves: Vec<NodeId> = (0..25)
+        .map(|at| {
+            graph.add(stored(&format!("x{at}"), shape, false, &mut random), [], None).unwrap()
+        })
+        .collect();
+    let product = |left, right| graph.add(Op::Product, [left, right], None).unwrap();
+    let root = leaves.into_iter().reduce(product).unwrap();
+    let cost = CostModel::default();
+    let workbench = Workbench::new(graph.unlabelled(), &[], &cost);
+    let mut classes = Classes::new(workbench);
+    let mut class_of: HashMap<NodeId, Id> = HashMap::new();
+    for (id, node) in graph.nodes() {
+        let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
+        class_of.insert(id, adopt(&mut classes, &graph, id, &inputs));
+    }
+    saturate(&mut classes, 500);
+    let terms = classes.total_number_of_nodes();
+    // A right side and its slices are added whole.
+    assert!(terms < 600, "{terms}");
+    assert!(class_of.contains_key(&root));
+}
