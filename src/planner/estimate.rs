@@ -87,7 +87,7 @@ impl<'a> Estimator<'a> {
 
     /// Estimates the nodes that are new. Of an iteration, what its rounds take is not part of it.
     pub(super) fn extend(&mut self, graph: &Graph) {
-        for (_, node) in graph.nodes().skip(self.estimates.len()) {
+        for node in graph.nodes_from(self.estimates.len()) {
             self.add(graph, node);
         }
     }

@@ -114,6 +114,11 @@ impl Graph {
         self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node))
     }
 
+    /// The nodes from a number on.
+    pub(crate) fn nodes_from(&self, start: usize) -> &[Node] {
+        &self.nodes[start..]
+    }
+
     /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()

@@ -58,7 +58,11 @@ impl ClassSet {
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.0.len() * 64).filter(|&class| self.has(class))
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            let next = |rest: &u64| Some(rest & (rest - 1)).filter(|rest| *rest != 0);
+            let rests = std::iter::successors(Some(word).filter(|word| *word != 0), next);
+            rests.map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        })
     }
 }
 
@@ -144,10 +148,16 @@ fn price(known: &mut Classes<'_>, class: Id, term: &Term, rounds: &Rounds) -> Op
 /// The choice of each class, by places.
 fn choose(candidates: &[Candidate], count: usize) -> Vec<Option<Choice>> {
     let mut choices: Vec<Option<Choice>> = (0..count).map(|_| None).collect();
-    let mut changed = true;
-    while changed {
-        changed = false;
+    // The classes whose choice is new to those who read them, first all.
+    let mut news = vec![true; count];
+    while news.contains(&true) {
+        let old = std::mem::replace(&mut news, vec![false; count]);
         for (at, candidate) in candidates.iter().enumerate() {
+            let is_first = candidate.inputs.is_empty() && choices[candidate.class].is_none();
+            let is_new = |input: &usize| old[*input] || news[*input];
+            if !is_first && !candidate.inputs.iter().any(is_new) {
+                continue;
+            }
             let Some(needs) = needs(candidate, &choices, count) else { continue };
             let others = needs.iter().filter(|&class| class != candidate.class);
             let own_of = |class: usize| {
@@ -157,7 +167,7 @@ fn choose(candidates: &[Candidate], count: usize) -> Vec<Option<Choice>> {
             let known = &mut choices[candidate.class];
             if known.as_ref().is_none_or(|known| seconds < known.seconds * (1.0 - GAIN_MIN)) {
                 *known = Some(Choice { candidate: at, seconds, needs });
-                changed = true;
+                news[candidate.class] = true;
             }
         }
     }

@@ -37,7 +37,7 @@ use super::graph::{Graph, NodeId};
 use crate::exec::operation::Operation as Op;
 
 /// Terms after which no more are added, beyond those that are written: a few milliseconds.
-const TERMS_MAX: usize = 2000;
+const TERMS_MAX: usize = 1500;
 
 /// Times that all rules are tried.
 const ROUNDS_MAX: usize = 8;
@@ -117,7 +117,7 @@ fn saturate(classes: &mut Classes<'_>, terms_max: usize) {
         for (rule, matches) in found {
             for found in &matches {
                 for names in &found.substs {
-                    if classes.total_number_of_nodes() < terms_max {
+                    if classes.total_size() < terms_max {
                         is_new |= apply(classes, rule, found.eclass, names);
                     }
                 }
@@ -128,7 +128,7 @@ fn saturate(classes: &mut Classes<'_>, terms_max: usize) {
             is_new |= join(classes, class, other);
         }
         classes.rebuild();
-        if !is_new || classes.total_number_of_nodes() >= terms_max {
+        if !is_new || classes.total_size() >= terms_max {
             break;
         }
     }

@@ -353,7 +353,7 @@ fn there_is_an_end_to_terms() {
         class_of.insert(id, adopt(&mut classes, &graph, id, &inputs));
     }
     saturate(&mut classes, 500);
-    let terms = classes.total_number_of_nodes();
+    let terms = classes.total_size();
     // A right side and its slices are added whole.
     assert!(terms < 600, "{terms}");
     assert!(class_of.contains_key(&root));
