@@ -11,6 +11,7 @@
 //! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
 //! vectors    products and distances of pairs of lists
+//! moments    sums of products of columns, by blocks of rows
 //! ```
 //!
 //! What every kernel promises:
@@ -30,6 +31,7 @@ pub mod elementwise;
 pub mod fused;
 mod gemm;
 mod math;
+pub mod moments;
 
 pub mod normalize;
 pub mod reduce;
