@@ -29,7 +29,7 @@ const LANES: usize = 8;
 /// Columns on each side of a tile, whose four sums stay in registers.
 const TILE: usize = 2;
 
-const _: () = assert!(BLOCK_ROWS % LANES == 0);
+const _: () = assert!(BLOCK_ROWS.is_multiple_of(LANES));
 
 /// What products are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! ```text
 //! arguments of a batch   columns and lists of numbers, NULLs, weights        rows
 //!   ─► blocks of rows    whose products are added                            kernels::moments
-//!   ─► sums              of one group or of many; they merge, and travel     sums
+//!   ─► sums              of one group or of many; they merge, and travel     sums, sliding
 //!   ─► summary           a matrix, or a model                                matrices, regression
 //! ```
 //!
@@ -17,6 +17,7 @@
 mod matrices;
 mod regression;
 mod rows;
+mod sliding;
 mod solve;
 mod sums;
 

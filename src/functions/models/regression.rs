@@ -155,6 +155,10 @@ impl AggregateUDFImpl for Regression {
         Ok(self.call(&args)?.accumulator())
     }
 
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        Ok(self.call(&args)?.sliding_accumulator())
+    }
+
     /// That of one group says what is wrong with others.
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
         self.call(&args).is_ok()

@@ -77,10 +77,11 @@ impl Rows {
         self.width
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Rows that count.
+    pub(super) fn count(&self) -> usize {
         match &self.kept {
-            Kept::All(count) => *count == 0,
-            Kept::Places(places) => places.is_empty(),
+            Kept::All(count) => *count,
+            Kept::Places(places) => places.len(),
         }
     }
 

@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use super::matrices::Kind;
 use super::regression;
 use super::rows::{Rows, different_lengths};
+use super::sliding::Sliding;
 use crate::error::{Error, ErrorKind};
 use crate::exec::kernels::moments::{self, Block, Center, Moments};
 
@@ -41,7 +42,7 @@ pub(super) enum Summary {
 }
 
 impl Summary {
-    fn center(self) -> Center {
+    pub(super) fn center(self) -> Center {
         match self {
             Summary::Matrix(Kind::Gram) => Center::Origin,
             Summary::Matrix(Kind::Covariance | Kind::Correlation) | Summary::Model { .. } => {
@@ -73,20 +74,47 @@ impl Call {
         Box::new(Single(groups))
     }
 
+    /// That of a window that slides.
+    pub(super) fn sliding_accumulator(self) -> Box<dyn Accumulator> {
+        Box::new(Sliding::new(self))
+    }
+
     /// That of many groups.
     pub(super) fn groups_accumulator(self) -> Box<dyn GroupsAccumulator> {
         Box::new(Groups::new(self))
     }
 
-    fn rows(&self, arguments: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Rows> {
+    pub(super) fn rows(
+        &self,
+        arguments: &[ArrayRef],
+        filter: Option<&BooleanArray>,
+    ) -> Result<Rows> {
         let weight = self.weight.map(|at| &arguments[at]);
         Rows::new(self.function, &arguments[..self.data_count], weight, filter)
+    }
+
+    /// Asserts that rows are as wide as those before them.
+    pub(super) fn check_columns(&self, known: Option<usize>, columns: usize) -> Result<()> {
+        let Some(known) = known.filter(|known| *known != columns) else { return Ok(()) };
+        let others = self.data_count - 1;
+        let [first, other] = [known, columns].map(|columns| columns.saturating_sub(others));
+        Err(different_lengths(self.function, first, other))
+    }
+
+    /// The value of one sum.
+    pub(super) fn value(&self, sum: Option<Moments<'_>>) -> Result<ScalarValue> {
+        ScalarValue::try_from_array(&self.summary.values(&[sum])?, 0)
+    }
+
+    /// Something that DataFusion should not have done.
+    pub(super) fn broken(&self, what: &str) -> DataFusionError {
+        Error::from(ErrorKind::Internal(format!("{}: {what}", self.function))).into()
     }
 }
 
 /// The sums of groups that are numbered from 0.
 #[derive(Debug)]
-struct Groups {
+pub(super) struct Groups {
     call: Call,
     count: usize,
     /// Known from the first row on, and the block made then.
@@ -96,7 +124,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(call: Call) -> Self {
+    pub(super) fn new(call: Call) -> Self {
         Self { call, count: 0, block: None, sums: Vec::new() }
     }
 
@@ -106,13 +134,7 @@ impl Groups {
 
     /// Makes room for so many groups of sums over so many columns.
     fn grow(&mut self, count: usize, columns: usize) -> Result<()> {
-        if let Some(known) = self.columns()
-            && known != columns
-        {
-            let others = self.call.data_count - 1;
-            let lengths = [known, columns].map(|columns| columns.saturating_sub(others));
-            return Err(different_lengths(self.call.function, lengths[0], lengths[1]));
-        }
+        self.call.check_columns(self.columns(), columns)?;
         let is_weighted = self.call.weight.is_some();
         self.block.get_or_insert_with(|| Block::new(columns, is_weighted));
         self.count = self.count.max(count);
@@ -121,7 +143,7 @@ impl Groups {
     }
 
     /// Takes the first groups away, those that are left being counted from 0 again.
-    fn take(&mut self, emit_to: EmitTo) -> Taken {
+    pub(super) fn take(&mut self, emit_to: EmitTo) -> Taken {
         let count = match emit_to {
             EmitTo::All => self.count,
             EmitTo::First(count) => count.min(self.count),
@@ -146,9 +168,9 @@ impl Groups {
 }
 
 /// Sums on their way out.
-struct Taken {
-    sums: Vec<f64>,
-    columns: Option<usize>,
+pub(super) struct Taken {
+    pub(super) sums: Vec<f64>,
+    pub(super) columns: Option<usize>,
     count: usize,
 }
 
@@ -178,20 +200,21 @@ impl Taken {
 }
 
 /// The sum in each row of a state, if it has one, with its number of columns.
-fn states(array: &ArrayRef) -> Result<impl Iterator<Item = (usize, usize, Arc<dyn Array>)>> {
+fn states(
+    call: &Call,
+    array: &ArrayRef,
+) -> Result<impl Iterator<Item = (usize, usize, ArrayRef)> + use<>> {
     let lists = array.as_list::<i32>().clone();
-    let broken = || {
-        DataFusionError::from(Error::from(ErrorKind::Internal(
-            "a state of another aggregate".into(),
-        )))
-    };
     let columns = (0..lists.len()).map(|row| match lists.value_length(row) {
         0 => Ok(None),
-        length => moments::columns(length as usize).map(Some).ok_or_else(broken),
+        length => {
+            let columns = moments::columns(length as usize);
+            columns.map(Some).ok_or_else(|| call.broken("a state of another aggregate"))
+        }
     });
     let columns: Vec<Option<usize>> = columns.collect::<Result<_>>()?;
-    let with_rows = columns.into_iter().enumerate();
-    Ok(with_rows.filter_map(move |(row, columns)| Some((row, columns?, lists.value(row)))))
+    let sums = columns.into_iter().enumerate();
+    Ok(sums.filter_map(move |(row, columns)| Some((row, columns?, lists.value(row)))))
 }
 
 impl GroupsAccumulator for Groups {
@@ -204,7 +227,7 @@ impl GroupsAccumulator for Groups {
     ) -> Result<()> {
         let rows = self.call.rows(values, filter)?;
         self.count = self.count.max(group_count);
-        if rows.is_empty() {
+        if rows.count() == 0 {
             return Ok(());
         }
         self.grow(group_count, rows.width())?;
@@ -222,7 +245,7 @@ impl GroupsAccumulator for Groups {
         group_count: usize,
     ) -> Result<()> {
         self.count = self.count.max(group_count);
-        for (row, columns, sum) in states(&values[0])? {
+        for (row, columns, sum) in states(&self.call, &values[0])? {
             self.grow(group_count, columns)?;
             self.join(group_indices[row], sum.as_primitive::<Float64Type>().values());
         }
@@ -271,7 +294,7 @@ impl Single {
 impl Accumulator for Single {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let rows = self.0.call.rows(values, None)?;
-        if rows.is_empty() {
+        if rows.count() == 0 {
             return Ok(());
         }
         self.0.grow(1, rows.width())?;
@@ -282,7 +305,7 @@ impl Accumulator for Single {
 
     fn merge_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.flush();
-        for (_, columns, sum) in states(&values[0])? {
+        for (_, columns, sum) in states(&self.0.call, &values[0])? {
             self.0.grow(1, columns)?;
             self.0.join(0, sum.as_primitive::<Float64Type>().values());
         }
@@ -298,8 +321,7 @@ impl Accumulator for Single {
     /// Leaves the sum in its place, for a window goes on from here.
     fn evaluate(&mut self) -> Result<ScalarValue> {
         self.flush();
-        let values = self.0.call.summary.values(&self.taken().moments())?;
-        ScalarValue::try_from_array(&values, 0)
+        self.0.call.value(self.taken().moments()[0])
     }
 
     fn size(&self) -> usize {
