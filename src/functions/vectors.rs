@@ -98,8 +98,7 @@ impl ScalarUDFImpl for VectorFunction {
         let count = self.argument_count();
         if arguments.len() != count {
             let takes = if count == 1 { "one list" } else { "two lists" };
-            let message = format!("takes {takes}, not {} arguments", arguments.len());
-            return Err(refused(self.name, message));
+            return Err(refused(self.name, format!("takes {takes}, not {}", arguments.len())));
         }
         if let [DataType::FixedSizeList(_, left), DataType::FixedSizeList(_, right)] = arguments
             && left != right

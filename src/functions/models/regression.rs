@@ -134,9 +134,7 @@ impl AggregateUDFImpl for Regression {
         let fixed = self.fixed_count();
         if self.flat.is_none() && !(fixed..=fixed + 1).contains(&arguments.len()) {
             let lambda = if self.has_lambda { ", lambda" } else { "" };
-            let message =
-                format!("takes (y, [x1, …]{lambda}[, weight]), not {} arguments", arguments.len());
-            return Err(refused(self.name, message));
+            return Err(refused(self.name, format!("takes (y, [x1, …]{lambda}[, weight])")));
         }
         check_types(self.name, arguments)?;
         // All but the x are one number for each row.
