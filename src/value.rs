@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::array::PrimitiveArray;
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, Values, cast};
 
@@ -20,6 +22,7 @@ use crate::matrix::Matrix;
 /// use relatrix::Value;
 /// assert_eq!(Value::from(2_i32).to_string(), "2");
 /// assert!(Value::from(None::<f64>).is_null());
+/// assert_eq!(Value::from(vec![0.5, 1.5]).to_string(), "[0.5, 1.5]");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value(ScalarValue);
@@ -86,6 +89,25 @@ values! {
     &[u8] => Binary, Vec<u8> => Binary,
 }
 
+/// Lists of numbers, as the vector functions take them.
+macro_rules! lists {
+    ($($rust:ty => $arrow:ident),* $(,)?) => {$(
+        impl From<&[$rust]> for Value {
+            fn from(list: &[$rust]) -> Self {
+                let elements = Arc::new(PrimitiveArray::<$arrow>::from_iter_values(list.iter().copied()));
+                Self(SingleRowListArrayBuilder::new(elements).build_list_scalar())
+            }
+        }
+        impl From<Vec<$rust>> for Value {
+            fn from(list: Vec<$rust>) -> Self {
+                list.as_slice().into()
+            }
+        }
+    )*};
+}
+
+lists! { f64 => Float64Type, f32 => Float32Type }
+
 /// The values of a statement's parameters.
 ///
 /// Positional ones count from 1 and fill `$1`, `$2` … or each `?` in turn; named ones fill `$name`.
@@ -100,6 +122,8 @@ values! {
 /// let named = Parameters::new().named("low", 2).named("high", 3);
 /// let rows = connection.query_with("SELECT $high - $low", named)?.rows::<(i64,)>()?;
 /// assert_eq!(rows, [(1,)]);
+/// let near = connection.query_with("SELECT l2_distance([1, 1], $1)", params![vec![4.0, 5.0]])?;
+/// assert_eq!(near.rows::<(f64,)>()?, [(5.0,)]);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]

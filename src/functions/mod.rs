@@ -9,13 +9,16 @@
 mod aliases;
 mod length;
 mod list_distinct;
+mod lists;
 mod macros;
 mod mode;
+mod models;
 mod single_value;
 mod slice;
 mod sum;
 mod text_to_integer;
 mod type_name;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -31,6 +34,8 @@ pub(crate) use text_to_integer::text_to_integer;
 /// Makes every function of this folder known.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     aliases::register(registry)?;
+    models::register(registry)?;
+    vectors::register(registry)?;
     registry.register_udf(Arc::new(ScalarUDF::from(length::Length::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(list_distinct::ListDistinct::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(type_name::TypeName::default())))?;

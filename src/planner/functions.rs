@@ -251,7 +251,7 @@ impl Binder<'_> {
                 self.add(call, Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [product])
             }
             "solve" => self.simple(call, Op::Solve, ["a", "b"]),
-            "lstsq" => self.simple(call, Op::LeastSquares, ["a", "b"]),
+            "lstsq" => self.least_squares(call),
             "inv" => self.simple(call, Op::Inverse, ["a"]),
             "pinv" => self.simple(call, Op::PseudoInverse, ["a"]),
             "rank" => self.simple(call, Op::Rank, ["a"]),
@@ -311,7 +311,7 @@ impl Binder<'_> {
     }
 
     /// A vector as a column, whichever way it lies.
-    fn column(&mut self, call: &Arguments<'_>, vector: NodeId) -> Result<NodeId> {
+    pub(super) fn column(&mut self, call: &Arguments<'_>, vector: NodeId) -> Result<NodeId> {
         if self.graph.node(vector).columns == Dim::ONE {
             return Ok(vector);
         }

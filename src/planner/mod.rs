@@ -25,6 +25,7 @@ mod functions;
 mod fuse;
 mod graph;
 mod labels;
+mod least_squares;
 mod lower;
 mod matrix_node;
 pub(crate) mod modify;

@@ -10,6 +10,8 @@
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
 //! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
+//! vectors    products and distances of pairs of lists
+//! moments    sums of products of columns, by blocks of rows
 //! ```
 //!
 //! What every kernel promises:
@@ -29,9 +31,12 @@ pub mod elementwise;
 pub mod fused;
 mod gemm;
 mod math;
+pub mod moments;
+
 pub mod normalize;
 pub mod reduce;
 pub mod sparse;
+pub mod vectors;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -3,7 +3,7 @@
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
-//!   optimize   DataFusion's rules, and subquery and keys among them
+//!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them
 //! ExecutionPlan   overflow, then DataFusion's rules
 //! ```
 
@@ -13,6 +13,7 @@ mod insert;
 mod keys;
 mod membership;
 mod overflow;
+mod sort_keys;
 mod subquery;
 mod types;
 mod values;
@@ -73,5 +74,8 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     });
     let place = after.map_or(rules.len(), |last| last + 1);
     rules.insert(place, Arc::new(subquery::UnnestSubqueries));
+    // Before the rule that drops the columns nobody reads.
+    let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
+    rules.insert(projections.unwrap_or(rules.len()), Arc::new(sort_keys::SortsWithoutLists));
     rules
 }

@@ -552,6 +552,14 @@ impl Domain {
 
     /// The first rows for each value: those whose number within it is low enough.
     fn push_into_limit(&self, limit: &Limit) -> Result<Option<LogicalPlan>> {
+        // The sort may be below a projection, where its keys are not selected: the first rows of a
+        // projection are that of the first rows.
+        if let LogicalPlan::Projection(projection) = limit.input.as_ref() {
+            let input = Arc::clone(&projection.input);
+            let first = Arc::new(LogicalPlan::Limit(Limit { input, ..limit.clone() }));
+            let projection = Projection::try_new(projection.expr.clone(), first)?;
+            return self.push_into(&LogicalPlan::Projection(projection));
+        }
         let (SkipType::Literal(skip), FetchType::Literal(fetch)) =
             (limit.get_skip_type()?, limit.get_fetch_type()?)
         else {
