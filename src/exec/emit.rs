@@ -19,8 +19,10 @@ use arrow::array::{
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, SchemaRef};
+use rayon::prelude::*;
 
 use super::intake::column_type;
+use super::kernels::best::Best;
 use super::kernels::{dense, sparse};
 use crate::error::Result;
 use crate::matrix::{Cells, Element, Labels, Scalar, Storage};
@@ -36,8 +38,19 @@ pub(crate) enum Form {
     Whole,
 }
 
+/// How a result is read, and what its rows are called.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) form: Form,
+    /// Which entries of each row, where not all.
+    pub(crate) best: Option<Best>,
+    pub(crate) schema: SchemaRef,
+}
+
 /// Rows or entries in one batch, about.
 const BATCH_ROWS: usize = 8192;
+/// Rows of which the best entries are found together, in parallel.
+const BEST_ROWS: usize = 256;
 /// Cells in one batch of rows, about: wide rows make short batches.
 const BATCH_CELLS: usize = 1 << 18;
 
@@ -90,17 +103,17 @@ fn list_type(element: Element, width: usize) -> DataType {
 /// `rows` are the block's row labels; `columns` those of all columns. Zeros of a sparse result are no
 /// entries.
 pub(crate) fn batches<'a>(
-    form: Form,
+    reading: &'a Reading,
     is_sparse: bool,
-    schema: &'a SchemaRef,
     cells: &'a Cells,
     rows: Option<&'a Labels>,
     columns: Option<&'a Labels>,
     first_row: usize,
 ) -> impl Iterator<Item = Result<RecordBatch>> + 'a {
-    let emitter = Emitter { form, is_sparse, schema, rows, columns, first_row };
+    let emitter = Emitter { reading, is_sparse, rows, columns, first_row };
     let shape = cells.shape();
-    let rows_per_batch = match form {
+    let rows_per_batch = match reading.form {
+        Form::Entries if reading.best.is_some() => BEST_ROWS,
         // A row of entries is a batch of its own where it is long.
         Form::Entries => (BATCH_ROWS * shape.rows.max(1) / cells.stored().max(1)).max(1),
         _ => (BATCH_CELLS / shape.columns.max(1)).clamp(1, BATCH_ROWS),
@@ -112,9 +125,8 @@ pub(crate) fn batches<'a>(
 }
 
 struct Emitter<'a> {
-    form: Form,
+    reading: &'a Reading,
     is_sparse: bool,
-    schema: &'a SchemaRef,
     rows: Option<&'a Labels>,
     columns: Option<&'a Labels>,
     first_row: usize,
@@ -123,8 +135,9 @@ struct Emitter<'a> {
 impl Emitter<'_> {
     fn batch<T: Scalar>(&self, storage: &Storage<T>, rows: Range<usize>) -> Result<RecordBatch> {
         let block = storage.rows(rows.clone());
-        let mut arrays = Vec::with_capacity(self.schema.fields().len());
-        match self.form {
+        let schema = &self.reading.schema;
+        let mut arrays = Vec::with_capacity(schema.fields().len());
+        match self.reading.form {
             Form::Rows => {
                 self.row_labels(&rows, &mut arrays);
                 arrays.extend(columns_of(&block));
@@ -150,7 +163,7 @@ impl Emitter<'_> {
         }
         let options =
             RecordBatchOptions::new().with_row_count(arrays.first().map(|array| array.len()));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(self.schema), arrays, &options)?)
+        Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
     }
 
     fn row_labels(&self, rows: &Range<usize>, arrays: &mut Vec<ArrayRef>) {
@@ -167,46 +180,38 @@ impl Emitter<'_> {
         }
     }
 
-    /// The cells of a block with their labels: all, or of a sparse result those that are not zero.
+    /// The cells of a block with their labels: all, or of a sparse result those that are not zero; of
+    /// those the best of each row, if no others are read.
     fn entries<T: Scalar>(
         &self,
         block: &Storage<T>,
         rows: &Range<usize>,
         arrays: &mut Vec<ArrayRef>,
     ) -> Result<()> {
-        let shape = block.shape();
         let mut places: (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
-        let mut values = Vec::with_capacity(block.stored());
-        for row in 0..shape.rows {
-            match block {
-                Storage::Dense(dense) if self.is_sparse => {
-                    for (column, &value) in dense.row(row).iter().enumerate() {
-                        if value != T::ZERO {
-                            places.1.push(column as u64);
-                            values.push(value);
-                        }
-                    }
-                }
-                Storage::Dense(dense) => {
-                    places.1.extend(0..shape.columns as u64);
-                    values.extend_from_slice(dense.row(row));
-                }
-                Storage::Csr(csr) if self.is_sparse => {
-                    let (columns, stored) = csr.row(row);
-                    places.1.extend(columns.iter().map(|&column| u64::from(column)));
-                    values.extend_from_slice(stored);
-                }
-                Storage::Csr(csr) => {
-                    let first = values.len();
-                    places.1.extend(0..shape.columns as u64);
-                    values.resize(first + shape.columns, T::ZERO);
-                    let (columns, stored) = csr.row(row);
-                    for (&column, &value) in columns.iter().zip(stored) {
-                        values[first + column as usize] = value;
-                    }
+        let mut values = Vec::new();
+        let mut end_row = |row: usize, count: usize| {
+            places.0.resize(count, (rows.start + row) as u64);
+        };
+        match self.reading.best {
+            None => {
+                values.reserve(block.stored());
+                for row in 0..rows.len() {
+                    self.row_entries(block, row, &mut places.1, &mut values);
+                    end_row(row, values.len());
                 }
             }
-            places.0.resize(values.len(), (rows.start + row) as u64);
+            Some(best) => {
+                let kept: Vec<(Vec<u64>, Vec<T>)> = (0..rows.len())
+                    .into_par_iter()
+                    .map(|row| self.best_of_row(best, block, row))
+                    .collect();
+                for (row, (columns, cells)) in kept.into_iter().enumerate() {
+                    places.1.extend(columns);
+                    values.extend(cells);
+                    end_row(row, values.len());
+                }
+            }
         }
         for (labels, places, first) in
             [(self.rows, places.0, self.first_row as u64), (self.columns, places.1, 0)]
@@ -226,6 +231,66 @@ impl Emitter<'_> {
         }
         arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(values.into(), None)));
         Ok(())
+    }
+}
+
+impl Emitter<'_> {
+    /// Adds the entries of one row of a block.
+    fn row_entries<T: Scalar>(
+        &self,
+        block: &Storage<T>,
+        row: usize,
+        places: &mut Vec<u64>,
+        values: &mut Vec<T>,
+    ) {
+        let columns = block.shape().columns;
+        match block {
+            Storage::Dense(dense) if self.is_sparse => {
+                for (column, &value) in dense.row(row).iter().enumerate() {
+                    if value != T::ZERO {
+                        places.push(column as u64);
+                        values.push(value);
+                    }
+                }
+            }
+            Storage::Dense(dense) => {
+                places.extend(0..columns as u64);
+                values.extend_from_slice(dense.row(row));
+            }
+            Storage::Csr(csr) if self.is_sparse => {
+                let (columns, stored) = csr.row(row);
+                places.extend(columns.iter().map(|&column| u64::from(column)));
+                values.extend_from_slice(stored);
+            }
+            Storage::Csr(csr) => {
+                let first = values.len();
+                places.extend(0..columns as u64);
+                values.resize(first + columns, T::ZERO);
+                let (columns, stored) = csr.row(row);
+                for (&column, &value) in columns.iter().zip(stored) {
+                    values[first + column as usize] = value;
+                }
+            }
+        }
+    }
+
+    /// The best entries of one row of a block.
+    fn best_of_row<T: Scalar>(
+        &self,
+        best: Best,
+        block: &Storage<T>,
+        row: usize,
+    ) -> (Vec<u64>, Vec<T>) {
+        // The cells of a dense row are looked at where they lie.
+        if let (Storage::Dense(dense), false) = (block, self.is_sparse) {
+            let cells = dense.row(row);
+            let kept = best.places(cells);
+            return kept.into_iter().map(|place| (place as u64, cells[place])).unzip();
+        }
+        let (mut places, mut values) = (Vec::new(), Vec::new());
+        self.row_entries(block, row, &mut places, &mut values);
+        let kept = best.places(&values);
+        kept.into_iter().map(|place| (places[place], values[place])).unzip()
     }
 }
 

@@ -52,7 +52,7 @@ use tokio::runtime::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Matrix};
 
-use self::emit::Form;
+use self::emit::Reading;
 use self::program::{Program, Slot};
 pub(crate) use self::run::Cancel;
 use self::run::{Budget, Inputs, Measured, Rows, Surroundings};
@@ -92,8 +92,7 @@ pub(crate) struct MatrixExec {
     inputs: Vec<Input>,
     /// For each relation whether the labels of its rows and columns are inputs too.
     given: Vec<[bool; 2]>,
-    schema: SchemaRef,
-    form: Form,
+    reading: Reading,
     properties: Arc<PlanProperties>,
     measured: Arc<Mutex<HashMap<Slot, Measured>>>,
 }
@@ -103,11 +102,10 @@ impl MatrixExec {
         program: Program,
         inputs: Vec<Input>,
         given: Vec<[bool; 2]>,
-        schema: SchemaRef,
-        form: Form,
+        reading: Reading,
     ) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&schema)),
+            EquivalenceProperties::new(Arc::clone(&reading.schema)),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -116,8 +114,7 @@ impl MatrixExec {
             program: Arc::new(program),
             inputs,
             given,
-            schema,
-            form,
+            reading,
             properties: Arc::new(properties),
             measured: Arc::default(),
         }
@@ -329,8 +326,7 @@ impl ExecutionPlan for MatrixExec {
             program: Arc::clone(&self.program),
             inputs,
             given: self.given.clone(),
-            schema: Arc::clone(&self.schema),
-            form: self.form,
+            reading: self.reading.clone(),
             properties: Arc::clone(&self.properties),
             measured: Arc::default(),
         }))
@@ -364,9 +360,9 @@ impl ExecutionPlan for MatrixExec {
     ) -> datafusion::error::Result<SendableRecordBatchStream> {
         let cancel = Cancel::default();
         let job = self.job(&context, cancel.clone())?;
-        let (schema, form) = (Arc::clone(&self.schema), self.form);
+        let reading = self.reading.clone();
         let program = Arc::clone(&self.program);
-        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&schema), 2);
+        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&reading.schema), 2);
         let sender = builder.tx();
         builder.spawn_blocking(move || {
             let columns = match &program.root_labels[1] {
@@ -376,8 +372,7 @@ impl ExecutionPlan for MatrixExec {
             let is_sparse = program.root_is_sparse;
             let engine = Arc::clone(&job.engine);
             let send = |cells: &Cells, rows: Option<&Labels>, columns: Option<&Labels>, first| {
-                let mut batches =
-                    emit::batches(form, is_sparse, &schema, cells, rows, columns, first);
+                let mut batches = emit::batches(&reading, is_sparse, cells, rows, columns, first);
                 while let Some(batch) = engine.pool.install(|| batches.next()).transpose()? {
                     // A reader that has gone wants no more.
                     sender
@@ -396,7 +391,7 @@ impl ExecutionPlan for MatrixExec {
         let stop = StopOnDrop(cancel);
         let stream = Stopping { stream: builder.build(), _stop: stop };
         Ok(Box::pin(datafusion::physical_plan::stream::RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
+            Arc::clone(&self.reading.schema),
             stream,
         )))
     }
@@ -424,7 +419,11 @@ impl DisplayAs for MatrixExec {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-                write!(f, "MatrixExec: {}", self.program.text)?;
+                write!(f, "MatrixExec: ")?;
+                if let Some(best) = &self.reading.best {
+                    write!(f, "{best} ")?;
+                }
+                write!(f, "{}", self.program.text)?;
                 explain::steps(&self.program, &measured, f)?;
                 for input in self.inputs.iter().filter(|input| input.is_fixed) {
                     let plan = datafusion::physical_plan::displayable(input.plan.as_ref());

@@ -21,6 +21,7 @@ use super::schedule;
 use crate::config::Settings;
 use crate::error::{ErrorKind, Result};
 use crate::exec::emit::Form;
+use crate::exec::emit::Reading;
 use crate::exec::labels::{AxisLabels, Recipe};
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
@@ -112,7 +113,8 @@ fn lower(
     let given =
         graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
     let schema = Arc::clone(matrix.schema().inner());
-    Ok(MatrixExec::new(program, inputs, given.collect(), schema, matrix.form))
+    let reading = Reading { form: matrix.form, best: matrix.best, schema };
+    Ok(MatrixExec::new(program, inputs, given.collect(), reading))
 }
 
 /// Whether the labels of a result are there as its rows leave: its row labels are the keys of the one

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
-use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, TableReference};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use super::algebra;
@@ -20,6 +20,7 @@ use super::relations::sorted_by_keys;
 use super::sparsity::is_sparse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::{self, Form};
+use crate::exec::kernels::best::Best;
 use crate::exec::labels::AxisLabels;
 use crate::exec::operation::{Aggregate, Axis, Counted, Operation as Op};
 
@@ -34,6 +35,8 @@ pub(crate) struct MatrixNode {
     pub(crate) form: Form,
     /// Whether a zero of the result is no entry.
     pub(crate) is_sparse: bool,
+    /// Which entries of each row are read, where not all are.
+    pub(crate) best: Option<Best>,
     /// For each relation its rows, then the labels given for its rows and columns, where they are.
     pub(crate) inputs: Vec<LogicalPlan>,
     schema: DFSchemaRef,
@@ -123,7 +126,33 @@ impl MatrixNode {
         let schema = DFSchema::new_with_metadata(qualified.collect(), Default::default())?;
         let is_sparse = is_sparse(&graph, root);
         let (graph, schema) = (Arc::new(graph), Arc::new(schema));
-        Ok(Self { graph, root, form, is_sparse, inputs, schema })
+        Ok(Self { graph, root, form, is_sparse, best: None, inputs, schema })
+    }
+
+    /// The place of a column among those of its rows.
+    pub(super) fn schema_place(&self, column: &Column) -> Option<usize> {
+        self.schema.maybe_index_of_column(column)
+    }
+
+    /// The same with the best entries of each row alone, by the value in the column `by`, if that serves a
+    /// reader who wants no others of those that share the columns `each`.
+    pub(super) fn best_entries(
+        &self,
+        best: Best,
+        by: usize,
+        each: Option<&[usize]>,
+    ) -> Option<Self> {
+        let row_labels = self.graph.node(self.root).labels[0].fields().len().max(1);
+        let of_rows = |each: &[usize]| (0..row_labels).all(|label| each.contains(&label));
+        // The best of all are among the best of each row; of fewer than a row, they need not be.
+        let serves = match each {
+            None => true,
+            Some(each) => of_rows(each) && each.len() == row_labels,
+        };
+        let is_value = by + 1 == self.schema.fields().len();
+        let is_new = self.best.is_none();
+        (self.form == Form::Entries && serves && is_value && is_new)
+            .then(|| Self { best: Some(best), ..self.clone() })
     }
 
     pub(crate) fn into_plan(self) -> LogicalPlan {
@@ -202,7 +231,11 @@ impl UserDefinedLogicalNodeCore for MatrixNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Matrix: {}", Written(&self.graph, self.root))
+        let written = Written(&self.graph, self.root);
+        match &self.best {
+            Some(best) => write!(f, "Matrix: {best} {written}"),
+            None => write!(f, "Matrix: {written}"),
+        }
     }
 
     fn with_exprs_and_inputs(
@@ -217,7 +250,7 @@ impl UserDefinedLogicalNodeCore for MatrixNode {
 /// By structure, for a statement may be planned several times: what it reads must be found again.
 impl PartialEq for MatrixNode {
     fn eq(&self, other: &Self) -> bool {
-        (self.root, self.form) == (other.root, other.form)
+        (self.root, self.form, self.best) == (other.root, other.form, other.best)
             && (Arc::ptr_eq(&self.graph, &other.graph) || is_same(&self.graph, &other.graph))
             && self.inputs == other.inputs
     }
@@ -227,7 +260,7 @@ impl Eq for MatrixNode {}
 
 impl Hash for MatrixNode {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.root, self.form, self.graph.len()).hash(state);
+        (self.root, self.form, self.best, self.graph.len()).hash(state);
         self.inputs.hash(state);
     }
 }

@@ -13,10 +13,12 @@
 //!  └ MatrixExec
 //!
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
+//! best_entries   what is read of a matrix for the best few of each row
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
 
 mod algebra;
+mod best_entries;
 mod bind;
 pub(crate) mod cooperative;
 mod cost;

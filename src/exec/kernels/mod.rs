@@ -10,6 +10,7 @@
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
 //! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
+//! best       the largest or smallest few of many cells
 //! vectors    products and distances of pairs of lists
 //! moments    sums of products of columns, by blocks of rows
 //! ```
@@ -25,6 +26,7 @@
 //!   where `0 * NaN` or `0 * inf` stands in the formula. A sparse result stores no zeros.
 //! - **Numbers.** `NaN` and infinities as IEEE 754 and NumPy have them.
 
+pub mod best;
 pub mod decompose;
 pub mod dense;
 pub mod elementwise;

@@ -25,6 +25,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+use super::best_entries::BestEntries;
 use crate::functions::StringSubscript;
 
 pub(crate) use types::TypeNames;
@@ -77,5 +78,7 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     // Before the rule that drops the columns nobody reads.
     let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
     rules.insert(projections.unwrap_or(rules.len()), Arc::new(sort_keys::SortsWithoutLists));
+    // Where filters and limits have come to rest.
+    rules.push(Arc::new(BestEntries));
     rules
 }
