@@ -5,7 +5,7 @@
 //! divide       those are cut in half until a part is small               divide, leaves
 //! conquer      a secular equation gives the values of two parts          conquer, secular
 //!              together, a product their vectors
-//! turn back    the reflections are applied to the vectors                reflections
+//! turn back    the reflections are applied to the vectors                ../reflections
 //! ```
 //!
 //! A matrix much taller than wide goes through its R first. Only what is small is solved in one
@@ -14,23 +14,21 @@
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §8.3 and §8.6.
 
 mod bidiagonal;
-mod columns;
 mod conquer;
 mod divide;
 mod leaves;
-mod reflections;
 mod secular;
 mod tridiagonal;
 
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{ColMut, ColRef, Mat, MatMut, MatRef};
+use faer::{ColMut, Mat, MatMut, MatRef};
 use rayon::prelude::*;
 
 use super::super::{Real, Stop, view};
 use super::orthogonal::Reflected;
-use super::{by_columns, by_rows, check_finite, side};
-use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Dense, Shape};
+use super::{Unfinished, by_columns, by_rows, check_finite, negate, scale_to_one, side};
+use crate::error::Result;
+use crate::matrix::Dense;
 use bidiagonal::Bidiagonal;
 use tridiagonal::Tridiagonal;
 
@@ -104,27 +102,6 @@ pub fn eigh<T: Real>(a: &Dense<T>, count: Option<usize>, stop: Stop<'_>) -> Resu
     fix_signs(vectors.as_mut());
     let values = Mat::from_fn(count, 1, |i, _| values[i] * scale);
     Ok(Eigh { values: by_rows(values.as_ref()), vectors: by_rows(vectors.as_ref()) })
-}
-
-/// Why a decomposition has no result.
-#[derive(Debug, Clone, Copy)]
-enum Unfinished {
-    Stopped,
-    /// Said by a leaf.
-    NotConverged,
-}
-
-impl Unfinished {
-    fn check(stop: Stop<'_>) -> Result<(), Self> {
-        if stop.is_asked() { Err(Self::Stopped) } else { Ok(()) }
-    }
-
-    fn error(self, function: &'static str, shape: Shape) -> Error {
-        match self {
-            Self::Stopped => ErrorKind::Cancelled.into(),
-            Self::NotConverged => ErrorKind::NotConverged { function, shape, hint: "" }.into(),
-        }
-    }
 }
 
 /// Short sides below which a decomposition is one piece, of some milliseconds; where that does not
@@ -213,25 +190,7 @@ fn symmetric<T: Real>(
     Ok((order.iter().map(|&j| T::from_f64(values[j] * scale)).collect(), vectors))
 }
 
-/// Divides by a power of two, which rounds nothing, so that the largest cell is near one: its
-/// square and those of all that matter beside it are then far from both ends of the range. Gives
-/// the power.
-fn scale_to_one<T: Real>(mut x: MatMut<'_, T>) -> T {
-    let largest =
-        |column: ColRef<'_, T>| column.iter().fold(0.0, |most, x| x.to_f64().abs().max(most));
-    let most = x.rb().par_col_iter().map(largest).reduce(|| 0.0, f64::max);
-    // That of the inverse is in the range too.
-    let limit = if T::EPSILON.to_f64() == f64::EPSILON { 1000.0 } else { 120.0 };
-    let exponent = if most > 0.0 { most.log2().floor().clamp(-limit, limit) } else { 0.0 };
-    let inverse = T::from_f64((-exponent).exp2());
-    if inverse != T::ONE {
-        let scale = |column: ColMut<'_, T>| column.iter_mut().for_each(|x| *x *= inverse);
-        x.rb_mut().par_col_iter_mut().for_each(scale);
-    }
-    T::from_f64(exponent.exp2())
-}
-
-/// The same of two diagonals.
+/// Divides two diagonals by a power of two, so that the largest cell is near one, and gives it.
 fn scale_diagonals(diagonal: &mut [f64], beside: &mut [f64]) -> f64 {
     let most = diagonal.iter().chain(&*beside).fold(0.0f64, |most, x| most.max(x.abs()));
     let scale = if most > 0.0 { most.log2().floor().exp2() } else { 1.0 };
@@ -266,10 +225,6 @@ fn fix_signs<T: Real>(vectors: MatMut<'_, T>) -> Vec<bool> {
         turned
     };
     vectors.par_col_iter_mut().map(fix).collect()
-}
-
-fn negate<T: Real>(column: ColMut<'_, T>) {
-    column.iter_mut().for_each(|x| *x = -*x);
 }
 
 #[cfg(test)]
