@@ -58,6 +58,8 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         Op::Inverse | Op::Cholesky => shape(0).cells().saturating_mul(2),
         Op::Lu | Op::Eigen { .. } => shape(0).cells().saturating_mul(4),
         Op::Qr => shape(0).cells().saturating_mul(3),
+        // Both factors of the Schur form, and the vectors: before they are in order, in two parts, by rows.
+        Op::ComplexEigen => shape(0).cells().saturating_mul(7),
         // Three powers of it, both polynomials, and what they are added up in.
         Op::Exponential | Op::Logarithm => shape(0).cells().saturating_mul(8),
         // The factors, the copy they are made in, and the vectors of its two diagonals, merged.
@@ -139,6 +141,7 @@ mod tests {
             (Op::Lu, vec![&a]),
             (Op::Qr, vec![&x]),
             (Op::Svd { rank: None }, vec![&x]),
+            (Op::ComplexEigen, vec![&a]),
         ];
         for (operation, inputs) in cases {
             let expected = bytes(&operation, &inputs);

@@ -205,6 +205,7 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
             14.0 * of(0).cells() * of(0).columns.min(of(0).rows)
         }
         Op::Eigen { .. } => 9.0 * cube(of(0).rows),
+        Op::ComplexEigen => 25.0 * cube(of(0).rows),
         Op::Trace => of(0).rows,
         _ => 0.0,
     }
