@@ -207,6 +207,43 @@ fn values_of_companions_are_roots() {
     assert_values(&eig(&companion(&thrice), Stop::NEVER).unwrap(), &expected(&thrice), 1e-4);
 }
 
+/// By NumPy 2.4 with all digits, its vectors turned as ours are.
+#[test]
+fn two_pairs_keep_their_digits() {
+    let cells =
+        vec![0.0, 1.0, 2.0, 0.0, -3.0, 1.0, 0.0, 2.0, 1.0, 0.0, -2.0, 4.0, 0.0, 5.0, -1.0, 1.0];
+    let found = assert_eig::<f64>(&dense(Shape::new(4, 4), cells));
+    let expected = [
+        (-2.8420832101358107, 2.3231211023002163),
+        (-2.8420832101358107, -2.3231211023002163),
+        (2.8420832101358107, 1.660717402425578),
+        (2.8420832101358107, -1.660717402425578),
+    ];
+    for (j, (re, im)) in expected.into_iter().enumerate() {
+        let (found_re, found_im) = (found.values_re.cells()[j], found.values_im.cells()[j]);
+        assert!((found_re - re).abs() <= 4e-15 && (found_im - im).abs() <= 4e-15, "value {j}");
+    }
+    let first = [
+        (-0.3577887552846793, -0.16092935223295726),
+        (-0.02247291256369544, -0.3738119975682478),
+        (0.70659835044278, 0.0),
+        (-0.05930646298321095, 0.45061072274927594),
+    ];
+    let third = [
+        (0.303279411723078, -0.28203268438770107),
+        (0.33022754855325115, 0.1616015036033224),
+        (0.5000471812501149, -0.2297502318826161),
+        (0.6248852142956538, 0.0),
+    ];
+    for (j, vector) in [(0, first), (2, third)] {
+        for (i, (re, im)) in vector.into_iter().enumerate() {
+            let (found_re, found_im) = (found.vectors_re.row(i)[j], found.vectors_im.row(i)[j]);
+            let distance = (found_re - re).hypot(found_im - im);
+            assert!(distance <= 4e-15, "entry {i} of vector {j}");
+        }
+    }
+}
+
 /// By rows of a graded matrix, of which balancing makes one that is not.
 #[test]
 fn small_values_beside_large_cells_keep_their_digits() {

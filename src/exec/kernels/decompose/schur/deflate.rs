@@ -44,10 +44,10 @@ pub(super) fn deflate<T: Real>(
     let mut window = Window::of(h.rb().submatrix(at, at, width, width));
     let (t, u) = window.both_mut();
     sweep::iterate(t, u, stop)?;
-    let kept = window.kept(spike);
+    let kept = window.kept(spike, stop);
     let shifts = window.values(kept);
     if kept < width {
-        window.reduce(kept);
+        window.reduce(kept, stop);
         h[(at, at - 1)] = if kept > 0 { spike * window.u[0] } else { T::ZERO };
         window.turn(h, z, at, stop);
     }
@@ -56,10 +56,10 @@ pub(super) fn deflate<T: Real>(
 
 impl<T: Real> Window<T> {
     /// How many rows have not converged; their blocks come first then.
-    fn kept(&mut self, spike: T) -> usize {
+    fn kept(&mut self, spike: T, stop: Stop<'_>) -> usize {
         let least = least::<T>(self.side);
         let (mut first, mut kept) = (0, self.side);
-        while first < kept {
+        while first < kept && !stop.is_asked() {
             let last = kept - 1;
             let is_pair = last > 0 && self.cell(last, last - 1) != T::ZERO;
             let rows = if is_pair { 2 } else { 1 };
@@ -108,7 +108,7 @@ impl<T: Real> Window<T> {
     }
 
     /// Brings the first rows back to Hessenberg form, with the spike as the cell before them.
-    fn reduce(&mut self, rows: usize) {
+    fn reduce(&mut self, rows: usize, stop: Stop<'_>) {
         if rows < 2 {
             return;
         }
@@ -116,6 +116,9 @@ impl<T: Real> Window<T> {
         let (_, scale) = reflect(&mut v);
         self.reflect(0..rows, 0, &v, scale);
         for j in 0..rows - 2 {
+            if stop.is_asked() {
+                return;
+            }
             let column = &mut self.h[j * self.side..(j + 1) * self.side];
             let mut v = column[j + 1..rows].to_vec();
             let (rest, scale) = reflect(&mut v);

@@ -8,6 +8,8 @@
 //! Source: Bai and Demmel, *On swapping diagonal blocks in real Schur form*, Linear Algebra Appl. 186
 //! (1993), 73–95.
 
+use faer::{MatMut, MatRef};
+
 use super::super::super::Real;
 use super::window::Window;
 
@@ -99,14 +101,12 @@ impl<T: Real> Window<T> {
 /// The orthogonal matrix whose first `q` columns span what belongs to the second block.
 fn turn(d: &Small, p: usize, q: usize, largest: f64) -> Small {
     let x = sylvester(d, p, q, f64::EPSILON * largest);
-    let mut basis = [[0.0; 4]; 4];
-    for column in 0..q {
-        for row in 0..p {
-            basis[row][column] = -x[row][column];
-        }
-        basis[p + column][column] = 1.0;
+    let mut columns = [[0.0; 4]; 4];
+    for (k, column) in columns.iter_mut().enumerate().take(q) {
+        (0..p).for_each(|row| column[row] = -x[row][k]);
+        column[p + k] = 1.0;
     }
-    orthogonal(basis, p + q, q)
+    orthogonal(columns, p + q, q)
 }
 
 /// The `x` of `a·x - x·b = c`, its rows those of the first block; pivots are not below `least`.
@@ -139,11 +139,11 @@ fn sylvester(d: &Small, p: usize, q: usize, least: f64) -> Small {
         if system[step][step].abs() <= least {
             system[step][step] = least.max(f64::MIN_POSITIVE);
         }
-        for row in step + 1..unknowns {
-            let factor = system[row][step] / system[step][step];
-            for column in step..5 {
-                system[row][column] -= factor * system[step][column];
-            }
+        let (done, rest) = system.split_at_mut(step + 1);
+        let pivot = &done[step];
+        for equation in rest {
+            let factor = equation[step] / pivot[step];
+            equation.iter_mut().zip(pivot).skip(step).for_each(|(x, y)| *x -= factor * y);
         }
     }
     let mut x = [[0.0; 4]; 4];
@@ -156,24 +156,37 @@ fn sylvester(d: &Small, p: usize, q: usize, least: f64) -> Small {
     x
 }
 
-/// The orthogonal factor, k×k, of the first `q` columns of `a`.
-fn orthogonal(mut a: Small, k: usize, q: usize) -> Small {
+/// `x` of `a·x + x·b = c`, in place of `c`, each of one row or two.
+pub(crate) fn solve_sylvester<T: Real>(a: MatRef<'_, T>, b: MatRef<'_, T>, mut c: MatMut<'_, T>) {
+    let (p, q) = (a.nrows(), b.nrows());
+    let mut d = [[0.0; 4]; 4];
+    for row in 0..p {
+        (0..p).for_each(|column| d[row][column] = a[(row, column)].to_f64());
+        (0..q).for_each(|column| d[row][p + column] = c[(row, column)].to_f64());
+    }
+    for row in 0..q {
+        (0..q).for_each(|column| d[p + row][p + column] = -b[(row, column)].to_f64());
+    }
+    let x = sylvester(&d, p, q, 0.0);
+    for (row, x) in x.iter().enumerate().take(p) {
+        (0..q).for_each(|column| c[(row, column)] = T::from_f64(x[column]));
+    }
+}
+
+/// The orthogonal factor, k×k, of these `q` columns, by rows.
+fn orthogonal(mut columns: Small, k: usize, q: usize) -> Small {
     let mut factor = [[0.0; 4]; 4];
     (0..4).for_each(|i| factor[i][i] = 1.0);
     for step in 0..q {
-        let norm = (step..k).fold(0.0, |norm: f64, i| norm.hypot(a[i][step]));
         let mut v = [0.0; 4];
-        (step..k).for_each(|i| v[i] = a[i][step]);
+        v[step..k].copy_from_slice(&columns[step][step..k]);
+        let norm = v.iter().fold(0.0, |norm: f64, x| norm.hypot(*x));
         v[step] += norm.copysign(v[step]);
-        let length = (step..k).fold(0.0, |norm: f64, i| norm.hypot(v[i]));
+        let length = v.iter().fold(0.0, |norm: f64, x| norm.hypot(*x));
         v.iter_mut().for_each(|x| *x /= length);
-        for column in 0..4 {
-            let along: f64 = (step..k).map(|i| v[i] * a[i][column]).sum();
-            (step..k).for_each(|i| a[i][column] -= 2.0 * along * v[i]);
-        }
-        for row in &mut factor {
-            let along: f64 = (step..k).map(|i| v[i] * row[i]).sum();
-            (step..k).for_each(|i| row[i] -= 2.0 * along * v[i]);
+        for x in columns.iter_mut().chain(&mut factor) {
+            let along: f64 = v.iter().zip(&*x).map(|(v, x)| v * x).sum();
+            x.iter_mut().zip(v).for_each(|(x, v)| *x -= 2.0 * along * v);
         }
     }
     factor

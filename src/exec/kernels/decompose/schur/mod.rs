@@ -25,6 +25,7 @@ use faer::{Mat, MatMut};
 
 use super::super::{Real, Stop};
 use super::Unfinished;
+pub(super) use exchange::solve_sylvester;
 use hessenberg::Hessenberg;
 pub(super) use pairs::{Pair, Value};
 
