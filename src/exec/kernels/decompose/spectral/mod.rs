@@ -15,6 +15,7 @@
 
 mod bidiagonal;
 mod conquer;
+mod count;
 mod divide;
 mod leaves;
 mod secular;
@@ -111,6 +112,11 @@ const SMALL: usize = 128;
 /// Rows from which a matrix with a short side goes through its R, though it is one piece then.
 const TALL: usize = 1024;
 
+/// From where a reduction of R with a QR before it is less work than one of all rows.
+fn is_tall(m: usize, n: usize) -> bool {
+    n > 0 && 6 * m >= 11 * n && (n >= SMALL || m >= TALL)
+}
+
 struct Factors<T> {
     u: Mat<T>,
     s: Vec<T>,
@@ -121,9 +127,7 @@ struct Factors<T> {
 /// one.
 fn tall_svd<T: Real>(a: Mat<T>, count: usize, stop: Stop<'_>) -> Result<Factors<T>, Unfinished> {
     let (m, n) = (a.nrows(), a.ncols());
-    // From where a reduction of R with a QR before it is less work than one of all rows.
-    let is_tall = 6 * m >= 11 * n && (n >= SMALL || m >= TALL);
-    if is_tall && n > 0 {
+    if is_tall(m, n) {
         let reflected = Reflected::of(a, stop);
         Unfinished::check(stop)?;
         let of_r = tall_svd(reflected.r(), count, stop)?;
@@ -161,6 +165,23 @@ fn tall_svd<T: Real>(a: Mat<T>, count: usize, stop: Stop<'_>) -> Result<Factors<
     reduced.right().apply(v.as_mut().subrows_mut(1, n - 1), stop);
     let s = order.iter().map(|&j| T::from_f64(values[j] * scale)).collect();
     Ok(Factors { u, s, v })
+}
+
+/// How many singular values of a matrix are above the largest one times `bound`.
+///
+/// - Work: that of the reduction to two diagonals alone, 8n³/3 flop for a square one.
+/// - Errors: a cell that is not finite.
+pub(super) fn count_above<T: Real>(
+    function: &'static str,
+    a: &Dense<T>,
+    bound: f64,
+    stop: Stop<'_>,
+) -> Result<usize> {
+    check_finite(function, a)?;
+    let wide = a.shape().rows < a.shape().columns;
+    let mut cells = by_columns(if wide { view(a).transpose() } else { view(a) });
+    scale_to_one(cells.as_mut());
+    count::significant(cells, bound, stop).map_err(|why| why.error(function, a.shape()))
 }
 
 /// The last eigenvalues and vectors of a symmetric matrix, no cell far above one.
