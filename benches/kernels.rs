@@ -190,6 +190,24 @@ mod factorizations {
         bencher.counter(ItemsCount::new(m * n * n)).bench(|| decompose::svd(&a, None, Stop::NEVER));
     }
 
+    #[divan::bench(args = [200, 500, 1000])]
+    fn eig(bencher: Bencher, n: usize) {
+        let a = random(n, n);
+        bencher.counter(ItemsCount::new(n * n * n)).bench(|| decompose::eig(&a, Stop::NEVER));
+    }
+
+    #[divan::bench(args = [200, 500])]
+    fn logm(bencher: Bencher, n: usize) {
+        let a = dense::gram(&random(n, n), Stop::NEVER);
+        bencher.counter(ItemsCount::new(n * n * n)).bench(|| decompose::logarithm(&a, Stop::NEVER));
+    }
+
+    #[divan::bench(args = [200, 1000])]
+    fn rank(bencher: Bencher, n: usize) {
+        let a = random(n, n);
+        bencher.counter(ItemsCount::new(n * n * n)).bench(|| decompose::rank(&a, Stop::NEVER));
+    }
+
     #[divan::bench(args = [200, 1000])]
     fn eigh(bencher: Bencher, n: usize) {
         let a = dense::gram(&random(n, n), Stop::NEVER);

@@ -319,6 +319,13 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             let eigen = decompose::eigh(&full(0), *rank, stop)?;
             Value::Parts(vec![eigen.values.into(), eigen.vectors.into()])
         }
+        Op::ComplexEigen => {
+            square("eig", shape(0))?;
+            let eig = decompose::eig(&full(0), stop)?;
+            let values = [eig.values_re, eig.values_im];
+            let vectors = [eig.vectors_re, eig.vectors_im];
+            Value::Parts(values.into_iter().chain(vectors).map(Into::into).collect())
+        }
         Op::Relation(_)
         | Op::Variable(_)
         | Op::Prior(_)

@@ -57,11 +57,15 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         Op::Determinant => shape(0).cells(),
         Op::Inverse | Op::Cholesky => shape(0).cells().saturating_mul(2),
         Op::Lu | Op::Eigen { .. } => shape(0).cells().saturating_mul(4),
+        Op::Rank => shape(0).cells().saturating_mul(2),
         Op::Qr => shape(0).cells().saturating_mul(3),
-        // Three powers of it, both polynomials, and what they are added up in.
+        // Both factors of the Schur form, and the vectors: before they are in order, in two parts, by rows.
+        Op::ComplexEigen => shape(0).cells().saturating_mul(7),
+        // Three powers of it, both polynomials, and what they are added up in; or the Schur form, the last root,
+        // and both sides of an equation with it.
         Op::Exponential | Op::Logarithm => shape(0).cells().saturating_mul(8),
         // The factors, the copy they are made in, and the vectors of its two diagonals, merged.
-        Op::Svd { .. } | Op::PseudoInverse | Op::Rank => {
+        Op::Svd { .. } | Op::PseudoInverse => {
             let side = shape(0).rows.min(shape(0).columns);
             shape(0).cells().saturating_mul(3).saturating_add(both(side, side).saturating_mul(2))
         }
@@ -141,6 +145,7 @@ mod tests {
             (Op::Lu, vec![&a]),
             (Op::Qr, vec![&x]),
             (Op::Svd { rank: None }, vec![&x]),
+            (Op::ComplexEigen, vec![&a]),
         ];
         for (operation, inputs) in cases {
             let expected = bytes(&operation, &inputs);

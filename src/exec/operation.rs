@@ -117,6 +117,8 @@ pub(crate) enum Operation {
     Eigen {
         rank: Option<usize>,
     },
+    /// Of any square matrix, in complex numbers.
+    ComplexEigen,
     /// One result of a decomposition.
     Part(Part),
 
@@ -266,6 +268,10 @@ pub(crate) enum Part {
     SvdVt,
     EigenValues,
     EigenVectors,
+    ComplexValuesRe,
+    ComplexValuesIm,
+    ComplexVectorsRe,
+    ComplexVectorsIm,
 }
 
 impl Part {
@@ -281,6 +287,10 @@ impl Part {
             Part::SvdVt => "vt",
             Part::EigenValues => "values",
             Part::EigenVectors => "vectors",
+            Part::ComplexValuesRe => "values_re",
+            Part::ComplexValuesIm => "values_im",
+            Part::ComplexVectorsRe => "vectors_re",
+            Part::ComplexVectorsIm => "vectors_im",
         }
     }
 
@@ -291,6 +301,12 @@ impl Part {
             Operation::Qr => &[Part::QrQ, Part::QrR],
             Operation::Svd { .. } => &[Part::SvdU, Part::SvdS, Part::SvdVt],
             Operation::Eigen { .. } => &[Part::EigenValues, Part::EigenVectors],
+            Operation::ComplexEigen => &[
+                Part::ComplexValuesRe,
+                Part::ComplexValuesIm,
+                Part::ComplexVectorsRe,
+                Part::ComplexVectorsIm,
+            ],
             _ => &[],
         }
     }
@@ -383,6 +399,7 @@ impl Operation {
             Operation::Qr => "qr",
             Operation::Svd { .. } => "svd",
             Operation::Eigen { .. } => "eigh",
+            Operation::ComplexEigen => "eig",
             Operation::Part(part) => part.name(),
             Operation::Iterate(_) => "iterate",
         }

@@ -52,7 +52,8 @@ impl CostModel {
             | Op::Lu
             | Op::Qr
             | Op::Svd { .. }
-            | Op::Eigen { .. } => self.decomposition_flops_per_second,
+            | Op::Eigen { .. }
+            | Op::ComplexEigen => self.decomposition_flops_per_second,
             _ => self.elementwise_flops_per_second,
         };
         // Twice as many single-precision numbers fit a vector register.

@@ -268,12 +268,12 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Qr => 4.0 * of(0).cells() * of(0).columns.min(of(0).rows),
         // Six products, a solution, and some squarings.
         Op::Exponential => 20.0 * cube(of(0).rows),
-        // Some five roots of ten steps each, and seven solutions.
-        Op::Logarithm => 200.0 * cube(of(0).rows),
-        Op::Svd { .. } | Op::PseudoInverse | Op::Rank => {
-            14.0 * of(0).cells() * of(0).columns.min(of(0).rows)
-        }
+        // The Schur form, some roots of a triangular matrix and seven solutions with it, two products.
+        Op::Logarithm => 40.0 * cube(of(0).rows),
+        Op::Rank => 3.0 * of(0).cells() * of(0).columns.min(of(0).rows),
+        Op::Svd { .. } | Op::PseudoInverse => 14.0 * of(0).cells() * of(0).columns.min(of(0).rows),
         Op::Eigen { .. } => 9.0 * cube(of(0).rows),
+        Op::ComplexEigen => 25.0 * cube(of(0).rows),
         Op::Trace => of(0).rows,
         _ => 0.0,
     }

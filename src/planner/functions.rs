@@ -33,6 +33,7 @@ pub const NAMES: &[&str] = &[
     "det",
     "diag",
     "dot",
+    "eig",
     "eigh",
     "exp",
     "expm",
@@ -268,6 +269,7 @@ impl Binder<'_> {
                 let input = self.expression(call.positional[0])?;
                 self.add(call, Op::Svd { rank }, [input])
             }
+            "eig" => self.simple(call, Op::ComplexEigen, ["a"]),
             "eigh" => {
                 let rank = self.rank(call)?;
                 let input = self.expression(call.positional[0])?;

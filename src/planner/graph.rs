@@ -462,7 +462,12 @@ impl Graph {
                 }
                 (n, k)
             }
-            Op::Inverse | Op::Exponential | Op::Logarithm | Op::Cholesky | Op::Eigen { .. } => {
+            Op::Inverse
+            | Op::Exponential
+            | Op::Logarithm
+            | Op::Cholesky
+            | Op::Eigen { .. }
+            | Op::ComplexEigen => {
                 let (m, n) = of(self, 0);
                 if m.differs(n) {
                     return Err(needs(name, "a square matrix", shape(self, 0)));
@@ -491,15 +496,20 @@ impl Graph {
                         Dim::Known(least) => Dim::Known(least.min(k)),
                         open => open,
                     },
-                    Op::Eigen { .. } => m,
+                    Op::Eigen { .. } | Op::ComplexEigen => m,
                     _ => least,
                 };
                 match part {
                     Part::LuP => (m, m),
                     Part::LuL | Part::QrQ | Part::SvdU => (m, rank),
                     Part::LuU | Part::QrR | Part::SvdVt => (rank, n),
-                    Part::SvdS | Part::EigenValues => (rank, Dim::ONE),
-                    Part::EigenVectors => (m, rank),
+                    Part::SvdS
+                    | Part::EigenValues
+                    | Part::ComplexValuesRe
+                    | Part::ComplexValuesIm => (rank, Dim::ONE),
+                    Part::EigenVectors | Part::ComplexVectorsRe | Part::ComplexVectorsIm => {
+                        (m, rank)
+                    }
                 }
             }
             Op::Iterate(_) => {

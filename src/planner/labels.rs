@@ -106,12 +106,22 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
         Op::Exponential | Op::Logarithm => [rule.rows(0), rule.columns(0)],
         Op::Cholesky => [rule.rows(0), none()],
         // A decomposition itself has the labels of its input; its parts pick from them.
-        Op::Lu | Op::Qr | Op::Svd { .. } | Op::Eigen { .. } => [rule.rows(0), rule.columns(0)],
+        Op::Lu | Op::Qr | Op::Svd { .. } | Op::Eigen { .. } | Op::ComplexEigen => {
+            [rule.rows(0), rule.columns(0)]
+        }
         Op::Part(part) => match part {
-            Part::QrQ | Part::SvdU | Part::EigenVectors => [rule.rows(0), none()],
+            Part::QrQ
+            | Part::SvdU
+            | Part::EigenVectors
+            | Part::ComplexVectorsRe
+            | Part::ComplexVectorsIm => [rule.rows(0), none()],
             Part::QrR | Part::SvdVt | Part::LuU => [none(), rule.columns(0)],
             Part::LuP => [none(), rule.rows(0)],
-            Part::LuL | Part::SvdS | Part::EigenValues => [none(), none()],
+            Part::LuL
+            | Part::SvdS
+            | Part::EigenValues
+            | Part::ComplexValuesRe
+            | Part::ComplexValuesIm => [none(), none()],
         },
         // The step's labels, else those of the beginning.
         Op::Iterate(_) => {

@@ -8,7 +8,7 @@
 //! dense      product, gram and cross by faer's gemm; slices, stacks, transposes
 //! sparse     the same over compressed rows; entries to rows
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
-//! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
+//! decompose  lu, cholesky, solve, qr, least squares, svd, eigenvalues, exponentials and logarithms
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
 //! best       the largest or smallest few of many cells
 //! vectors    products and distances of pairs of lists

@@ -10,16 +10,21 @@
 //! magnitude in each singular vector of U and each eigenvector is positive.
 
 mod cholesky;
+mod columns;
+mod eigen;
 mod exponential;
 mod logarithm;
 mod lu;
 mod orthogonal;
 mod pseudo;
+mod reflections;
+mod schur;
 mod solve;
 mod spectral;
 mod triangular;
 
 pub use cholesky::cholesky;
+pub use eigen::{Eig, eig};
 pub use exponential::exponential;
 pub use logarithm::logarithm;
 pub use lu::{Lu, determinant, lu};
@@ -28,12 +33,33 @@ pub use pseudo::{pseudo_inverse, rank};
 pub use solve::{inverse, solve};
 pub use spectral::{Eigh, Svd, eigh, svd};
 
-use faer::{Mat, MatRef, Par};
+use faer::reborrow::{Reborrow, ReborrowMut};
+use faer::{ColMut, ColRef, Mat, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-use super::{Real, dense, view};
+use super::{Real, Stop, dense, view};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Dense, Shape};
+
+/// Why a decomposition has no result.
+#[derive(Debug, Clone, Copy)]
+enum Unfinished {
+    Stopped,
+    NotConverged,
+}
+
+impl Unfinished {
+    fn check(stop: Stop<'_>) -> Result<(), Self> {
+        if stop.is_asked() { Err(Self::Stopped) } else { Ok(()) }
+    }
+
+    fn error(self, function: &'static str, shape: Shape) -> Error {
+        match self {
+            Self::Stopped => ErrorKind::Cancelled.into(),
+            Self::NotConverged => ErrorKind::NotConverged { function, shape, hint: "" }.into(),
+        }
+    }
+}
 
 /// In how many parts faer cuts what it does in parallel: more than there are threads costs little,
 /// and the bits follow from it.
@@ -96,6 +122,28 @@ fn by_rows<T: Real>(x: MatRef<'_, T>) -> Dense<T> {
     let mut cells = CellBuffer::zeroed(shape.cells());
     fill(super::view_mut(&mut cells, shape).transpose_mut(), x.transpose());
     dense(shape, cells)
+}
+
+/// Divides by a power of two, which rounds nothing, so that the largest cell is near one: its
+/// square and those of all that matter beside it are then far from both ends of the range. Gives
+/// the power.
+fn scale_to_one<T: Real>(mut x: MatMut<'_, T>) -> T {
+    let largest =
+        |column: ColRef<'_, T>| column.iter().fold(0.0, |most, x| x.to_f64().abs().max(most));
+    let most = x.rb().par_col_iter().map(largest).reduce(|| 0.0, f64::max);
+    // That of the inverse is in the range too.
+    let limit = if T::EPSILON.to_f64() == f64::EPSILON { 1000.0 } else { 120.0 };
+    let exponent = if most > 0.0 { most.log2().floor().clamp(-limit, limit) } else { 0.0 };
+    let inverse = T::from_f64((-exponent).exp2());
+    if inverse != T::ONE {
+        let scale = |column: ColMut<'_, T>| column.iter_mut().for_each(|x| *x *= inverse);
+        x.rb_mut().par_col_iter_mut().for_each(scale);
+    }
+    T::from_f64(exponent.exp2())
+}
+
+fn negate<T: Real>(column: ColMut<'_, T>) {
+    column.iter_mut().for_each(|x| *x = -*x);
 }
 
 /// The largest sum of absolute values down a column.

@@ -3,7 +3,7 @@
 use super::super::dense::{cross, transpose};
 use super::super::{Real, Stop, dense};
 use super::check_finite;
-use super::spectral::{Svd, svd};
+use super::spectral::{Svd, count_above, svd};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
 
@@ -25,17 +25,20 @@ pub fn pseudo_inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>>
 
 /// How many singular values are above the largest one times the unit of rounding times the longer side.
 ///
-/// - Work: that of the singular value decomposition.
+/// - Work: that of the reduction to two diagonals; no value is computed.
 /// - Errors: a cell that is not finite.
 pub fn rank<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
-    check_finite("rank", a)?;
-    let Svd { s, .. } = svd(a, None, stop)?;
-    let count = significant(&s, a.shape());
+    let count = count_above("rank", a, least::<T>(a.shape()), stop)?;
     Ok(dense(Shape::new(1, 1), vec![T::from_f64(count as f64)]))
 }
 
 fn significant<T: Real>(s: &Dense<T>, shape: Shape) -> usize {
     let largest = s.cells().first().copied().unwrap_or(T::ZERO);
-    let bound = T::from_f64(shape.rows.max(shape.columns) as f64) * T::EPSILON * largest;
+    let bound = T::from_f64(least::<T>(shape)) * largest;
     s.cells().iter().take_while(|&&s| s > bound).count()
+}
+
+/// What a singular value must pass beside the largest one.
+fn least<T: Real>(shape: Shape) -> f64 {
+    shape.rows.max(shape.columns) as f64 * T::EPSILON.to_f64()
 }

@@ -209,7 +209,7 @@ pub(super) fn reciprocal_condition_of<T: Real>(
 }
 
 /// Whether each cell equals its mirror, in tiles.
-fn is_symmetric<T: Real>(a: &Dense<T>) -> bool {
+pub(super) fn is_symmetric<T: Real>(a: &Dense<T>) -> bool {
     const TILE: usize = 32;
     let n = a.shape().rows;
     let cells = a.cells();

@@ -478,7 +478,7 @@ fn pseudo_inverses_meet_their_conditions() {
 
 fn logarithms<T: Real>(seed: u64) {
     let mut rng = rng(seed);
-    for n in [0, 1, 2, 9, 40] {
+    for n in [0, 1, 2, 9, 40, 150] {
         for scale in [1e-3, 0.3, 1.0, 100.0] {
             let positive = positive_definite::<T>(&mut rng, n);
             let positive = build(n, n, |i, j| T::from_f64(scale) * positive.row(i)[j]);
@@ -526,5 +526,94 @@ fn the_logarithm_of_a_turn_is_its_angle() {
         let a: Dense<f64> = dense(Shape::new(2, 2), cells);
         let error = logarithm(&a, Stop::NEVER).unwrap_err().to_string();
         assert!(error.contains("no principal logarithm"), "{error}");
+    }
+}
+
+/// By SciPy with all digits, of a matrix with one real value and a pair.
+#[test]
+fn the_logarithm_of_a_pair_keeps_its_digits() {
+    let a = dense(Shape::new(3, 3), vec![1.0, 2.0, 0.0, -1.0, 3.0, 1.0, 0.5, 0.0, 2.0]);
+    let expected = vec![
+        0.38237433486834593,
+        0.9053872490514276,
+        -0.2146172107676213,
+        -0.5063479272176197,
+        1.2877615839197745,
+        0.3453850191419034,
+        0.28000111495476254,
+        -0.10730860538381057,
+        0.7277593540102498,
+    ];
+    let expected: Dense<f64> = dense(Shape::new(3, 3), expected);
+    assert_close(&logarithm(&a, Stop::NEVER).unwrap(), &expected, 16.0);
+}
+
+/// Far from normal, or with values that are nearly one: what roots and differences would lose.
+#[test]
+fn logarithms_of_triangles_keep_their_digits() {
+    let shear = build(2, 2, |i, j| if i < j { 1e6 } else { f64::from(i == j) });
+    let expected = build(2, 2, |i, j| if i < j { 1e6 } else { 0.0 });
+    assert_close(&logarithm(&shear, Stop::NEVER).unwrap(), &expected, 64.0);
+    let near = build(2, 2, |i, j| match (i, j) {
+        (0, 0) => 1.0 + 1e-10,
+        (1, 0) => 0.0,
+        _ => 1.0,
+    });
+    let found = logarithm(&near, Stop::NEVER).unwrap();
+    assert_eq!(found.row(0)[0], f64::ln_1p(near.row(0)[0] - 1.0));
+    assert!((found.row(0)[1] - (1.0 - 5e-11)).abs() <= 8.0 * f64::EPSILON);
+    // Of Pascal's triangle, which is the exponential of the whole numbers beside the diagonal.
+    let n = 14;
+    let mut pascal = vec![0.0; n * n];
+    for j in 0..n {
+        pascal[j] = 1.0;
+        for i in 1..=j {
+            pascal[i * n + j] = pascal[i * n + j - 1] + pascal[(i - 1) * n + j - 1];
+        }
+    }
+    let pascal: Dense<f64> = dense(Shape::new(n, n), pascal);
+    let expected = build(n, n, |i, j| if i + 1 == j { j as f64 } else { 0.0 });
+    assert_near(&logarithm(&pascal, Stop::NEVER).unwrap(), &expected, norm(&pascal));
+}
+
+/// Each eigenvalue of a large one is the logarithm of one: pairs and what is beside them, in parts.
+#[test]
+fn logarithms_of_many_pairs_are_undone() {
+    let x = random::<f64>(&mut rng(9), 200, 200);
+    // The values lie in a circle around three.
+    let a = build(200, 200, |i, j| x.row(i)[j] / 6.0 + if i == j { 3.0 } else { 0.0 });
+    let found = logarithm(&a, Stop::NEVER).unwrap();
+    let back = exponential(&found, Stop::NEVER).unwrap();
+    assert_near(&back, &a, norm(&a));
+    // What is a function of another matrix commutes with it.
+    let (left, right) = (product(&a, &found, Stop::NEVER), product(&found, &a, Stop::NEVER));
+    assert_near(&left, &right, norm(&a) * norm(&found));
+    same_bits(|| logarithm(&a, Stop::NEVER).unwrap().cells().to_vec());
+}
+
+/// Counted as the singular values are, on either side of what is lost.
+#[test]
+fn ranks_are_those_of_the_singular_values() {
+    let mut rng = rng(10);
+    for (m, n) in [(1, 1), (1, 7), (9, 1), (60, 40), (150, 150), (200, 130), (130, 200)] {
+        let k = m.min(n);
+        let (left, right) = (random::<f64>(&mut rng, m, k), random::<f64>(&mut rng, k, n));
+        let (u, v) =
+            (qr(&left, Stop::NEVER).unwrap().q, qr(&transpose(&right), Stop::NEVER).unwrap().q);
+        for step in [0.5, 1.0, 4.0] {
+            let s = |i: usize| f64::powf(2.0, -step * i as f64);
+            let scaled = build(m, k, |i, j| u.row(i)[j] * s(j));
+            let a = product(&scaled, &transpose(&v), Stop::NEVER);
+            // No value is as near to the bound as rounding moves it, which is at most a tenth of it.
+            let least = m.max(n) as f64 * f64::EPSILON;
+            let count = |bound: f64| (0..k).filter(|&i| s(i) > bound * least).count();
+            let found = rank(&a, Stop::NEVER).unwrap().cells()[0] as usize;
+            assert!((count(1.1)..=count(0.9)).contains(&found), "{found} of {m}x{n}");
+        }
+        let tiny = build(m, n, |i, j| left.row(i)[j.min(k - 1)] * 1e-290);
+        let Svd { s, .. } = svd(&tiny, None, Stop::NEVER).unwrap();
+        let bound = m.max(n) as f64 * f64::EPSILON * s.cells()[0];
+        let expected = s.cells().iter().filter(|&&s| s > bound).count();
+        assert_eq!(rank(&tiny, Stop::NEVER).unwrap().cells(), [expected as f64]);
     }
 }

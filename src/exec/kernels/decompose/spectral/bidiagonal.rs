@@ -16,9 +16,9 @@ use rayon::prelude::*;
 
 use super::super::super::gemm::{Grain, multiply};
 use super::super::super::{Real, Stop, add_into};
-use super::Unfinished;
-use super::columns::{PANEL, WIDTH, add_columns, beside, column, column_mut, dots, strips};
-use super::reflections::{Reflections, reflect};
+use super::super::Unfinished;
+use super::super::columns::{PANEL, WIDTH, add_columns, beside, column, column_mut, dots, strips};
+use super::super::reflections::{Reflections, reflect};
 
 /// The two diagonals and what turns them back.
 pub(super) struct Bidiagonal<T> {

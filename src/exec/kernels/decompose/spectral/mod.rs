@@ -5,7 +5,7 @@
 //! divide       those are cut in half until a part is small               divide, leaves
 //! conquer      a secular equation gives the values of two parts          conquer, secular
 //!              together, a product their vectors
-//! turn back    the reflections are applied to the vectors                reflections
+//! turn back    the reflections are applied to the vectors                ../reflections
 //! ```
 //!
 //! A matrix much taller than wide goes through its R first. Only what is small is solved in one
@@ -14,23 +14,22 @@
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §8.3 and §8.6.
 
 mod bidiagonal;
-mod columns;
 mod conquer;
+mod count;
 mod divide;
 mod leaves;
-mod reflections;
 mod secular;
 mod tridiagonal;
 
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{ColMut, ColRef, Mat, MatMut, MatRef};
+use faer::{ColMut, Mat, MatMut, MatRef};
 use rayon::prelude::*;
 
 use super::super::{Real, Stop, view};
 use super::orthogonal::Reflected;
-use super::{by_columns, by_rows, check_finite, side};
-use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Dense, Shape};
+use super::{Unfinished, by_columns, by_rows, check_finite, negate, scale_to_one, side};
+use crate::error::Result;
+use crate::matrix::Dense;
 use bidiagonal::Bidiagonal;
 use tridiagonal::Tridiagonal;
 
@@ -106,33 +105,17 @@ pub fn eigh<T: Real>(a: &Dense<T>, count: Option<usize>, stop: Stop<'_>) -> Resu
     Ok(Eigh { values: by_rows(values.as_ref()), vectors: by_rows(vectors.as_ref()) })
 }
 
-/// Why a decomposition has no result.
-#[derive(Debug, Clone, Copy)]
-enum Unfinished {
-    Stopped,
-    /// Said by a leaf.
-    NotConverged,
-}
-
-impl Unfinished {
-    fn check(stop: Stop<'_>) -> Result<(), Self> {
-        if stop.is_asked() { Err(Self::Stopped) } else { Ok(()) }
-    }
-
-    fn error(self, function: &'static str, shape: Shape) -> Error {
-        match self {
-            Self::Stopped => ErrorKind::Cancelled.into(),
-            Self::NotConverged => ErrorKind::NotConverged { function, shape, hint: "" }.into(),
-        }
-    }
-}
-
 /// Short sides below which a decomposition is one piece, of some milliseconds; where that does not
 /// converge, as may be in 32 bits, it goes the way of the others, whose pieces are in 64.
 const SMALL: usize = 128;
 
 /// Rows from which a matrix with a short side goes through its R, though it is one piece then.
 const TALL: usize = 1024;
+
+/// From where a reduction of R with a QR before it is less work than one of all rows.
+fn is_tall(m: usize, n: usize) -> bool {
+    n > 0 && 6 * m >= 11 * n && (n >= SMALL || m >= TALL)
+}
 
 struct Factors<T> {
     u: Mat<T>,
@@ -144,9 +127,7 @@ struct Factors<T> {
 /// one.
 fn tall_svd<T: Real>(a: Mat<T>, count: usize, stop: Stop<'_>) -> Result<Factors<T>, Unfinished> {
     let (m, n) = (a.nrows(), a.ncols());
-    // From where a reduction of R with a QR before it is less work than one of all rows.
-    let is_tall = 6 * m >= 11 * n && (n >= SMALL || m >= TALL);
-    if is_tall && n > 0 {
+    if is_tall(m, n) {
         let reflected = Reflected::of(a, stop);
         Unfinished::check(stop)?;
         let of_r = tall_svd(reflected.r(), count, stop)?;
@@ -186,6 +167,23 @@ fn tall_svd<T: Real>(a: Mat<T>, count: usize, stop: Stop<'_>) -> Result<Factors<
     Ok(Factors { u, s, v })
 }
 
+/// How many singular values of a matrix are above the largest one times `bound`.
+///
+/// - Work: that of the reduction to two diagonals alone, 8n³/3 flop for a square one.
+/// - Errors: a cell that is not finite.
+pub(super) fn count_above<T: Real>(
+    function: &'static str,
+    a: &Dense<T>,
+    bound: f64,
+    stop: Stop<'_>,
+) -> Result<usize> {
+    check_finite(function, a)?;
+    let wide = a.shape().rows < a.shape().columns;
+    let mut cells = by_columns(if wide { view(a).transpose() } else { view(a) });
+    scale_to_one(cells.as_mut());
+    count::significant(cells, bound, stop).map_err(|why| why.error(function, a.shape()))
+}
+
 /// The last eigenvalues and vectors of a symmetric matrix, no cell far above one.
 fn symmetric<T: Real>(
     a: Mat<T>,
@@ -213,25 +211,7 @@ fn symmetric<T: Real>(
     Ok((order.iter().map(|&j| T::from_f64(values[j] * scale)).collect(), vectors))
 }
 
-/// Divides by a power of two, which rounds nothing, so that the largest cell is near one: its
-/// square and those of all that matter beside it are then far from both ends of the range. Gives
-/// the power.
-fn scale_to_one<T: Real>(mut x: MatMut<'_, T>) -> T {
-    let largest =
-        |column: ColRef<'_, T>| column.iter().fold(0.0, |most, x| x.to_f64().abs().max(most));
-    let most = x.rb().par_col_iter().map(largest).reduce(|| 0.0, f64::max);
-    // That of the inverse is in the range too.
-    let limit = if T::EPSILON.to_f64() == f64::EPSILON { 1000.0 } else { 120.0 };
-    let exponent = if most > 0.0 { most.log2().floor().clamp(-limit, limit) } else { 0.0 };
-    let inverse = T::from_f64((-exponent).exp2());
-    if inverse != T::ONE {
-        let scale = |column: ColMut<'_, T>| column.iter_mut().for_each(|x| *x *= inverse);
-        x.rb_mut().par_col_iter_mut().for_each(scale);
-    }
-    T::from_f64(exponent.exp2())
-}
-
-/// The same of two diagonals.
+/// Divides two diagonals by a power of two, so that the largest cell is near one, and gives it.
 fn scale_diagonals(diagonal: &mut [f64], beside: &mut [f64]) -> f64 {
     let most = diagonal.iter().chain(&*beside).fold(0.0f64, |most, x| most.max(x.abs()));
     let scale = if most > 0.0 { most.log2().floor().exp2() } else { 1.0 };
@@ -266,10 +246,6 @@ fn fix_signs<T: Real>(vectors: MatMut<'_, T>) -> Vec<bool> {
         turned
     };
     vectors.par_col_iter_mut().map(fix).collect()
-}
-
-fn negate<T: Real>(column: ColMut<'_, T>) {
-    column.iter_mut().for_each(|x| *x = -*x);
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use super::super::super::testing::*;
 use super::super::super::{Real, Stop};
 use super::super::tests::{assert_near, assert_orthonormal_columns, norm};
 use super::*;
+use crate::error::ErrorKind;
 use crate::exec::kernels::dense::{product, transpose};
+use crate::matrix::Shape;
 
 fn assert_svd<T: Real>(a: &Dense<T>) {
     let (m, n) = (a.shape().rows, a.shape().columns);

@@ -14,11 +14,11 @@ use rayon::prelude::*;
 
 use super::super::super::gemm::{Grain, multiply_lower};
 use super::super::super::{Real, Stop, add_into};
-use super::Unfinished;
-use super::columns::{
+use super::super::Unfinished;
+use super::super::columns::{
     PANEL, WIDTH, add_columns, beside, column, column_mut, dot, dot_and_add, dots, group, strips,
 };
-use super::reflections::{Reflections, reflect};
+use super::super::reflections::{Reflections, reflect};
 
 /// The three diagonals and what turns them back.
 pub(super) struct Tridiagonal<T> {

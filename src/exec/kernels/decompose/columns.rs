@@ -1,4 +1,4 @@
-//! A few columns times a vector: the loops that the reductions to two diagonals wait for.
+//! A few columns times a vector: the loops that reductions by reflections wait for.
 //!
 //! They are bound by memory, so columns go four at a time: the vectors beside them are then read,
 //! or written, once for four.
@@ -6,7 +6,7 @@
 use faer::{Mat, MatMut, MatRef};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::super::super::Real;
+use super::super::Real;
 
 /// How many columns go at once.
 pub(super) const WIDTH: usize = 4;
@@ -210,8 +210,9 @@ fn vectors<T: Real, S: Simd>(x: &[T]) -> (&[T::SimdVec<S>], &[T]) {
     (bytemuck::cast_slice(whole), last)
 }
 
+/// The same, to write.
 #[inline(always)]
-fn vectors_mut<T: Real, S: Simd>(x: &mut [T]) -> (&mut [T::SimdVec<S>], &mut [T]) {
+pub(super) fn vectors_mut<T: Real, S: Simd>(x: &mut [T]) -> (&mut [T::SimdVec<S>], &mut [T]) {
     let (whole, last) = x.split_at_mut(x.len() - x.len() % lanes::<T, S>());
     (bytemuck::cast_slice_mut(whole), last)
 }
