@@ -182,9 +182,14 @@ impl Blocks<'_> {
         let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
         let (element, columns) = match step {
             BlockStep::Fused { element, .. } => (*element, width(&inputs)),
-            BlockStep::Evaluate { operation: Operation::Product, .. } if is_dense => {
+            BlockStep::Evaluate {
+                operation: operation @ (Operation::Product | Operation::Outer),
+                ..
+            } if is_dense => {
                 let element = inputs[0].element().common(inputs[1].element());
-                (element, inputs[1].shape().columns)
+                let right = inputs[1].shape();
+                let is_outer = matches!(operation, Operation::Outer);
+                (element, if is_outer { right.rows } else { right.columns })
             }
             BlockStep::Evaluate { operation, .. } => {
                 let value = evaluate(operation, &inputs, self.cancel.stop())?.cells()?;
@@ -210,7 +215,11 @@ impl Blocks<'_> {
     ) -> Result<Vec<&'v Cells>> {
         match step {
             // Of the right operand all rows, though it may be cut for others, or for the left one.
-            BlockStep::Evaluate { operation: Operation::Product, inputs, .. } => {
+            BlockStep::Evaluate {
+                operation: Operation::Product | Operation::Outer,
+                inputs,
+                ..
+            } => {
                 let left = self.block_inputs(&inputs[..1], local)?[0];
                 Ok(vec![left, self.cells(inputs[1])?])
             }
@@ -279,11 +288,11 @@ fn write(
     match (step, out) {
         (BlockStep::Fused { program, .. }, Target::F64(out)) => fused(program, inputs, rows, out),
         (BlockStep::Fused { program, .. }, Target::F32(out)) => fused(program, inputs, rows, out),
-        (BlockStep::Evaluate { .. }, Target::F64(out)) => {
-            product_into(inputs[0], inputs[1], out, stop)?
+        (BlockStep::Evaluate { operation, .. }, Target::F64(out)) => {
+            product_into(operation, inputs[0], inputs[1], out, stop)?
         }
-        (BlockStep::Evaluate { .. }, Target::F32(out)) => {
-            product_into(inputs[0], inputs[1], out, stop)?
+        (BlockStep::Evaluate { operation, .. }, Target::F32(out)) => {
+            product_into(operation, inputs[0], inputs[1], out, stop)?
         }
     }
     Ok(())

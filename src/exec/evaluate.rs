@@ -100,15 +100,22 @@ pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Res
     }
 }
 
-/// The product of a block of dense rows, into memory of the caller.
+/// The product of a block of dense rows, `@` or outer, into memory of the caller.
 pub(super) fn product_into<T: Real>(
+    operation: &Op,
     a: &Cells,
     b: &Cells,
     out: &mut [T],
     stop: Stop<'_>,
 ) -> Result<()> {
-    check_product(a.shape(), b.shape())?;
-    dense::product_into(&dense_of::<T>(a), &dense_of::<T>(b), out, stop);
+    let (a, b) = (dense_of::<T>(a), dense_of::<T>(b));
+    if let Op::Outer = operation {
+        check_product(a.shape(), b.shape().transposed())?;
+        dense::outer_into(&a, &b, out, stop);
+    } else {
+        check_product(a.shape(), b.shape())?;
+        dense::product_into(&a, &b, out, stop);
+    }
     Ok(())
 }
 
@@ -251,6 +258,20 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                 }
             }
         }
+        Op::Outer => match (input(0), input(1)) {
+            (Storage::Dense(x), Storage::Dense(y)) => {
+                check_product(shape(0), shape(1).transposed())?;
+                matrix(dense::outer(&x, &y, stop))
+            }
+            (_, Storage::Dense(y)) => {
+                let right: Cells = dense::transpose(&y).into();
+                typed::<T>(&Op::Product, &[inputs[0], &right], stop)?
+            }
+            (_, Storage::Csr(y)) => {
+                let right: Cells = sparse::transpose(&y).into();
+                typed::<T>(&Op::Product, &[inputs[0], &right], stop)?
+            }
+        },
         Op::Sampled(function) => {
             check_product(shape(1), shape(2).transposed())?;
             let stored = match input(0) {

@@ -7,12 +7,19 @@ use std::fmt;
 use super::program::{BlockStep, Pass, Program, Round, Sink, Slot, Source, Step};
 use super::run::Measured;
 
+/// Share by which algebra must change what is expected for it to be worth a line.
+const CHANGE_MIN: f64 = 0.01;
+
 /// Writes the steps, each on a line of its own.
 pub(super) fn steps(
     program: &Program,
     measured: &HashMap<Slot, Measured>,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
+    let [expected, written] = program.seconds;
+    if (expected - written).abs() > CHANGE_MIN * written {
+        write!(f, "\n    expected {}, as written {}", seconds(expected), seconds(written))?;
+    }
     Writer { program, measured }.steps(&program.steps, 1, f)
 }
 

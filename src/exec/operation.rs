@@ -90,6 +90,8 @@ pub(crate) enum Operation {
     Gram,
     /// `t(x) @ y` without forming the transpose.
     Cross,
+    /// `x @ t(y)` without forming the transpose.
+    Outer,
     /// `m * (a @ t(b))`, or another function of the two that is 0 where `m` is, computed for the stored
     /// cells of `m` alone.
     Sampled(BinaryFunction),
@@ -383,6 +385,7 @@ impl Operation {
             Operation::Product => "@",
             Operation::Gram => "gram",
             Operation::Cross => "cross",
+            Operation::Outer => "outer",
             Operation::Sampled(_) => "sampled",
             Operation::Kronecker => "kron",
             Operation::Solve => "solve",

@@ -35,6 +35,8 @@ pub(crate) struct Program {
     pub(crate) notes: Vec<Note>,
     /// The whole expression.
     pub(crate) text: String,
+    /// Seconds that it is expected to take, and that what is written would.
+    pub(crate) seconds: [f64; 2],
 }
 
 /// One step; the steps run in order.

@@ -122,8 +122,15 @@ impl<'a> Estimator<'a> {
         let bytes = moved_bytes(graph, node, estimates, &estimate);
         estimate.seconds = match node.operation {
             Op::Iterate(_) => 0.0,
-            Op::Product | Op::Gram | Op::Cross if node.inputs.iter().copied().any(is_csr) => {
-                self.cost.sparse_seconds(estimate.flops, bytes)
+            Op::Product | Op::Gram | Op::Cross | Op::Outer
+                if node.inputs.iter().copied().any(is_csr) =>
+            {
+                // A sparse right factor is read in its transpose.
+                let turned = match node.operation {
+                    Op::Outer => 4.0 * self.of(node.inputs[1]).bytes,
+                    _ => 0.0,
+                };
+                self.cost.sparse_seconds(estimate.flops, bytes + turned)
             }
             _ => self.cost.seconds(&node.operation, node.element, estimate.flops, bytes),
         };
@@ -218,12 +225,13 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
                 _ => 1.0,
             }
         }
-        Op::Product | Op::Gram | Op::Cross => {
+        Op::Product | Op::Gram | Op::Cross | Op::Outer => {
             let (a, b) = match node.operation {
                 Op::Gram => (of(0), of(0)),
                 _ => (of(0), of(1)),
             };
-            let inner = if matches!(node.operation, Op::Product) { a.columns } else { a.rows };
+            let by_columns = matches!(node.operation, Op::Product | Op::Outer);
+            let inner = if by_columns { a.columns } else { a.rows };
             1.0 - (1.0 - a.density * b.density).powf(inner)
         }
         Op::Sampled(_) => of(0).density,
@@ -252,6 +260,7 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Binary(function) => result.stored() * f64::from(function.flops()),
         Op::Select => result.cells(),
         Op::Reduce { .. } | Op::Normalize { .. } | Op::CumulativeSum => of(0).stored(),
+        Op::Outer => 2.0 * of(0).stored() * of(1).rows * of(1).density,
         Op::Product => {
             let (a, b) = (of(0), of(1));
             2.0 * a.stored() * b.columns * b.density

@@ -429,6 +429,13 @@ impl Graph {
                 }
                 (of(self, 0).1, of(self, 1).1)
             }
+            Op::Outer => {
+                if !self.fit(of(self, 0).1, of(self, 1).1)? {
+                    let (left, right) = (shape(self, 0), shape(self, 1).transposed());
+                    return Err(ErrorKind::Product { left, right }.into());
+                }
+                (of(self, 0).0, of(self, 1).0)
+            }
             Op::Sampled(_) => {
                 let ((m, n), (rows, inner), (columns, other)) =
                     (of(self, 0), of(self, 1), of(self, 2));

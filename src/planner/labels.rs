@@ -98,6 +98,10 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             rule.must_match(rule.rows(0), rule.rows(1), Axis::Rows)?;
             [rule.columns(0), rule.columns(1)]
         }
+        Op::Outer => {
+            rule.must_match(rule.columns(0), rule.columns(1), Axis::Columns)?;
+            [rule.rows(0), rule.rows(1)]
+        }
         Op::Solve | Op::LeastSquares => {
             rule.must_match(rule.rows(0), rule.rows(1), Axis::Rows)?;
             [rule.columns(0), rule.columns(1)]

@@ -94,6 +94,8 @@ fn lower(
         (Graph::clone(&matrix.graph), matrix.root)
     };
     let estimates = estimate(&graph, relation_rows, &cost);
+    let written = estimate(&matrix.graph, relation_rows, &cost);
+    let seconds = [total(&graph, root, &estimates), total(&matrix.graph, matrix.root, &written)];
     let layouts: Vec<_> = estimates.iter().map(|estimate| estimate.layout).collect();
     let emit = matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root);
     let options = schedule::Options { fusion: settings.fusion, emit };
@@ -109,12 +111,26 @@ fn lower(
         slots: graph.len(),
         notes,
         text: Written(&graph, root).to_string(),
+        seconds,
     };
     let given =
         graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
     let schema = Arc::clone(matrix.schema().inner());
     let reading = Reading { form: matrix.form, best: matrix.best, schema };
     Ok(MatrixExec::new(program, inputs, given.collect(), reading))
+}
+
+/// Seconds of all that a root needs; what an iteration repeats is in the iteration's.
+fn total(graph: &Graph, root: NodeId, estimates: &[Estimate]) -> f64 {
+    let mut varies = vec![false; graph.len()];
+    for (id, node) in graph.nodes() {
+        let itself = matches!(node.operation, Op::Variable(_) | Op::Prior(_));
+        let reads = node.inputs.iter().any(|input| varies[input.index()]);
+        varies[id.index()] = itself || (reads && !matches!(node.operation, Op::Iterate(_)));
+    }
+    let needed = graph.needed(root);
+    let once = |id: &NodeId| needed.contains(id) && !varies[id.index()];
+    graph.nodes().map(|(id, _)| id).filter(once).map(|id| estimates[id.index()].seconds).sum()
 }
 
 /// Whether the labels of a result are there as its rows leave: its row labels are the keys of the one

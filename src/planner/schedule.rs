@@ -237,7 +237,7 @@ impl Scheduler<'_> {
                 let sparse = self.layouts[id.index()] == Layout::Csr;
                 if node.is_scalar() || sparse { Kind::Whole } else { Kind::Local(shared()) }
             }
-            Op::Product => {
+            Op::Product | Op::Outer => {
                 let (left, right) = (node.inputs[0], node.inputs[1]);
                 match local(left) {
                     Some(rows @ Rows::Relation(_)) => Kind::Local(rows),
@@ -316,7 +316,7 @@ impl Scheduler<'_> {
     fn reads_whole(&self, user: NodeId, at: usize) -> bool {
         let node = self.graph.node(user);
         match node.operation {
-            Op::Product => at == 1,
+            Op::Product | Op::Outer => at == 1,
             Op::Unary(_) | Op::Binary(_) | Op::Select => {
                 self.graph.node(node.inputs[at]).rows == Dim::ONE && node.rows != Dim::ONE
             }

@@ -51,7 +51,7 @@ pub(crate) fn keeps_sparse(graph: &Graph, node: &Node, sparse: impl Fn(NodeId) -
         Op::Transpose | Op::Slice { .. } | Op::Align(_) | Op::Cast(_) | Op::Normalize { .. } => {
             any()
         }
-        Op::Product | Op::Gram | Op::Cross | Op::Kronecker | Op::Stack(_) => all(),
+        Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Kronecker | Op::Stack(_) => all(),
         _ => false,
     }
 }

@@ -223,6 +223,7 @@ fn function(name: &str) -> Op {
         "t" => Op::Transpose,
         "gram" => Op::Gram,
         "cross" => Op::Cross,
+        "outer" => Op::Outer,
         "inv" => Op::Inverse,
         "solve" => Op::Solve,
         "det" => Op::Determinant,

@@ -60,6 +60,7 @@ pub(super) const LINES: &[&str] = &[
     "t(-a) <=> -t(a)",
     "t(a) @ a => gram(a)",
     "t(a) @ b => cross(a, b)",
+    "a @ t(b) => outer(a, b)",
     "a @ t(a) => gram(t(a))",
 
     // Diagonal matrices scale rows and columns.

@@ -1,4 +1,4 @@
-//! Dense products: `a·b`, `t(x)·y` and `t(x)·x`.
+//! Dense products: `a·b`, `t(x)·y`, `x·t(y)` and `t(x)·x`.
 //!
 //! Those that end in `_into` take a block of rows, into memory of the caller.
 
@@ -58,6 +58,27 @@ pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     dense(shape, cells)
 }
 
+/// `x·t(y)`, without forming the transpose.
+///
+/// # Panics
+/// Where the numbers of columns differ.
+pub fn outer<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
+    let shape = Shape::new(x.shape().rows, y.shape().rows);
+    let mut cells = CellBuffer::zeroed(shape.cells());
+    outer_into(x, y, &mut cells, stop);
+    dense(shape, cells)
+}
+
+/// `out = x·t(y)` for a block of rows `x`.
+///
+/// # Panics
+/// Where the numbers of columns differ or `out` is not as long as the result.
+pub fn outer_into<T: Real>(x: &Dense<T>, y: &Dense<T>, out: &mut [T], stop: Stop<'_>) {
+    let shape = Shape::new(x.shape().rows, y.shape().rows);
+    let (out, right) = (view_mut(out, shape), view(y).transpose());
+    multiply(out, Accum::Replace, view(x), right, T::ONE, Grain::product(stop));
+}
+
 /// `sum += t(x)·y` for a block of the rows of both.
 ///
 /// # Panics
@@ -107,17 +128,6 @@ pub fn mirror<T: Real>(cells: &mut [T], n: usize) {
             }
         }
     }
-}
-
-/// `u·t(v)` of two vectors, whichever way they lie.
-///
-/// # Panics
-/// Where an argument is not a vector.
-pub fn outer<T: Real>(u: &Dense<T>, v: &Dense<T>) -> Dense<T> {
-    let is_vector = |x: &Dense<T>| x.shape().rows == 1 || x.shape().columns == 1;
-    assert!(is_vector(u) && is_vector(v), "outer of two vectors");
-    let row = |x: &Dense<T>| Dense::new(Shape::new(1, x.cells().len()), x.buffer().clone());
-    cross(&row(u), &row(v), Stop::NEVER)
 }
 
 #[cfg(test)]
@@ -227,10 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn an_outer_product_takes_vectors_either_way() {
-        let u = dense(Shape::new(3, 1), vec![1.0, 2.0, 3.0]);
-        let v = dense(Shape::new(1, 2), vec![10.0, 20.0]);
-        assert_eq!(outer(&u, &v).cells(), [10.0, 20.0, 20.0, 40.0, 30.0, 60.0]);
+    fn an_outer_product_is_that_with_the_transpose() {
+        let mut rng = rng(9);
+        for (m, n, k) in [(0, 3, 2), (3, 2, 1), (1, 5, 7), (40, 33, 0), (130, 70, 50)] {
+            let (x, y) = (random::<f64>(&mut rng, m, k), random::<f64>(&mut rng, n, k));
+            let turned = build(k, n, |i, j| y.row(j)[i]);
+            assert_close(&outer(&x, &y, Stop::NEVER), &naive_product(&x, &turned), 1e3);
+        }
     }
 
     #[test]
