@@ -107,6 +107,8 @@ impl MatrixNode {
             return Err(Error::unsupported(message));
         }
         let labelled = match &node.labels[1] {
+            // Columns that are values have no names, and may be more than memory has room for names.
+            _ if !matches!(form, Form::Rows | Form::Vectors) => Vec::new(),
             AxisLabels::Known(labels) => (0..labels.len()).map(|at| labels.text(at)).collect(),
             _ => (1..=columns).map(|at| format!("c{at}")).collect::<Vec<_>>(),
         };
