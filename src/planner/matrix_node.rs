@@ -161,7 +161,8 @@ fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
         let same = |at: usize| graph.node(node.inputs[at]).rows == rows;
         let keeps = match &node.operation {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => node.rows == rows,
-            Op::Product => !reads[1],
+            Op::Product | Op::Convolve(_) => !reads[1],
+            Op::Pool(..) => true,
             Op::Slice { axis: Axis::Columns, .. } | Op::Stack(Axis::Columns) => true,
             Op::Normalize { axis: Axis::Rows, .. } | Op::Reduce { axis: Some(Axis::Rows), .. } => {
                 true

@@ -1,7 +1,7 @@
 //! Orders a graph into steps: what shares one reading of rows, what runs whole, what a round repeats.
 //!
 //! A node is *row-local* where a block of its rows needs only the same rows of its inputs, and other
-//! inputs whole: elementwise operations, `x @ w` with a long `x`, slices of columns. Row-local
+//! inputs whole: elementwise operations, `x @ w` with a long `x`, convolutions, slices of columns. Row-local
 //! nodes over the same rows, and the sums over them, share one pass. A pass can only begin when its whole
 //! inputs are there, so `y - x @ solve(t(x) @ x, t(x) @ y)` takes two: the first keeps `x` and `y` for the
 //! second.
@@ -263,6 +263,9 @@ impl Scheduler<'_> {
                     None => Kind::Whole,
                 }
             }
+            Op::Convolve(_) | Op::Pool(..) => {
+                Kind::Local(first.and_then(local).unwrap_or(Rows::Whole(node.rows)))
+            }
             Op::Reduce { axis: Some(Axis::Rows), .. } => match first.and_then(local) {
                 Some(rows) => Kind::Local(rows),
                 None if first.is_some_and(dense) => Kind::Local(Rows::Whole(node.rows)),
@@ -321,8 +324,7 @@ impl Scheduler<'_> {
             Op::Unary(_) | Op::Binary(_) | Op::Select => {
                 self.graph.node(node.inputs[at]).rows == Dim::ONE && node.rows != Dim::ONE
             }
-            Op::Product => at == 1,
-            _ => false,
+            operation => operation.reads_whole(at),
         }
     }
 

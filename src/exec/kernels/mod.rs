@@ -10,6 +10,7 @@
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
 //! decompose  lu, cholesky, solve, qr, least squares, svd, symmetric eigenproblem
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
+//! images     convolution and pooling of images that lie in rows
 //! vectors    products and distances of pairs of lists
 //! moments    sums of products of columns, by blocks of rows
 //! ```
@@ -30,6 +31,7 @@ pub mod dense;
 pub mod elementwise;
 pub mod fused;
 mod gemm;
+pub mod images;
 mod math;
 pub mod moments;
 
