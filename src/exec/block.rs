@@ -9,16 +9,15 @@ use std::ops::Range;
 
 use arrow::array::{ArrayRef, RecordBatch};
 
-use super::evaluate::{self, Value, dense_of, evaluate, product_into};
+use super::evaluate::{self, Value, dense_of, evaluate, evaluate_into, written};
 use super::intake::Block;
 use super::kernels::fused::Scratch;
 use super::kernels::reduce::{self, Totals};
 use super::kernels::{Real, Stop, dense, fused, sparse};
-use super::operation::Operation;
 use super::program::{BlockStep, Pass, Program, Sink, Slot, Source};
 use super::run::Cancel;
 use crate::error::{ErrorKind, Result};
-use crate::matrix::{CellBuffer, Cells, Dense, Element, Layout, Scalar, Shape, Storage};
+use crate::matrix::{CellBuffer, Cells, Dense, Element, Scalar, Shape, Storage};
 
 /// What a block is made from.
 pub(super) enum Input<'a> {
@@ -179,24 +178,17 @@ impl Blocks<'_> {
         target: Option<Target<'_>>,
     ) -> Result<Option<Cells>> {
         let inputs = self.step_inputs(step, local)?;
-        let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
         let (element, columns) = match step {
             BlockStep::Fused { element, .. } => (*element, width(&inputs)),
-            BlockStep::Evaluate {
-                operation: operation @ (Operation::Product | Operation::Outer),
-                ..
-            } if is_dense => {
-                let element = inputs[0].element().common(inputs[1].element());
-                let right = inputs[1].shape();
-                let is_outer = matches!(operation, Operation::Outer);
-                (element, if is_outer { right.rows } else { right.columns })
-            }
-            BlockStep::Evaluate { operation, .. } => {
-                let value = evaluate(operation, &inputs, self.cancel.stop())?.cells()?;
-                let Some(target) = target else { return Ok(Some(value)) };
-                target.copy_from(&value);
-                return Ok(None);
-            }
+            BlockStep::Evaluate { operation, .. } => match written(operation, &inputs) {
+                Some(known) => known,
+                None => {
+                    let value = evaluate(operation, &inputs, self.cancel.stop())?.cells()?;
+                    let Some(target) = target else { return Ok(Some(value)) };
+                    target.copy_from(&value);
+                    return Ok(None);
+                }
+            },
         };
         let Some(target) = target else {
             let mut block = Fresh::zeroed(element, rows * columns);
@@ -213,18 +205,17 @@ impl Blocks<'_> {
         step: &BlockStep,
         local: &'v HashMap<Slot, Cells>,
     ) -> Result<Vec<&'v Cells>> {
-        match step {
-            // Of the right operand all rows, though it may be cut for others, or for the left one.
-            BlockStep::Evaluate {
-                operation: Operation::Product | Operation::Outer,
-                inputs,
-                ..
-            } => {
-                let left = self.block_inputs(&inputs[..1], local)?[0];
-                Ok(vec![left, self.cells(inputs[1])?])
+        let BlockStep::Evaluate { operation, inputs, .. } = step else {
+            return self.block_inputs(step.inputs(), local);
+        };
+        let input = |(at, &slot): (usize, &Slot)| {
+            // Of a right operand all rows, though it may be cut for others, or for the left one.
+            if operation.reads_whole(at) {
+                return self.cells(slot);
             }
-            _ => self.block_inputs(step.inputs(), local),
-        }
+            local.get(&slot).map_or_else(|| self.cells(slot), Ok)
+        };
+        inputs.iter().enumerate().map(input).collect()
     }
 
     /// Values of this block, else whole.
@@ -277,7 +268,7 @@ impl Blocks<'_> {
     }
 }
 
-/// Computes a loop or a product of dense cells into a block of so many rows.
+/// Computes a loop or an operation on dense cells into a block of so many rows.
 fn write(
     step: &BlockStep,
     inputs: &[&Cells],
@@ -289,10 +280,10 @@ fn write(
         (BlockStep::Fused { program, .. }, Target::F64(out)) => fused(program, inputs, rows, out),
         (BlockStep::Fused { program, .. }, Target::F32(out)) => fused(program, inputs, rows, out),
         (BlockStep::Evaluate { operation, .. }, Target::F64(out)) => {
-            product_into(operation, inputs[0], inputs[1], out, stop)?
+            evaluate_into(operation, inputs, out, stop)?
         }
         (BlockStep::Evaluate { operation, .. }, Target::F32(out)) => {
-            product_into(operation, inputs[0], inputs[1], out, stop)?
+            evaluate_into(operation, inputs, out, stop)?
         }
     }
     Ok(())

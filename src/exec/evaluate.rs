@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::kernels::elementwise::BinaryFunction;
 use super::kernels::reduce::{self, Reduction};
-use super::kernels::{Real, Stop, decompose, dense, fused, normalize, sparse};
+use super::kernels::{Real, Stop, decompose, dense, fused, images, normalize, sparse};
 use super::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
@@ -100,21 +100,39 @@ pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Res
     }
 }
 
-/// The product of a block of dense rows, `@` or outer, into memory of the caller.
-pub(super) fn product_into<T: Real>(
+/// Type and number of columns of a block that [`evaluate_into`] can write where it stays.
+pub(super) fn written(operation: &Op, inputs: &[&Cells]) -> Option<(Element, usize)> {
+    let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
+    let columns = match operation {
+        Op::Product if is_dense => inputs[1].shape().columns,
+        Op::Outer if is_dense => inputs[1].shape().rows,
+        Op::Convolve(window) => inputs[1].shape().rows * window.places().area(),
+        Op::Pool(_, window) => window.channels * window.places().area(),
+        _ => return None,
+    };
+    inputs.iter().map(|input| input.element()).reduce(Element::common).zip(Some(columns))
+}
+
+/// An operation on a block of dense rows, into memory of the caller.
+pub(super) fn evaluate_into<T: Real>(
     operation: &Op,
-    a: &Cells,
-    b: &Cells,
+    inputs: &[&Cells],
     out: &mut [T],
     stop: Stop<'_>,
 ) -> Result<()> {
-    let (a, b) = (dense_of::<T>(a), dense_of::<T>(b));
-    if let Op::Outer = operation {
-        check_product(a.shape(), b.shape().transposed())?;
-        dense::outer_into(&a, &b, out, stop);
-    } else {
-        check_product(a.shape(), b.shape())?;
-        dense::product_into(&a, &b, out, stop);
+    let full = |at: usize| dense_of::<T>(inputs[at]);
+    match operation {
+        Op::Product => {
+            check_product(inputs[0].shape(), inputs[1].shape())?;
+            dense::product_into(&full(0), &full(1), out, stop);
+        }
+        Op::Outer => {
+            check_product(inputs[0].shape(), inputs[1].shape().transposed())?;
+            dense::outer_into(&full(0), &full(1), out, stop);
+        }
+        Op::Convolve(window) => images::convolve_into(&full(0), &full(1), window, out, stop),
+        Op::Pool(pooling, window) => images::pool_into(&full(0), *pooling, window, out, stop),
+        other => unreachable!("{other} is evaluated into memory of its own"),
     }
     Ok(())
 }
@@ -231,6 +249,8 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             };
             matrix(normalize::normalize(&input(0), p.get(), axis))
         }
+        Op::Convolve(window) => matrix(images::convolve(&full(0), &full(1), window, stop)),
+        Op::Pool(pooling, window) => matrix(images::pool(&full(0), *pooling, window, stop)),
 
         Op::Product => {
             check_product(shape(0), shape(1))?;

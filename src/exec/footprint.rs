@@ -82,6 +82,13 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         }
         Op::Diagonal => shape(0).rows,
 
+        Op::Convolve(window) => {
+            both(shape(0).rows, shape(1).rows.saturating_mul(window.places().area()))
+        }
+        Op::Pool(_, window) => {
+            both(shape(0).rows, window.channels.saturating_mul(window.places().area()))
+        }
+
         _ if any_sparse => 0,
         Op::Slice { axis: Axis::Columns, range } => both(shape(0).rows, range.count),
         Op::Stack(axis) => {
@@ -115,6 +122,7 @@ mod tests {
     use super::*;
     use crate::exec::kernels::Stop;
     use crate::exec::kernels::elementwise::BinaryFunction;
+    use crate::exec::kernels::images::{Pooling, Sides, Window};
     use crate::matrix::Dense;
 
     fn dense(rows: usize, columns: usize) -> Cells {
@@ -125,8 +133,10 @@ mod tests {
     #[test]
     fn what_is_counted_beforehand_covers_what_a_dense_operation_yields() {
         let (x, y, v) = (dense(6, 4), dense(6, 4), dense(1, 4));
-        let (a, b) = (dense(4, 4), dense(4, 2));
+        let (a, b, u) = (dense(4, 4), dense(4, 2), dense(3, 1));
         let positive: Cells = Dense::new(Shape::new(1, 1), vec![2.0].into()).into();
+        let (image, side) = (Sides::square(2), Sides::square(1));
+        let window = Window { channels: 1, image, kernel: side, stride: side, padding: 0 };
         let cases: Vec<(Op, Vec<&Cells>)> = vec![
             (Op::Full(Shape::new(5, 7)), vec![&x]),
             (Op::Binary(BinaryFunction::Add), vec![&x, &v]),
@@ -149,6 +159,8 @@ mod tests {
             (Op::Qr, vec![&x]),
             (Op::Svd { rank: None }, vec![&x]),
             (Op::ComplexEigen, vec![&a]),
+            (Op::Convolve(window), vec![&x, &u]),
+            (Op::Pool(Pooling::Mean, window), vec![&x]),
         ];
         for (operation, inputs) in cases {
             let expected = bytes(&operation, &inputs);

@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use super::kernels::images::{Pooling, Window};
 use super::kernels::reduce::Reduction;
 use crate::matrix::{Element, Layout, Matrix, Shape};
 
@@ -83,6 +84,10 @@ pub(crate) enum Operation {
         axis: Axis,
         p: Number,
     },
+    /// Each row, an image, under each row of the second input, a filter.
+    Convolve(Window),
+    /// The largest or the mean pixel that a window shows, at each of its places.
+    Pool(Pooling, Window),
 
     /// `a @ b`
     Product,
@@ -348,6 +353,11 @@ impl Operation {
         matches!(self, Operation::Stored(_) | Operation::Constant(_))
     }
 
+    /// Whether the input at this place is read whole where the others are read by rows.
+    pub(crate) fn reads_whole(&self, at: usize) -> bool {
+        matches!(self, Operation::Product | Operation::Outer | Operation::Convolve(_)) && at == 1
+    }
+
     /// The name users know it by.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -382,6 +392,9 @@ impl Operation {
             Operation::CumulativeSum => "cumsum",
             Operation::Normalize { axis: Axis::Rows, .. } => "normalize_rows",
             Operation::Normalize { axis: Axis::Columns, .. } => "normalize_cols",
+            Operation::Convolve(_) => "conv2d",
+            Operation::Pool(Pooling::Max, _) => "max_pool2d",
+            Operation::Pool(Pooling::Mean, _) => "avg_pool2d",
             Operation::Product => "@",
             Operation::Gram => "gram",
             Operation::Cross => "cross",
@@ -452,6 +465,9 @@ impl fmt::Display for Operation {
             }
             Operation::Cast(element) => write!(f, "cast {element}"),
             Operation::Normalize { p, .. } => write!(f, "{} p={p}", self.name()),
+            Operation::Convolve(window) | Operation::Pool(_, window) => {
+                write!(f, "{} {window}", self.name())
+            }
             Operation::Reduce { aggregate: Aggregate::Norm(p), .. } => {
                 write!(f, "{} p={p}", self.name())
             }

@@ -12,7 +12,8 @@ use rayon::prelude::*;
 use super::block::{Blocks, Done, Fresh, Input, Part, Target, added, finish};
 use super::evaluate;
 use super::labels::resolve;
-use super::program::{Pass, Sink, Slot, Source};
+use super::operation::Operation;
+use super::program::{BlockStep, Pass, Sink, Slot, Source};
 use super::reader::{InSequence, Reader, RowBlock, UniqueKeys};
 use super::run::Run;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +24,8 @@ const BLOCK_CELLS: usize = 1 << 18;
 /// Rows in a block at least, so that a product's packing of its right operand is paid for.
 const BLOCK_ROWS_MIN: usize = 256;
 const BLOCK_ROWS_MAX: usize = 1 << 16;
+/// The same where rows are images, whose convolutions pack the filters for each of them anyway.
+const BLOCK_IMAGES_MIN: usize = 1;
 /// Blocks in a window for each thread.
 const WINDOW_BLOCKS: usize = 4;
 
@@ -85,12 +88,21 @@ impl Sums {
     }
 }
 
+/// Whether the rows of a pass are images.
+fn reads_images(pass: &Pass) -> bool {
+    pass.steps.iter().any(|step| {
+        let BlockStep::Evaluate { operation, .. } = step else { return false };
+        matches!(operation, Operation::Convolve(_) | Operation::Pool(..))
+    })
+}
+
 impl Run<'_> {
     /// Runs a pass.
     pub(super) fn pass(&mut self, pass: &Pass) -> Result<()> {
         let start = Instant::now();
         let block_rows = self.around.tile_rows.unwrap_or_else(|| {
-            (BLOCK_CELLS / pass.row_cells.max(1)).clamp(BLOCK_ROWS_MIN, BLOCK_ROWS_MAX)
+            let least = if reads_images(pass) { BLOCK_IMAGES_MIN } else { BLOCK_ROWS_MIN };
+            (BLOCK_CELLS / pass.row_cells.max(1)).clamp(least, BLOCK_ROWS_MAX)
         });
         let mut sums = Sums::new(pass);
         match pass.source {

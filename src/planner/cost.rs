@@ -39,7 +39,9 @@ impl CostModel {
     /// Seconds of an operation of so many flops over so many bytes, read and written.
     pub(crate) fn seconds(&self, operation: &Op, element: Element, flops: f64, bytes: f64) -> f64 {
         let rate = match operation {
-            Op::Product | Op::Gram | Op::Cross | Op::Outer => self.product_flops_per_second,
+            Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Convolve(_) => {
+                self.product_flops_per_second
+            }
             Op::Solve
             | Op::LeastSquares
             | Op::Inverse

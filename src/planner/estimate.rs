@@ -269,6 +269,8 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Cross => 2.0 * of(0).stored() * of(1).columns * of(1).density,
         Op::Sampled(_) => 2.0 * of(0).stored() * of(1).columns,
         Op::Kronecker => result.stored(),
+        Op::Convolve(window) => 2.0 * result.cells() * window.kernel_cells() as f64,
+        Op::Pool(_, window) => result.cells() * window.kernel.area() as f64,
         Op::Solve => 2.0 / 3.0 * cube(of(0).rows) + 2.0 * of(0).cells() * of(1).columns,
         Op::LeastSquares => 2.0 * of(0).cells() * of(0).columns,
         Op::Inverse => 2.0 * cube(of(0).rows),

@@ -9,6 +9,7 @@ use super::bind::{Arguments, Binder};
 use super::graph::{Dim, NodeId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::kernels::images::Pooling;
 use crate::exec::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
 use crate::matrix::{Element, Layout, Shape};
 use crate::sql::place_of_name;
@@ -17,6 +18,7 @@ use crate::sql::place_of_name;
 pub const NAMES: &[&str] = &[
     "abs",
     "align",
+    "avg_pool2d",
     "batch_norm",
     "cast",
     "ceil",
@@ -27,6 +29,7 @@ pub const NAMES: &[&str] = &[
     "col_means",
     "col_mins",
     "col_sums",
+    "conv2d",
     "cos",
     "cumsum",
     "dense",
@@ -58,6 +61,7 @@ pub const NAMES: &[&str] = &[
     "lu",
     "matrix_power",
     "max",
+    "max_pool2d",
     "mean",
     "min",
     "ncol",
@@ -229,6 +233,10 @@ impl Binder<'_> {
                 let input = self.expression(call.positional[0])?;
                 self.add(call, Op::Normalize { axis, p: p.into() }, [input])
             }
+
+            "conv2d" => self.convolution(call),
+            "max_pool2d" => self.pooling(call, Pooling::Max),
+            "avg_pool2d" => self.pooling(call, Pooling::Mean),
 
             "kron" => self.simple(call, Op::Kronecker, ["x", "y"]),
             "outer" => {

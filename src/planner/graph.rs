@@ -375,6 +375,15 @@ impl Graph {
             },
             Op::Unary(_) | Op::Cast(_) | Op::Store(_) | Op::Normalize { .. } => of(self, 0),
             Op::CumulativeSum => of(self, 0),
+            // The window is made for these columns.
+            Op::Convolve(window) => {
+                let filters = of(self, 1).0.known();
+                let columns = filters.and_then(|n| n.checked_mul(window.places().area()));
+                (of(self, 0).0, columns.map_or_else(|| self.open(), Dim::Known))
+            }
+            Op::Pool(_, window) => {
+                (of(self, 0).0, Dim::Known(window.channels * window.places().area()))
+            }
             Op::Binary(function) => self.broadcast(function.name(), &[inputs[0], inputs[1]])?,
             Op::Select => self.broadcast("where", inputs)?,
             Op::Transpose => {

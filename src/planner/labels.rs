@@ -87,6 +87,7 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             Some(Axis::Rows) => [rule.rows(0), none()],
             Some(Axis::Columns) => [none(), rule.columns(0)],
         },
+        Op::Convolve(_) | Op::Pool(..) => [rule.rows(0), none()],
         Op::Product => {
             if rule.input(0).columns != Dim::ONE {
                 rule.must_match(rule.columns(0), rule.rows(1), Axis::Columns)?;

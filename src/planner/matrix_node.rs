@@ -112,6 +112,8 @@ impl MatrixNode {
             return Err(Error::unsupported(message));
         }
         let labelled = match &node.labels[1] {
+            // Columns that are values have no names, and may be more than memory has room for names.
+            _ if !matches!(form, Form::Rows | Form::Vectors) => Vec::new(),
             AxisLabels::Known(labels) => (0..labels.len()).map(|at| labels.text(at)).collect(),
             _ => (1..=columns).map(|at| format!("c{at}")).collect::<Vec<_>>(),
         };
@@ -190,7 +192,8 @@ fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
         let same = |at: usize| graph.node(node.inputs[at]).rows == rows;
         let keeps = match &node.operation {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => node.rows == rows,
-            Op::Product | Op::Outer => !reads[1],
+            Op::Product | Op::Outer | Op::Convolve(_) => !reads[1],
+            Op::Pool(..) => true,
             Op::Slice { axis: Axis::Columns, .. } | Op::Stack(Axis::Columns) => true,
             Op::Normalize { axis: Axis::Rows, .. } | Op::Reduce { axis: Some(Axis::Rows), .. } => {
                 true

@@ -26,6 +26,7 @@ mod estimate;
 mod functions;
 mod fuse;
 mod graph;
+mod images;
 mod labels;
 mod least_squares;
 mod lower;

@@ -9,6 +9,7 @@
 //! ```
 //!
 //! `relu`, `sigmoid`, `softplus` and `gelu`, which is `x * Φ(x)`, are functions of single cells.
+//! Convolution and pooling are in [`super::images`].
 
 use super::bind::{Arguments, Binder};
 use super::graph::NodeId;

@@ -1,9 +1,10 @@
 //! Orders a graph into steps: what shares one reading of rows, what runs whole, what a round repeats.
 //!
 //! A node is *row-local* where a block of its rows needs only the same rows of its inputs, and other
-//! inputs whole: elementwise operations, `x @ w` with a long `x`, slices of columns. Row-local nodes over the
-//! same rows, and the sums over them, share one pass. A pass can only begin when its whole inputs are
-//! there, so `y - x @ solve(t(x) @ x, t(x) @ y)` takes two: the first keeps `x` and `y` for the second.
+//! inputs whole: elementwise operations, `x @ w` with a long `x`, convolutions, slices of columns. Row-local
+//! nodes over the same rows, and the sums over them, share one pass. A pass can only begin when its whole
+//! inputs are there, so `y - x @ solve(t(x) @ x, t(x) @ y)` takes two: the first keeps `x` and `y` for the
+//! second.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -71,7 +72,8 @@ impl Scheduler<'_> {
         let needed = self.needed(roots, given);
         let kinds = self.kinds(&needed, given);
         let users = self.users(&needed);
-        let levels = self.levels(&needed, &kinds, given);
+        let earliest = self.levels(&needed, &kinds, given);
+        let levels = self.delayed(&needed, roots, &kinds, &users, earliest);
 
         // What a pass must leave whole: for a whole operation, for another pass, or as a result.
         let mut kept: HashSet<NodeId> = HashSet::new();
@@ -261,6 +263,9 @@ impl Scheduler<'_> {
                     None => Kind::Whole,
                 }
             }
+            Op::Convolve(_) | Op::Pool(..) => {
+                Kind::Local(first.and_then(local).unwrap_or(Rows::Whole(node.rows)))
+            }
             Op::Reduce { axis: Some(Axis::Rows), .. } => match first.and_then(local) {
                 Some(rows) => Kind::Local(rows),
                 None if first.is_some_and(dense) => Kind::Local(Rows::Whole(node.rows)),
@@ -315,12 +320,11 @@ impl Scheduler<'_> {
     /// it does both.
     fn reads_whole(&self, user: NodeId, at: usize) -> bool {
         let node = self.graph.node(user);
-        match node.operation {
-            Op::Product | Op::Outer => at == 1,
+        match &node.operation {
             Op::Unary(_) | Op::Binary(_) | Op::Select => {
                 self.graph.node(node.inputs[at]).rows == Dim::ONE && node.rows != Dim::ONE
             }
-            _ => false,
+            operation => operation.reads_whole(at),
         }
     }
 
@@ -359,6 +363,64 @@ impl Scheduler<'_> {
             levels.insert(id, level);
         }
         levels
+    }
+
+    /// The same levels, with row-local nodes moved on to the pass that reads them where it can as well read
+    /// what they are made of: `x - mean` waits for `sqrt(var)` rather than being kept until that is there.
+    fn delayed(
+        &self,
+        needed: &[NodeId],
+        roots: &[NodeId],
+        kinds: &HashMap<NodeId, Kind>,
+        users: &HashMap<NodeId, Vec<NodeId>>,
+        earliest: HashMap<NodeId, usize>,
+    ) -> HashMap<NodeId, usize> {
+        let may_wait = |id: &NodeId| {
+            let is_leaf = matches!(self.graph.node(*id).operation, Op::Relation(_));
+            matches!(kinds[id], Kind::Local(_)) && !is_leaf && !roots.contains(id)
+        };
+        let mut latest = earliest.clone();
+        latest.extend(needed.iter().copied().filter(may_wait).map(|id| (id, usize::MAX)));
+        // Levels only fall, and not below the earliest.
+        loop {
+            let before = latest.clone();
+            for &id in needed.iter().rev().filter(|id| may_wait(id)) {
+                let readers = users.get(&id).into_iter().flatten();
+                let bounds = readers.map(|&user| match (kinds[&user], kinds[&id]) {
+                    (Kind::Local(rows) | Kind::Sum(rows), Kind::Local(own))
+                        if rows == own && !self.needs_whole(user, id) =>
+                    {
+                        latest[&user]
+                    }
+                    _ => latest[&user] - 1,
+                });
+                latest.insert(id, bounds.fold(latest[&id], usize::min));
+            }
+            for &id in needed {
+                if latest[&id] > earliest[&id] && !self.reads_as_late(id, kinds, &latest) {
+                    latest.insert(id, earliest[&id]);
+                }
+            }
+            if latest == before {
+                return latest;
+            }
+        }
+    }
+
+    /// Whether what a row-local node reads by rows is at hand in its pass, and no wider than the node.
+    fn reads_as_late(
+        &self,
+        id: NodeId,
+        kinds: &HashMap<NodeId, Kind>,
+        levels: &HashMap<NodeId, usize>,
+    ) -> bool {
+        let node = self.graph.node(id);
+        let by_rows = (0..node.inputs.len()).filter(|&at| !self.reads_whole(id, at));
+        by_rows.map(|at| node.inputs[at]).all(|input| {
+            let width = self.graph.node(input).columns.known();
+            let is_wider = width.is_none_or(|width| Some(width) > node.columns.known());
+            !is_wider && (kinds[&input] != kinds[&id] || levels[&input] == levels[&id])
+        })
     }
 
     /// The step of a node that is computed at once.

@@ -11,6 +11,7 @@
 //! decompose  lu, cholesky, solve, qr, least squares, svd, eigenvalues, exponentials and logarithms
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
 //! best       the largest or smallest few of many cells
+//! images     convolution and pooling of images that lie in rows
 //! vectors    products and distances of pairs of lists
 //! moments    sums of products of columns, by blocks of rows
 //! ```
@@ -32,6 +33,7 @@ pub mod dense;
 pub mod elementwise;
 pub mod fused;
 mod gemm;
+pub mod images;
 mod math;
 pub mod moments;
 
