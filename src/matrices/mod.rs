@@ -18,12 +18,13 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
 use crate::catalog::{IfTaken, Scope, check_local};
+use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::planner::{
-    Catalog, MatrixRelations, Parameter, Planning, cooperative, matrix_exec, whole_plan,
+    Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec, matrix_exec, whole_plan,
 };
 use crate::query::Running;
 use crate::sql::{
@@ -133,8 +134,14 @@ impl Statements {
     /// The matrix that a plan over [`sql::WHOLE`] computes.
     async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
         let state = self.scope.state();
-        let plan = state.create_physical_plan(plan).await?;
-        let plan = cooperative::stoppable(plan, self.running.stop_check())?;
+        let settings = state.config().get_extension::<Settings>().unwrap_or_default();
+        let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings)? {
+            Some(exec) => Arc::new(exec),
+            None => {
+                let plan = state.create_physical_plan(plan).await?;
+                cooperative::stoppable(plan, self.running.stop_check())?
+            }
+        };
         self.running.watch(exec::scans(&plan));
         let matrix = matrix_exec(&plan)?.matrix(state.task_ctx()).await?;
         Ok(Computed { matrix, plan })

@@ -177,6 +177,26 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
     }
 }
 
+/// The operator of a plan made for [`Form::Whole`] that reads no relation: DataFusion has nothing to plan in it.
+///
+/// # Errors
+/// As planning does.
+pub(crate) fn lone_exec(plan: &LogicalPlan, settings: &Settings) -> Result<Option<MatrixExec>> {
+    let mut plan = plan;
+    loop {
+        if let LogicalPlan::Extension(extension) = plan {
+            return match extension.node.as_any().downcast_ref::<MatrixNode>() {
+                Some(matrix) if matrix.inputs.is_empty() => {
+                    lower(matrix, &[], Vec::new(), settings).map(Some)
+                }
+                _ => Ok(None),
+            };
+        }
+        let [input] = plan.inputs()[..] else { return Ok(None) };
+        plan = input;
+    }
+}
+
 /// The matrix operator of a physical plan made for [`Form::Whole`].
 ///
 /// # Errors

@@ -43,5 +43,5 @@ mod subscript;
 
 pub(crate) use bind::Parameter;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
-pub(crate) use lower::{MatrixPlanner, matrix_exec};
+pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, whole_plan};

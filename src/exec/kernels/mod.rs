@@ -10,6 +10,7 @@
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
 //! decompose  lu, cholesky, solve, qr, least squares, svd, eigenvalues, exponentials and logarithms
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
+//! dot        the sum of products of two rows
 //! best       the largest or smallest few of many cells
 //! images     convolution and pooling of images that lie in rows
 //! vectors    products and distances of pairs of lists
@@ -30,6 +31,7 @@
 pub mod best;
 pub mod decompose;
 pub mod dense;
+mod dot;
 pub mod elementwise;
 pub mod fused;
 mod gemm;

@@ -3,7 +3,10 @@
 //! Those that end in `_into` take a block of rows, into memory of the caller.
 
 use faer::Accum;
+use pulp::Arch;
+use rayon::prelude::*;
 
+use super::super::dot::dot;
 use super::super::gemm::{Grain, multiply, multiply_lower};
 use super::super::{Real, Stop, dense, view, view_mut};
 use crate::matrix::{CellBuffer, Dense, Shape};
@@ -18,14 +21,12 @@ use crate::matrix::{CellBuffer, Dense, Shape};
 pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
     let mut cells = CellBuffer::zeroed(shape.cells());
-    multiply(
-        view_mut(&mut cells, shape),
-        Accum::Replace,
-        view(a),
-        view(b),
-        T::ONE,
-        Grain::product(stop),
-    );
+    if shape.rows < COLUMN_ROWS_MIN {
+        let out = view_mut(&mut cells, shape);
+        multiply(out, Accum::Replace, view(a), view(b), T::ONE, Grain::product(stop));
+    } else {
+        product_into(a, b, &mut cells, stop);
+    }
     dense(shape, cells)
 }
 
@@ -35,8 +36,37 @@ pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Dense<T> 
 /// Where the inner sizes differ or `out` is not as long as the result.
 pub fn product_into<T: Real>(a: &Dense<T>, b: &Dense<T>, out: &mut [T], stop: Stop<'_>) {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
+    // However few rows a block has, for bits do not depend on where it ends.
+    if shape.columns == 1 {
+        return times_column(a, b, out, stop);
+    }
     let out = view_mut(out, shape);
     multiply(out, Accum::Replace, view(a), view(b), T::ONE, Grain::product(stop));
+}
+
+/// Rows from which a whole product with one column is a sum for each of them, which reads the matrix once
+/// and copies nothing; one of fewer rows is cut along their length.
+const COLUMN_ROWS_MIN: usize = 32;
+
+/// Cells of a task of such a product.
+const COLUMN_CELLS: usize = 1 << 16;
+
+/// `out = a·v` for one column `v`.
+fn times_column<T: Real>(a: &Dense<T>, v: &Dense<T>, out: &mut [T], stop: Stop<'_>) {
+    let (rows, inner) = (a.shape().rows, a.shape().columns);
+    assert!(v.shape().rows == inner && out.len() == rows, "inner sizes");
+    let arch = Arch::new();
+    let height = (COLUMN_CELLS / inner.max(1)).max(1);
+    out.par_chunks_mut(height).enumerate().for_each(|(part, out)| {
+        if stop.is_asked() {
+            return;
+        }
+        arch.dispatch(|| {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = dot(a.row(part * height + i), v.cells());
+            }
+        });
+    });
 }
 
 /// `t(x)·y`, without forming the transpose.

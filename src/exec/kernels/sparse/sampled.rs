@@ -2,12 +2,10 @@
 
 use pulp::Arch;
 
+use super::super::dot::dot;
 use super::super::{Real, Stop};
 use super::rows::by_rows_until;
 use crate::matrix::{Csr, Dense};
-
-/// Lanes of a sum: cell k goes to lane k mod 8.
-const LANES: usize = 8;
 
 /// `f(m, a·t(b))` where `m` stores a cell, and nothing elsewhere.
 ///
@@ -45,20 +43,6 @@ pub fn sampled<T: Real>(
             });
         },
     )
-}
-
-#[inline(always)]
-fn dot<T: Real>(a: &[T], b: &[T]) -> T {
-    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest = a_chunks.remainder().iter().zip(b_chunks.remainder());
-    let mut lanes = [T::ZERO; LANES];
-    for (a, b) in a_chunks.zip(b_chunks) {
-        for lane in 0..LANES {
-            lanes[lane] += a[lane] * b[lane];
-        }
-    }
-    let rest = rest.fold(T::ZERO, |sum, (&a, &b)| sum + a * b);
-    lanes.iter().fold(T::ZERO, |sum, &lane| sum + lane) + rest
 }
 
 #[cfg(test)]
