@@ -2,16 +2,14 @@
 //!
 //! Enters: operations, one at a time, inputs before users. Leaves: a [`Graph`] in which equal
 //! operations on equal inputs are one node, so a common subexpression is found by being built.
-//! Not here: how anything is computed (`exec`), or what would be cheaper (`rewrite`).
+//! Not here: how anything is computed (`exec`), or what would be cheaper (`algebra`).
 //!
 //! A size is known, or [`Dim::Open`]: the rows of a query that has not run. Two different open sizes
 //! are taken to agree here and compared again when the relation has run.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 use crate::error::{Error, ErrorKind, Place, Result};
-use crate::exec::kernels::elementwise::UnaryFunction;
 use crate::exec::labels::{AxisLabels, LabelCheck};
 use crate::exec::operation::{Axis, Operation, Part, Variable};
 use crate::matrix::{Element, Shape};
@@ -616,36 +614,4 @@ impl Graph {
 
 fn needs(function: &str, needs: &'static str, shape: Shape) -> Error {
     ErrorKind::ShapeOf { function: function.into(), needs, shape }.into()
-}
-
-/// The expression as text, a node that is used twice written twice: for EXPLAIN and snapshots.
-pub(crate) struct Written<'a>(pub(crate) &'a Graph, pub(crate) NodeId);
-
-impl fmt::Display for Written<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Written(graph, id) = *self;
-        let node = graph.node(id);
-        let input = |at: usize| Written(graph, node.inputs[at]);
-        match &node.operation {
-            Operation::Relation(index) => f.write_str(&graph.relations[*index].name),
-            Operation::Unary(UnaryFunction::Negate) => write!(f, "-{}", input(0)),
-            Operation::Binary(function) if !function.name().starts_with(char::is_alphabetic) => {
-                write!(f, "({} {} {})", input(0), function.name(), input(1))
-            }
-            Operation::Product => write!(f, "({} @ {})", input(0), input(1)),
-            Operation::Sampled(function) => {
-                let name = function.name();
-                write!(f, "sampled({} {name} ({} @ t({})))", input(0), input(1), input(2))
-            }
-            Operation::Part(part) => write!(f, "{}.{}", input(0), part.name()),
-            operation if node.inputs.is_empty() => f.write_str(&operation.to_string()),
-            operation => {
-                write!(f, "{operation}(")?;
-                for at in 0..node.inputs.len() {
-                    write!(f, "{}{}", if at > 0 { ", " } else { "" }, input(at))?;
-                }
-                f.write_str(")")
-            }
-        }
-    }
 }

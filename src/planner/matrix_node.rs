@@ -14,10 +14,11 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalN
 use super::algebra;
 use super::bind::Binder;
 use super::cost::CostModel;
-use super::graph::{Dim, Graph, NodeId, Written};
+use super::graph::{Dim, Graph, NodeId};
 use super::relation::{Relation, RowOrder};
 use super::relations::sorted_by_keys;
 use super::sparsity::is_sparse;
+use super::written::Written;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::emit::{self, Form};
 use crate::exec::kernels::best::Best;

@@ -40,6 +40,7 @@ mod relations;
 mod schedule;
 mod sparsity;
 mod subscript;
+mod written;
 
 pub(crate) use bind::Parameter;
 pub use functions::NAMES as MATRIX_FUNCTIONS;

@@ -18,7 +18,7 @@ use crate::exec::kernels::Stop;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Span, Stored};
 use crate::matrix::{Cells, Dense, Layout, Matrix, Shape};
-use crate::planner::graph::Written;
+use crate::planner::written::Written;
 
 /// A named matrix of cells around 1, about half of them zero where it is sparse.
 fn stored(name: &str, shape: Shape, is_sparse: bool, random: &mut SmallRng) -> Op {
