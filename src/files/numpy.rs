@@ -13,7 +13,7 @@
 use std::io::{Read, Write};
 
 use crate::error::ErrorKind;
-use crate::matrix::{Dense, Element, Matrix, Scalar, Shape, Storage};
+use crate::matrix::{CellBuffer, Dense, Element, Matrix, Scalar, Shape, Storage};
 use crate::with_storage;
 
 use super::flaw::{Checked, Flaw, Limit};
@@ -46,9 +46,19 @@ fn read_dense<T: Scalar>(
     limit: Limit<'_>,
 ) -> Checked<Dense<T>> {
     limit.admit_dense::<T>(shape)?;
-    let cells = read_cells(reader, header, shape)?;
-    let cells = if header.fortran_order { by_row(cells, shape) } else { cells };
-    Ok(Dense::new(shape, cells.into()))
+    if header.fortran_order {
+        return Ok(Dense::new(shape, by_row(read_cells(reader, header, shape)?, shape).into()));
+    }
+    let Some(mut buffer) = CellBuffer::mapped(shape.cells()) else {
+        return Ok(Dense::new(shape, read_cells(reader, header, shape)?.into()));
+    };
+    let mut places = buffer.iter_mut();
+    each_cell(reader, header, shape, |cell| {
+        if let Some(place) = places.next() {
+            *place = cell;
+        }
+    })?;
+    Ok(Dense::new(shape, buffer.into()))
 }
 
 /// Reads every cell in the order of the file.
@@ -57,11 +67,22 @@ pub(super) fn read_cells<T: Scalar>(
     header: &Header,
     shape: Shape,
 ) -> Checked<Vec<T>> {
+    let mut cells = Vec::new();
+    each_cell(reader, header, shape, |cell| cells.push(cell))?;
+    Ok(cells)
+}
+
+fn each_cell<T: Scalar>(
+    reader: impl Read,
+    header: &Header,
+    shape: Shape,
+    mut take: impl FnMut(T),
+) -> Checked<()> {
     let column = |at: usize| match header.fortran_order {
         true => at / shape.rows.max(1),
         false => at % shape.columns.max(1),
     };
-    let mut cells: Vec<T> = Vec::new();
+    let mut at = 0;
     header.each(reader, shape.cells(), |value| {
         let exact = match value {
             Value::Float(_) => true,
@@ -69,18 +90,18 @@ pub(super) fn read_cells<T: Scalar>(
             Value::Unsigned(value) => is_exact(value.into()),
         };
         if !exact {
-            let column = format!("c{}", column(cells.len()) + 1);
+            let column = format!("c{}", column(at) + 1);
             let value = value.to_string();
             return Err(ErrorKind::Inexact { value, column, element: T::ELEMENT }.into());
         }
-        cells.push(T::from_f64(match value {
+        at += 1;
+        take(T::from_f64(match value {
             Value::Float(value) => value,
             Value::Signed(value) => value as f64,
             Value::Unsigned(value) => value as f64,
         }));
         Ok(())
-    })?;
-    Ok(cells)
+    })
 }
 
 /// Reads an array of one dimension as indices, none of them negative.

@@ -245,6 +245,20 @@ fn many_batches_make_one_matrix() {
 }
 
 /// Written by NumPy and SciPy: `tests/data/README.md` says how.
+/// Many cells are read to where they stay, in memory that is taken as they come.
+#[test]
+fn an_array_of_many_cells_is_read_whole_or_not_at_all() {
+    let cells: Vec<f64> = (0..700_000).map(f64::from).collect();
+    let matrix = dense(1000, 700, cells);
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.npy");
+    write(&path, &matrix, None).unwrap();
+    assert_same(&load(&path).unwrap(), &matrix, "many cells");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+    assert!(load(&path).is_err());
+}
+
 #[test]
 fn files_of_numpy_and_scipy_are_read() {
     let sample = |name: &str| {

@@ -41,18 +41,17 @@ impl<T: Pod> CellBuffer<T> {
     /// assert_eq!(*cells, [0.0; 3]);
     /// ```
     pub fn zeroed(cells: usize) -> Self {
-        let mapped = match cells.checked_mul(size_of::<T>()) {
-            Some(bytes) if bytes >= MAPPED_BYTES_MIN => MmapMut::map_anon(bytes).ok(),
-            _ => None,
-        };
-        match mapped {
-            Some(map) => {
-                // A hint: a system without huge pages gives small ones.
-                let _ = map.advise(Advice::HugePage);
-                Self(Memory::Mapped(map, PhantomData))
-            }
-            None => Self(Memory::Heap(vec![T::zeroed(); cells])),
-        }
+        Self::mapped(cells).unwrap_or_else(|| Self(Memory::Heap(vec![T::zeroed(); cells])))
+    }
+
+    /// So many zeros, of which only those that are written take memory: none where they are too few for that
+    /// or where the system refuses so many, as it does what a damaged file may claim to hold.
+    pub(crate) fn mapped(cells: usize) -> Option<Self> {
+        let bytes = cells.checked_mul(size_of::<T>()).filter(|bytes| *bytes >= MAPPED_BYTES_MIN)?;
+        let map = MmapMut::map_anon(bytes).ok()?;
+        // A hint: a system without huge pages gives small ones.
+        let _ = map.advise(Advice::HugePage);
+        Some(Self(Memory::Mapped(map, PhantomData)))
     }
 }
 
