@@ -292,14 +292,13 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                 typed::<T>(&Op::Product, &[inputs[0], &right], stop)?
             }
         },
-        Op::Sampled(function) => {
+        Op::Sampled => {
             check_product(shape(1), shape(2).transposed())?;
             let stored = match input(0) {
                 Storage::Csr(m) => m,
                 Storage::Dense(m) => sparse::from_dense(&m),
             };
-            let apply = |m: T, p: T| T::from_f64(function.apply(m.to_f64(), p.to_f64()));
-            settled(sparse::sampled(&stored, &full(1), &full(2), apply, stop))
+            settled(sparse::sampled(&stored, &full(1), &full(2), stop))
         }
         Op::Kronecker => match (input(0), input(1)) {
             (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y)),

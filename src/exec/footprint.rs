@@ -99,7 +99,7 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
             }
         }
         // What the stored cells of a dense matrix would be.
-        Op::Sampled(_) => shape(0).cells().saturating_mul(2),
+        Op::Sampled => shape(0).cells().saturating_mul(2),
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Select

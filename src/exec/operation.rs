@@ -97,9 +97,8 @@ pub(crate) enum Operation {
     Cross,
     /// `x @ t(y)` without forming the transpose.
     Outer,
-    /// `m * (a @ t(b))`, or another function of the two that is 0 where `m` is, computed for the stored
-    /// cells of `m` alone.
-    Sampled(BinaryFunction),
+    /// `m * (a @ t(b))`, computed for the stored cells of `m` alone.
+    Sampled,
     Kronecker,
     Solve,
     LeastSquares,
@@ -399,7 +398,7 @@ impl Operation {
             Operation::Gram => "gram",
             Operation::Cross => "cross",
             Operation::Outer => "outer",
-            Operation::Sampled(_) => "sampled",
+            Operation::Sampled => "sampled",
             Operation::Kronecker => "kron",
             Operation::Solve => "solve",
             Operation::LeastSquares => "lstsq",

@@ -234,7 +234,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
             let inner = if by_columns { a.columns } else { a.rows };
             1.0 - (1.0 - a.density * b.density).powf(inner)
         }
-        Op::Sampled(_) => of(0).density,
+        Op::Sampled => of(0).density,
         Op::Kronecker => of(0).density * of(1).density,
         Op::Stack(_) => {
             let inputs = node.inputs.iter().map(|input| estimates[input.index()]);
@@ -267,7 +267,7 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         }
         Op::Gram => of(0).stored() * of(0).columns * of(0).density,
         Op::Cross => 2.0 * of(0).stored() * of(1).columns * of(1).density,
-        Op::Sampled(_) => 2.0 * of(0).stored() * of(1).columns,
+        Op::Sampled => 2.0 * of(0).stored() * of(1).columns,
         Op::Kronecker => result.stored(),
         Op::Convolve(window) => 2.0 * result.cells() * window.kernel_cells() as f64,
         Op::Pool(_, window) => result.cells() * window.kernel.area() as f64,

@@ -443,7 +443,7 @@ impl Graph {
                 }
                 (of(self, 0).0, of(self, 1).0)
             }
-            Op::Sampled(_) => {
+            Op::Sampled => {
                 let ((m, n), (rows, inner), (columns, other)) =
                     (of(self, 0), of(self, 1), of(self, 2));
                 if m.differs(rows) || n.differs(columns) || inner.differs(other) {

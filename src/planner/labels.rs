@@ -55,7 +55,7 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
         | Op::Store(_)
         | Op::Normalize { .. }
         | Op::CumulativeSum
-        | Op::Sampled(_) => [rule.rows(0), rule.columns(0)],
+        | Op::Sampled => [rule.rows(0), rule.columns(0)],
         Op::Binary(_) | Op::Select => [rule.broadcast(Axis::Rows)?, rule.broadcast(Axis::Columns)?],
         Op::Transpose => [rule.columns(0), rule.rows(0)],
         Op::Diagonal => {

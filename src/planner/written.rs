@@ -21,9 +21,8 @@ impl fmt::Display for Written<'_> {
                 write!(f, "({} {} {})", input(0), function.name(), input(1))
             }
             Operation::Product => write!(f, "({} @ {})", input(0), input(1)),
-            Operation::Sampled(function) => {
-                let name = function.name();
-                write!(f, "sampled({} {name} ({} @ t({})))", input(0), input(1), input(2))
+            Operation::Sampled => {
+                write!(f, "sampled({} * ({} @ t({})))", input(0), input(1), input(2))
             }
             Operation::Part(part) => write!(f, "{}.{}", input(0), part.name()),
             operation if node.inputs.is_empty() => f.write_str(&operation.to_string()),

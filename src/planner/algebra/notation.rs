@@ -218,8 +218,7 @@ fn function(name: &str) -> Op {
     let reduce = |aggregate: Aggregate, axis: Option<Axis>| Op::Reduce { aggregate, axis };
     match name {
         "abs" => Op::Unary(UnaryFunction::Abs),
-        "sampled_product" => Op::Sampled(BinaryFunction::Multiply),
-        "sampled_quotient" => Op::Sampled(BinaryFunction::Divide),
+        "sampled" => Op::Sampled,
         "t" => Op::Transpose,
         "gram" => Op::Gram,
         "cross" => Op::Cross,

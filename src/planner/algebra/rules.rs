@@ -9,7 +9,7 @@
 //!
 //! What is not here would lose digits or an error: `a @ (b - c)` is never distributed, for a difference of
 //! products has not the digits of a product of differences; `inv(inv(a))` is not `a`, for `a` may be
-//! singular; `0 * a` is not 0.
+//! singular; `0 * a` is not 0, nor is `0 / a`, so a quotient is not sampled.
 
 use std::sync::LazyLock;
 
@@ -119,8 +119,7 @@ pub(super) const LINES: &[&str] = &[
     "det(t(a)) => det(a)",
 
     // Where a sparse matrix stores nothing, nothing is computed that it is multiplied by.
-    "m * (a @ b) => sampled_product(m, a, t(b)) where m: sparse, m: p x k, a: p x n, b: n x k",
-    "m / (a @ b) => sampled_quotient(m, a, t(b)) where m: sparse, m: p x k, a: p x n, b: n x k",
+    "m * (a @ b) => sampled(m, a, t(b)) where m: sparse, m: p x k, a: p x n, b: n x k",
     "w * a => w * ((w <> 0) * a) where w: weights, w: m x n, a: m x n",
     "m * (a + b) => m * a + m * b where m: mask, m: p x k, a: p x k, b: p x k",
     "m * (a - b) => m * a - m * b where m: mask, m: p x k, a: p x k, b: p x k",
