@@ -36,7 +36,8 @@ pub(super) struct Facts {
     is_sparse: bool,
     /// Of zeros and ones.
     is_mask: bool,
-    /// The iterations whose rounds it changes in: a bit for each, by the number of the variable.
+    /// The iterations whose rounds it changes in: a bit for each, by the number of the variable. Beyond 64
+    /// iterations some share a bit, and what they cost is guessed worse.
     rounds: u64,
     /// Where one of them stands in the text.
     pub(super) place: Option<Place>,
@@ -183,6 +184,11 @@ impl Facts {
         if axis == Axis::Rows { self.rows } else { self.columns }
     }
 
+    /// Whether it has a cell for certain.
+    pub(super) fn has_cells(&self) -> bool {
+        [self.rows, self.columns].iter().all(|size| size.known().is_some_and(|size| size > 0))
+    }
+
     /// The iterations in whose every round it is computed.
     pub(super) fn changes_in(&self) -> impl Iterator<Item = u32> + '_ {
         (0..64).filter(|bit| self.rounds >> bit & 1 == 1)
@@ -216,6 +222,7 @@ pub(super) fn hold(conditions: &[Condition], named: &[(Var, &Facts)]) -> bool {
                 fits(rows, facts.rows) && fits(columns, facts.columns)
             }
             Must::BeIdentity => facts.is_identity,
+            Must::BeFilled => facts.has_cells(),
             Must::BeSymmetric => facts.is_symmetric,
             Must::BeSparse => facts.is_sparse,
             Must::BeMask => facts.is_sparse && facts.is_mask,

@@ -36,6 +36,8 @@ pub(super) enum Must {
     /// These sizes: a number, or a letter that is the same size wherever it stands.
     HaveSizes([Size; 2]),
     BeIdentity,
+    /// With one cell at least.
+    BeFilled,
     BeSymmetric,
     /// Kept sparse.
     BeSparse,
@@ -96,6 +98,7 @@ fn condition(text: &str) -> Condition {
     let (name, must) = text.split_once(':').expect("a condition has a colon");
     let must = match must.trim() {
         "identity" => Must::BeIdentity,
+        "filled" => Must::BeFilled,
         "symmetric" => Must::BeSymmetric,
         "sparse" => Must::BeSparse,
         "mask" => Must::BeMask,

@@ -75,9 +75,10 @@ pub(super) const LINES: &[&str] = &[
     "sum(a @ b) => col_sums(a) @ row_sums(b)",
     "col_sums(a @ b) => col_sums(a) @ b",
     "row_sums(a @ b) => a @ row_sums(b)",
-    "mean(a @ b) => col_means(a) @ row_means(b)",
-    "col_means(a @ b) => col_means(a) @ b",
-    "row_means(a @ b) => a @ row_means(b)",
+    // The mean of no cells is no number, while a product along no cells is 0.
+    "mean(a @ b) => col_means(a) @ row_means(b) where a: filled",
+    "col_means(a @ b) => col_means(a) @ b where a: filled",
+    "row_means(a @ b) => a @ row_means(b) where a: filled",
     "sum(t(a)) => sum(a)",
     "mean(t(a)) => mean(a)",
     "min(t(a)) => min(a)",

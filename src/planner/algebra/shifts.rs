@@ -186,6 +186,11 @@ fn reductions(
         if axis == Some(along) {
             return Some(Form::of(Op::Stack(along), parts));
         }
+        // The least of no cells is no number, and nothing is less.
+        let has_cells = |&part: &Id| facts(classes, part).is_some_and(Facts::has_cells);
+        if aggregate != Aggregate::Sum && !term.inputs.iter().all(has_cells) {
+            return None;
+        }
         let function = together?;
         parts.into_iter().reduce(|left, right| Form::of(Op::Binary(function), [left, right]))
     };
