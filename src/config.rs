@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) statement_timeout_ms: u64,
     pub(crate) null_order: String,
     pub(crate) rewrites: bool,
+    pub(crate) contractions: bool,
     pub(crate) fusion: bool,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
@@ -121,6 +122,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "contractions",
+        unit: "",
+        description: "whether joins whose pairs are summed up by keys of both sides run as matrix \
+                      products; on by default, as the answer is the same",
+        get: |settings| settings.contractions.to_string(),
+        set: |settings, value| {
+            settings.contractions = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "fusion",
         unit: "",
         description: "whether chains of elementwise operations become one loop; on by default, as \
@@ -176,6 +188,7 @@ impl Default for Settings {
             statement_timeout_ms: 0,
             null_order: "nulls_max".to_owned(),
             rewrites: true,
+            contractions: true,
             fusion: true,
             tile_rows: 0,
         }

@@ -6,17 +6,15 @@
 //!                          └─────  place of each key   ─ (row, column, value) ─ CSR
 //! ```
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
-use arrow::compute::{cast, concat, take};
-use arrow::datatypes::{DataType, Int64Type};
-use arrow::row::{RowConverter, SortField};
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{cast, concat};
 
 use super::evaluate;
 use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
 use super::kernels::{Real, sparse};
+use super::keys::{Index, distinct, keys_of, length};
 use super::labels::RelationLabels;
 use super::reader::InSequence;
 use super::run::{Cancel, Inputs, Rows, Surroundings};
@@ -175,20 +173,6 @@ fn given(rows: Vec<Box<dyn Rows>>, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
     Ok(keys)
 }
 
-fn length(keys: &[ArrayRef]) -> usize {
-    keys.first().map_or(0, |keys| keys.len())
-}
-
-fn keys_of(batches: &[RecordBatch], columns: std::ops::Range<usize>) -> Result<Vec<ArrayRef>> {
-    columns
-        .map(|at| {
-            let parts: Vec<&dyn Array> =
-                batches.iter().map(|batch| batch.column(at).as_ref()).collect();
-            Ok(concat(&parts)?)
-        })
-        .collect()
-}
-
 /// The place of every key among the given labels, else among the distinct keys in their order.
 fn places_of(
     intake: &Intake,
@@ -221,117 +205,6 @@ fn refuse_repeated(intake: &Intake, first: usize, index: &Index, given: &[ArrayR
     let key = format!("'{}'", label.map_or_else(String::new, |labels| labels.text(at)));
     let hint = "; the labels that OVER gives are unique";
     Err(ErrorKind::Duplicate { what: "label", key, hint }.into())
-}
-
-/// The distinct keys in ascending order, and the place of every key among them.
-fn distinct(keys: &[ArrayRef]) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
-    if let [column] = keys
-        && let Some(by_value) = distinct_integers(column)?
-    {
-        return Ok(by_value);
-    }
-    let Some(converter) = converter(keys)? else { return Ok((Vec::new(), keys.to_vec())) };
-    let rows = converter.convert_columns(keys)?;
-    let mut seen: HashMap<&[u8], u32> = HashMap::new();
-    let mut firsts: Vec<usize> = Vec::new();
-    let mut places: Vec<u32> = Vec::with_capacity(rows.num_rows());
-    for at in 0..rows.num_rows() {
-        let next = firsts.len() as u32;
-        let place = *seen.entry(rows.row(at).data()).or_insert(next);
-        if place == next {
-            firsts.push(at);
-        }
-        places.push(place);
-    }
-    let mut order: Vec<u32> = (0..firsts.len() as u32).collect();
-    order
-        .sort_unstable_by(|&a, &b| rows.row(firsts[a as usize]).cmp(&rows.row(firsts[b as usize])));
-    let mut rank = vec![0u32; order.len()];
-    for (at, &old) in order.iter().enumerate() {
-        rank[old as usize] = at as u32;
-    }
-    places.iter_mut().for_each(|place| *place = rank[*place as usize]);
-    let picked: Vec<u32> = order.iter().map(|&old| firsts[old as usize] as u32).collect();
-    Ok((places, taken(keys, picked)?))
-}
-
-/// The same for integers in a range not much wider than they are many: a table addressed by value.
-fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef>)>> {
-    if !column.data_type().is_integer() || *column.data_type() == DataType::UInt64 {
-        return Ok(None);
-    }
-    let values = cast(column, &DataType::Int64)?;
-    let values = values.as_primitive::<Int64Type>().values();
-    let (Some(&least), Some(&most)) = (values.iter().min(), values.iter().max()) else {
-        return Ok(None);
-    };
-    let range = most.wrapping_sub(least) as u64;
-    if range > 4 * values.len() as u64 + (1 << 16) {
-        return Ok(None);
-    }
-    let slot = |value: i64| value.wrapping_sub(least) as usize;
-    let mut ranks = vec![0u32; range as usize + 1];
-    values.iter().for_each(|&value| ranks[slot(value)] = 1);
-    let mut distinct = Vec::new();
-    for (at, rank) in ranks.iter_mut().enumerate() {
-        if *rank == 1 {
-            *rank = distinct.len() as u32;
-            distinct.push(least + at as i64);
-        }
-    }
-    let places = values.iter().map(|&value| ranks[slot(value)]).collect();
-    let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
-    Ok(Some((places, vec![cast(&distinct, column.data_type())?])))
-}
-
-fn taken(keys: &[ArrayRef], places: Vec<u32>) -> Result<Vec<ArrayRef>> {
-    let places = UInt32Array::from(places);
-    keys.iter().map(|keys| Ok(take(keys, &places, None)?)).collect()
-}
-
-fn converter(keys: &[ArrayRef]) -> Result<Option<RowConverter>> {
-    let fields: Vec<SortField> =
-        keys.iter().map(|key| SortField::new(key.data_type().clone())).collect();
-    if fields.is_empty() { Ok(None) } else { Ok(Some(RowConverter::new(fields)?)) }
-}
-
-/// Finds keys among others.
-struct Index {
-    types: Vec<DataType>,
-    converter: Option<RowConverter>,
-    places: HashMap<Box<[u8]>, usize>,
-    /// The first key that has been there before.
-    repeated: Option<usize>,
-}
-
-impl Index {
-    fn new(keys: &[ArrayRef]) -> Result<Self> {
-        let types = keys.iter().map(|key| key.data_type().clone()).collect();
-        let converter = converter(keys)?;
-        let (mut places, mut repeated) = (HashMap::new(), None);
-        if let Some(converter) = &converter {
-            for (at, row) in converter.convert_columns(keys)?.iter().enumerate() {
-                if places.insert(row.data().into(), at).is_some() && repeated.is_none() {
-                    repeated = Some(at);
-                }
-            }
-        }
-        Ok(Self { types, converter, places, repeated })
-    }
-
-    /// The place of each key, cast to the types of the index.
-    fn find(&self, keys: &[ArrayRef]) -> Result<Vec<Option<usize>>> {
-        let Some(converter) = &self.converter else { return Ok(vec![None; length(keys)]) };
-        if keys.len() != self.types.len() {
-            let (left, right) = (keys.len(), self.types.len());
-            let message = format!("labels of {left} and of {right} key columns do not match");
-            return Err(Error::argument("labels", message));
-        }
-        let keys = keys.iter().zip(&self.types).map(|(key, of)| cast(key, of));
-        let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
-        let rows = converter.convert_columns(&keys)?;
-        Ok(rows.iter().map(|row| self.places.get(row.data()).copied()).collect())
-    }
 }
 
 /// Entries as compressed rows.

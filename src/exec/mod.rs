@@ -9,6 +9,8 @@
 //! ```
 
 mod block;
+mod bridge;
+pub(crate) mod contraction;
 pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
@@ -16,6 +18,7 @@ mod explain;
 mod footprint;
 pub(crate) mod intake;
 pub mod kernels;
+mod keys;
 pub(crate) mod labels;
 pub(crate) mod operation;
 mod pass;
@@ -29,38 +32,39 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
-use datafusion::common::runtime::SpawnedTask;
-use datafusion::execution::memory_pool::{
-    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
-};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr};
-use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
 };
-use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, Partitioning, PlanProperties,
 };
-use futures::{Stream, StreamExt};
-use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Matrix};
 
+pub(crate) use self::bridge::blocking;
+use self::bridge::{Batches, Reserved, Sender, streamed};
 use self::emit::Reading;
 use self::program::{Program, Slot};
 pub(crate) use self::run::Cancel;
-use self::run::{Budget, Inputs, Measured, Rows, Surroundings};
+use self::run::{Inputs, Measured, Rows, Surroundings};
 
 /// What every matrix operator of a database shares; kept in the session's configuration.
 pub(crate) struct Engine {
     /// The threads that blocks and kernels run on.
     pub(crate) pool: rayon::ThreadPool,
+}
+
+impl Engine {
+    /// That of a session.
+    fn of(context: &TaskContext) -> Result<Arc<Self>> {
+        context.session_config().get_extension::<Self>().ok_or_else(|| {
+            Error::from(ErrorKind::Internal("the session has no matrix engine".into()))
+        })
+    }
 }
 
 /// One input of a matrix operator.
@@ -132,9 +136,7 @@ impl MatrixExec {
     }
 
     fn job(&self, context: &Arc<TaskContext>, cancel: Cancel) -> Result<Job> {
-        let engine = context.session_config().get_extension::<Engine>().ok_or_else(|| {
-            Error::from(ErrorKind::Internal("the session has no matrix engine".into()))
-        })?;
+        let engine = Engine::of(context)?;
         let settings = context.session_config().get_extension::<crate::config::Settings>();
         let mut plans = self.inputs.iter();
         let mut next = || -> Result<Vec<Box<dyn Rows>>> {
@@ -155,10 +157,7 @@ impl MatrixExec {
             inputs,
             engine,
             cancel,
-            budget: Reserved {
-                pool: Arc::clone(context.memory_pool()),
-                reservation: MemoryConsumer::new("matrix").register(context.memory_pool()),
-            },
+            budget: Reserved::new(context),
             tile_rows: settings.and_then(|settings| settings.tile_rows()),
             measured: Arc::clone(&self.measured),
         })
@@ -204,86 +203,6 @@ impl Job {
             measured: &measured,
         };
         run::run(&self.program, self.inputs, around)
-    }
-}
-
-/// Bytes reserved in DataFusion's memory pool.
-struct Reserved {
-    pool: Arc<dyn MemoryPool>,
-    reservation: MemoryReservation,
-}
-
-impl Budget for Reserved {
-    fn grow(&mut self, bytes: usize, what: &str) -> Result<()> {
-        self.reservation.try_grow(bytes).map_err(|_| {
-            let free_bytes = match self.pool.memory_limit() {
-                MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
-                MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
-            };
-            ErrorKind::MemorySpent { what: what.to_owned(), needed_bytes: bytes, free_bytes }.into()
-        })
-    }
-
-    fn shrink(&mut self, bytes: usize) {
-        self.reservation.shrink(bytes);
-    }
-}
-
-/// One part of an input, pulled from a thread that may block. It begins to run when it is first asked, and
-/// then runs ahead by [`BATCHES_AHEAD`].
-struct Batches {
-    plan: Arc<dyn ExecutionPlan>,
-    part: usize,
-    context: Arc<TaskContext>,
-    handle: Handle,
-    stream: Option<SendableRecordBatchStream>,
-}
-
-/// Batches that a part makes before they are asked for.
-const BATCHES_AHEAD: usize = 2;
-
-impl Batches {
-    fn new(plan: &Arc<dyn ExecutionPlan>, part: usize, context: &Arc<TaskContext>) -> Self {
-        let (plan, context) = (Arc::clone(plan), Arc::clone(context));
-        Self { plan, part, context, handle: Handle::current(), stream: None }
-    }
-}
-
-impl Rows for Batches {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let stream = match &mut self.stream {
-            Some(stream) => stream,
-            none => {
-                let _runtime = self.handle.enter();
-                let stream = self.plan.execute(self.part, Arc::clone(&self.context))?;
-                none.insert(spawn_buffered(stream, BATCHES_AHEAD))
-            }
-        };
-        Ok(self.handle.block_on(stream.next()).transpose()?)
-    }
-
-    fn schema(&self) -> SchemaRef {
-        self.plan.schema()
-    }
-}
-
-/// Runs what blocks on a thread for that. Who waits no more cancels it, and it is to look whether somebody
-/// has.
-pub(crate) async fn blocking<T: Send + 'static>(
-    cancel: Cancel,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let _stop = StopOnDrop(cancel);
-    let result = SpawnedTask::spawn_blocking(work).join().await;
-    result.map_err(|error| ErrorKind::Internal(error.to_string()))?
-}
-
-/// Cancels a run when its reader has gone.
-struct StopOnDrop(Cancel);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
     }
 }
 
@@ -362,9 +281,7 @@ impl ExecutionPlan for MatrixExec {
         let job = self.job(&context, cancel.clone())?;
         let reading = self.reading.clone();
         let program = Arc::clone(&self.program);
-        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&reading.schema), 2);
-        let sender = builder.tx();
-        builder.spawn_blocking(move || {
+        Ok(streamed(Arc::clone(&self.reading.schema), cancel, move |sender| {
             let columns = match &program.root_labels[1] {
                 labels::AxisLabels::Known(labels) => Some(Labels::clone(labels)),
                 _ => None,
@@ -374,10 +291,7 @@ impl ExecutionPlan for MatrixExec {
             let send = |cells: &Cells, rows: Option<&Labels>, columns: Option<&Labels>, first| {
                 let mut batches = emit::batches(&reading, is_sparse, cells, rows, columns, first);
                 while let Some(batch) = engine.pool.install(|| batches.next()).transpose()? {
-                    // A reader that has gone wants no more.
-                    sender
-                        .blocking_send(Ok(batch))
-                        .map_err(|_| Error::from(ErrorKind::Cancelled))?;
+                    sender.batch(batch)?;
                 }
                 Ok::<_, Error>(())
             };
@@ -387,30 +301,7 @@ impl ExecutionPlan for MatrixExec {
                 send(matrix.cells(), matrix.row_labels(), matrix.column_labels(), 0)?;
             }
             Ok(())
-        });
-        let stop = StopOnDrop(cancel);
-        let stream = Stopping { stream: builder.build(), _stop: stop };
-        Ok(Box::pin(datafusion::physical_plan::stream::RecordBatchStreamAdapter::new(
-            Arc::clone(&self.reading.schema),
-            stream,
-        )))
-    }
-}
-
-/// A stream that stops its run when it is dropped.
-struct Stopping {
-    stream: SendableRecordBatchStream,
-    _stop: StopOnDrop,
-}
-
-impl Stream for Stopping {
-    type Item = datafusion::error::Result<RecordBatch>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.stream.poll_next_unpin(context)
+        }))
     }
 }
 

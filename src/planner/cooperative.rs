@@ -22,6 +22,7 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 
 use crate::error;
+use crate::exec::contraction::ContractionExec;
 use crate::exec::stoppable::{StopCheck, Stoppable};
 
 /// Wraps joins and unnesting in [`CooperativeExec`]. The last of the physical rules: others look for
@@ -36,10 +37,16 @@ impl PhysicalOptimizerRule for CooperativeJoins {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            Ok(if may_grow(plan.as_ref()) {
-                Transformed::yes(Arc::new(CooperativeExec::new(plan)) as _)
-            } else {
-                Transformed::no(plan)
+            let is_cooperative = |plan: &dyn ExecutionPlan| plan.is::<CooperativeExec>();
+            Ok(match plan.children().as_slice() {
+                // A plan that was optimized by itself before it became part of this one.
+                [input] if is_cooperative(plan.as_ref()) && is_cooperative(input.as_ref()) => {
+                    Transformed::yes(Arc::clone(input))
+                }
+                _ if may_grow(plan.as_ref()) => {
+                    Transformed::yes(Arc::new(CooperativeExec::new(plan)) as _)
+                }
+                _ => Transformed::no(plan),
             })
         })
         .data()
@@ -62,9 +69,12 @@ pub(crate) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
     check: impl Fn() -> error::Result<()> + Send + Sync + 'static,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let check: StopCheck = Arc::new(check);
+    stoppable_by(plan, &(Arc::new(check) as StopCheck))
+}
+
+fn stoppable_by(plan: Arc<dyn ExecutionPlan>, check: &StopCheck) -> Result<Arc<dyn ExecutionPlan>> {
     let stoppable = |filter: &JoinFilter| {
-        let condition = Stoppable::new(Arc::clone(filter.expression()), Arc::clone(&check));
+        let condition = Stoppable::new(Arc::clone(filter.expression()), Arc::clone(check));
         let columns = filter.column_indices().to_vec();
         Some(JoinFilter::new(Arc::new(condition), columns, Arc::clone(filter.schema())))
     };
@@ -80,6 +90,10 @@ pub(crate) fn stoppable(
         {
             let join = HashJoinExecBuilder::from(join).with_filter(stoppable(filter));
             return Ok(Transformed::yes(Arc::new(join.build()?) as _));
+        }
+        if let Some(contraction) = plan.downcast_ref::<ContractionExec>() {
+            let ordinary = stoppable_by(Arc::clone(contraction.ordinary()), check)?;
+            return Ok(Transformed::yes(Arc::new(contraction.with_ordinary(ordinary)) as _));
         }
         Ok(Transformed::no(plan))
     })

@@ -13,6 +13,7 @@
 //!  └ MatrixExec
 //!
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
+//! contraction    joins whose pairs are summed up: products
 //! best_entries   what is read of a matrix for the best few of each row
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
@@ -20,6 +21,7 @@
 mod algebra;
 mod best_entries;
 mod bind;
+mod contraction;
 pub(crate) mod cooperative;
 mod cost;
 mod estimate;
@@ -43,6 +45,7 @@ mod subscript;
 mod written;
 
 pub(crate) use bind::Parameter;
+pub(crate) use contraction::ContractionPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, whole_plan};

@@ -40,7 +40,7 @@ use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
-use crate::planner::{MatrixPlanner, ordered, relational};
+use crate::planner::{ContractionPlanner, MatrixPlanner, ordered, relational};
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
@@ -85,7 +85,11 @@ impl QueryPlanner for Planner {
         plan: &LogicalPlan,
         session: &dyn PlanningSession,
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
-        let nodes = vec![Arc::new(ModifyPlanner) as _, Arc::new(MatrixPlanner) as _];
+        let nodes = vec![
+            Arc::new(ModifyPlanner) as _,
+            Arc::new(MatrixPlanner) as _,
+            Arc::new(ContractionPlanner) as _,
+        ];
         DefaultPhysicalPlanner::with_extension_planners(nodes)
             .create_physical_plan(plan, session)
             .await

@@ -12,6 +12,7 @@
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
 //! dot        the sum of products of two rows
 //! best       the largest or smallest few of many cells
+//! contract   what pairs of entries make, folded by their outer places
 //! images     convolution and pooling of images that lie in rows
 //! vectors    products and distances of pairs of lists
 //! moments    sums of products of columns, by blocks of rows
@@ -29,6 +30,7 @@
 //! - **Numbers.** `NaN` and infinities as IEEE 754 and NumPy have them.
 
 pub mod best;
+pub mod contract;
 pub mod decompose;
 pub mod dense;
 mod dot;

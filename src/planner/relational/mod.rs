@@ -26,6 +26,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use super::best_entries::BestEntries;
+use super::contraction::Contractions;
 use crate::functions::StringSubscript;
 
 pub(crate) use types::TypeNames;
@@ -80,5 +81,6 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.insert(projections.unwrap_or(rules.len()), Arc::new(sort_keys::SortsWithoutLists));
     // Where filters and limits have come to rest.
     rules.push(Arc::new(BestEntries));
+    rules.push(Arc::new(Contractions));
     rules
 }
