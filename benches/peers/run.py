@@ -3,6 +3,7 @@
 
     run.py sql HARNESS [options of HARNESS/sql/run.py, such as tpch1]
     run.py matrix HARNESS [options of HARNESS/matrix/run.py, such as --cases gemm --export]
+    run.py product [SIDE]           the product of two matrices as a join of their entries, beside a @ b and DuckDB
     run.py start                    processes from their start to the answer of SELECT 1, and their peak memory
 
 The harnesses take any command line as an engine; the binary is `$RELATRIX`, else the release build of this
@@ -107,6 +108,46 @@ def run_sql(harness, options):
     subprocess.run([sys.executable, os.path.join(harness, "sql/run.py"), *options, "--external", external], check=True)
 
 
+def run_product(side):
+    """Prints the median seconds of the join in Relatrix, of `a @ b` in Relatrix and NumPy, and one run in DuckDB."""
+    import duckdb
+    import numpy
+    cells = "(({0} * 7 + {1} * 3) % 11) / 3.0::DOUBLE"
+    tables = [("a", "i", "k", cells.format("i", "k")), ("b", "k", "j", cells.format("k", "j"))]
+    query = "SELECT a.i, b.j, sum(a.v * b.v) AS v FROM a JOIN b ON a.k = b.k GROUP BY a.i, b.j"
+    total = f"SELECT sum(v * (1 + (i + 3 * j) % 7)) AS total FROM ({query})"
+
+    def table(name, row, column, value, rows):
+        return (f"CREATE TABLE {name} AS SELECT {row}, {column}, {value} AS v FROM"
+                f" {rows.format(row)}, {rows.format(column)};\n")
+    setup = "".join(table(*t, f"(SELECT value AS {{0}} FROM range({side})) AS {{0}}_") for t in tables)
+    setup += "CREATE MATRIX x AS SELECT i, k, v FROM a ROWS BY i COLUMNS BY k;\n"
+    setup += "CREATE MATRIX y AS SELECT k, j, v FROM b ROWS BY k COLUMNS BY j;\n"
+    queries = (f"-- name: join\n{query};\n"
+               f"-- name: matrix\nSELECT count(*) FROM VECTORS(x @ y);\n-- name: total\n{total};\n")
+    with tempfile.TemporaryDirectory() as folder:
+        records = bench(setup, queries, folder)
+        answer = last_column(folder, "total")[0]
+    seconds = {name: statistics.median(records[name]["seconds"][1:]) for name in ("join", "matrix")}
+    peer = duckdb.connect(config={"threads": int(os.environ.get("BENCH_THREADS", "2"))})
+    for t in tables:
+        peer.execute(table(*t, f"(SELECT range AS {{0}} FROM range({side})) AS {{0}}_"))
+    started = time.perf_counter()
+    expected = peer.execute(total).fetchone()[0]
+    seconds["duckdb"] = time.perf_counter() - started
+    x, y = (peer.execute(f"SELECT v FROM {t} ORDER BY {r}, {c}").fetchnumpy()["v"].reshape(side, side)
+            for t, r, c, _ in tables)
+    runs = []
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        x @ y
+        runs.append(time.perf_counter() - started)
+    seconds["numpy"] = statistics.median(runs[1:])
+    for name, taken in seconds.items():
+        print(f"{name:8} {taken:9.4f} s  join / {name} {seconds['join'] / taken:.3f}")
+    print(f"totals differ by {abs(answer - expected) / abs(expected):.1e}")
+
+
 def run_start():
     """Prints the median and least seconds of 21 processes each, and the largest resident size."""
     engines = {
@@ -136,6 +177,8 @@ if __name__ == "__main__":
             run_case(script)
         case ["matrix", harness, *options]:
             run_matrix(harness, options)
+        case ["product", *side]:
+            run_product(int(*side or [2000]))
         case ["start"]:
             run_start()
         case ["sql", harness, *options]:

@@ -13,6 +13,7 @@ mod lists;
 mod macros;
 mod mode;
 mod models;
+pub(crate) mod pair_sums;
 mod single_value;
 mod slice;
 mod sum;

@@ -13,6 +13,7 @@
 //!  └ MatrixExec
 //!
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
+//! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
 //! best_entries   what is read of a matrix for the best few of each row
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
@@ -36,6 +37,7 @@ mod matrix_node;
 pub(crate) mod modify;
 mod network;
 pub(crate) mod ordered;
+mod pair_sums;
 mod relation;
 pub(crate) mod relational;
 mod relations;

@@ -15,6 +15,7 @@
 //! contract   what pairs of entries make, folded by their outer places
 //! images     convolution and pooling of images that lie in rows
 //! vectors    products and distances of pairs of lists
+//! pairs      sums of products of pairs of columns
 //! moments    sums of products of columns, by blocks of rows
 //! ```
 //!
@@ -42,6 +43,7 @@ mod math;
 pub mod moments;
 
 pub mod normalize;
+pub mod pairs;
 pub mod reduce;
 pub mod sparse;
 pub mod vectors;

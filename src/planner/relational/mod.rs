@@ -27,6 +27,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use super::best_entries::BestEntries;
 use super::contraction::Contractions;
+use super::pair_sums::PairSums;
 use crate::functions::StringSubscript;
 
 pub(crate) use types::TypeNames;
@@ -82,5 +83,6 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     // Where filters and limits have come to rest.
     rules.push(Arc::new(BestEntries));
     rules.push(Arc::new(Contractions));
+    rules.push(Arc::new(PairSums));
     rules
 }
