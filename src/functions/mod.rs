@@ -7,6 +7,7 @@
 //! - a file of its own, listed in [`register`]
 
 mod aliases;
+mod extremes;
 mod length;
 mod list_distinct;
 mod lists;
@@ -32,6 +33,85 @@ pub(crate) use single_value::single_value;
 pub(crate) use slice::StringSubscript;
 pub(crate) use text_to_integer::text_to_integer;
 
+/// What an aggregate that replaces one of DataFusion's leaves to it, which is its field `any`: everything
+/// but how values are accumulated.
+macro_rules! as_datafusion_does {
+    () => {
+        fn name(&self) -> &str {
+            self.any.name()
+        }
+
+        fn signature(&self) -> &datafusion::logical_expr::Signature {
+            self.any.signature()
+        }
+
+        fn return_type(
+            &self,
+            arguments: &[arrow::datatypes::DataType],
+        ) -> Result<arrow::datatypes::DataType> {
+            self.any.return_type(arguments)
+        }
+
+        fn coerce_types(
+            &self,
+            arguments: &[arrow::datatypes::DataType],
+        ) -> Result<Vec<arrow::datatypes::DataType>> {
+            self.any.coerce_types(arguments)
+        }
+
+        fn groups_accumulator_supported(
+            &self,
+            args: datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> bool {
+            self.any.groups_accumulator_supported(args)
+        }
+
+        fn is_descending(&self) -> Option<bool> {
+            self.any.is_descending()
+        }
+
+        fn reverse_expr(&self) -> datafusion::logical_expr::ReversedUDAF {
+            self.any.inner().reverse_expr()
+        }
+
+        fn order_sensitivity(&self) -> datafusion::logical_expr::utils::AggregateOrderSensitivity {
+            self.any.order_sensitivity()
+        }
+
+        fn set_monotonicity(
+            &self,
+            data_type: &arrow::datatypes::DataType,
+        ) -> datafusion::logical_expr::SetMonotonicity {
+            self.any.inner().set_monotonicity(data_type)
+        }
+
+        fn simplify_expr_op_literal(
+            &self,
+            function: &datafusion::logical_expr::expr::AggregateFunction,
+            argument: &datafusion::logical_expr::Expr,
+            operator: datafusion::logical_expr::Operator,
+            literal: &datafusion::logical_expr::Expr,
+            is_left: bool,
+        ) -> Result<Option<datafusion::logical_expr::Expr>> {
+            let inner = self.any.inner();
+            inner.simplify_expr_op_literal(function, argument, operator, literal, is_left)
+        }
+
+        fn value_from_stats(
+            &self,
+            statistics: &datafusion::logical_expr::StatisticsArgs,
+        ) -> Option<datafusion::common::ScalarValue> {
+            self.any.value_from_stats(statistics)
+        }
+
+        fn documentation(&self) -> Option<&datafusion::logical_expr::Documentation> {
+            self.any.documentation()
+        }
+    };
+}
+
+use as_datafusion_does;
+
 /// Makes every function of this folder known.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     aliases::register(registry)?;
@@ -43,5 +123,8 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::from(slice::Slice::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(mode::Mode::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::Sum::default())))?;
+    for extreme in [extremes::Extreme::least(), extremes::Extreme::greatest()] {
+        registry.register_udaf(Arc::new(AggregateUDF::from(extreme)))?;
+    }
     Ok(())
 }

@@ -11,13 +11,10 @@ use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::functions_aggregate::sum::sum_udaf;
-use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator,
-    Operator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
 };
 
 use crate::error::{Error, ErrorKind};
@@ -42,17 +39,7 @@ fn is_integer(sum: &DataType) -> bool {
 }
 
 impl AggregateUDFImpl for Sum {
-    fn name(&self) -> &str {
-        self.any.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.any.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.any.return_type(arguments)
-    }
+    super::as_datafusion_does!();
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         if args.is_distinct || !is_integer(args.return_type()) {
@@ -80,10 +67,6 @@ impl AggregateUDFImpl for Sum {
         }
     }
 
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.any.groups_accumulator_supported(args)
-    }
-
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
@@ -93,38 +76,6 @@ impl AggregateUDFImpl for Sum {
             true => Ok(Box::new(GroupedSums { sums: Vec::new(), seen: Vec::new(), sum_type })),
             false => self.any.create_groups_accumulator(args),
         }
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.any.inner().reverse_expr()
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.any.order_sensitivity()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.any.inner().set_monotonicity(data_type)
-    }
-
-    fn simplify_expr_op_literal(
-        &self,
-        function: &AggregateFunction,
-        argument: &Expr,
-        operator: Operator,
-        literal: &Expr,
-        is_left: bool,
-    ) -> Result<Option<Expr>> {
-        let inner = self.any.inner();
-        inner.simplify_expr_op_literal(function, argument, operator, literal, is_left)
-    }
-
-    fn value_from_stats(&self, statistics: &StatisticsArgs) -> Option<ScalarValue> {
-        self.any.value_from_stats(statistics)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.any.documentation()
     }
 }
 
@@ -369,7 +320,7 @@ impl GroupsAccumulator for GroupedSums {
 }
 
 /// The values with NULL in the place of those that are not chosen.
-fn nulled(values: &ArrayRef, chosen: &BooleanArray) -> Result<ArrayRef> {
+pub(super) fn nulled(values: &ArrayRef, chosen: &BooleanArray) -> Result<ArrayRef> {
     let dropped = match chosen.null_count() {
         0 => not(chosen)?,
         _ => not(&prep_null_mask_filter(chosen))?,
