@@ -3,7 +3,7 @@
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
-//!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them
+//!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them; lifted at the end
 //! ExecutionPlan   overflow, then DataFusion's rules
 //! ```
 
@@ -11,6 +11,7 @@ mod aggregate;
 mod coerce;
 mod insert;
 mod keys;
+mod lifted;
 mod membership;
 mod overflow;
 mod sort_keys;
@@ -79,9 +80,10 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.insert(place, Arc::new(subquery::UnnestSubqueries));
     // Before the rule that drops the columns nobody reads.
     let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
-    rules.insert(projections.unwrap_or(rules.len()), Arc::new(sort_keys::SortsWithoutLists));
+    rules.insert(projections.unwrap_or(rules.len()), Arc::new(sort_keys::ComputedSortKeys));
     // Where filters and limits have come to rest.
     rules.push(Arc::new(BestEntries));
+    rules.push(Arc::new(lifted::LiftedArithmetic));
     rules.push(Arc::new(Contractions));
     rules.push(Arc::new(PairSums));
     rules

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
+use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, utils::take_function_args};
 use datafusion::config::ConfigOptions;
@@ -23,6 +24,10 @@ use datafusion::physical_expr::{PhysicalExpr, projection::ProjectionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{
+    HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
+};
 use datafusion::physical_plan::projection::ProjectionExec;
 
 /// Whether an operator can leave an integer's range.
@@ -30,7 +35,16 @@ fn overflows(operator: Operator) -> bool {
     matches!(operator, Operator::Plus | Operator::Minus | Operator::Multiply)
 }
 
-/// Checks what projections and filters compute.
+/// Whether an operator over columns is one of integers that can leave their range.
+pub(super) fn may_overflow(expression: &Expr, schema: &DFSchema) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { op, .. }) = expression else { return false };
+    overflows(*op)
+        && expression.any_column_refs()
+        && expression.get_type(schema).is_ok_and(|of| of.is_integer())
+}
+
+/// Checks what projections, filters and the conditions of joins compute; what other nodes would is lifted
+/// out of them.
 #[derive(Debug)]
 pub(super) struct CheckedArithmetic;
 
@@ -68,6 +82,30 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
                 let predicate = checked(filter.predicate())?;
                 let filter = FilterExecBuilder::from(filter).with_predicate(predicate).build()?;
                 return Ok(Transformed::yes(Arc::new(filter)));
+            }
+            let checked_filter = |filter: &JoinFilter| {
+                let condition = checked(filter.expression())?;
+                let columns = filter.column_indices().to_vec();
+                Ok::<_, DataFusionError>(JoinFilter::new(
+                    condition,
+                    columns,
+                    Arc::clone(filter.schema()),
+                ))
+            };
+            if let Some(join) = node.downcast_ref::<HashJoinExec>()
+                && let Some(filter) = join.filter()
+            {
+                let filter = checked_filter(filter)?;
+                let join = HashJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
+                return Ok(Transformed::yes(Arc::new(join)));
+            }
+            if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>()
+                && let Some(filter) = join.filter()
+            {
+                let filter = checked_filter(filter)?;
+                let join =
+                    NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
+                return Ok(Transformed::yes(Arc::new(join)));
             }
             Ok(Transformed::no(node))
         })

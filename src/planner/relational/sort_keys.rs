@@ -1,4 +1,5 @@
-//! What is sorted by a number computed from a list, as nearest neighbours are, is sorted without the list.
+//! What is sorted by a number computed from a list, as nearest neighbours are, is sorted without the list; and
+//! by integers that are computed, below the sort, where they are checked.
 //!
 //! ```text
 //! Sort f(v)                  Projection id, v
@@ -13,17 +14,19 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Sort, col};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use super::overflow::may_overflow;
+
 /// The rule; see the header of this file.
 #[derive(Debug)]
-pub(super) struct SortsWithoutLists;
+pub(super) struct ComputedSortKeys;
 
-impl OptimizerRule for SortsWithoutLists {
+impl OptimizerRule for ComputedSortKeys {
     fn name(&self) -> &str {
-        "sorts_without_lists"
+        "computed_sort_keys"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -45,7 +48,7 @@ impl OptimizerRule for SortsWithoutLists {
         let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
         let mut computed = columns.clone();
         for key in &mut expr {
-            if reads_list(&key.expr, &input) {
+            if reads_list(&key.expr, &input) || computes(&key.expr, &input)? {
                 let name = config.alias_generator().next("__sort_key");
                 computed.push(std::mem::replace(&mut key.expr, col(&name)).alias(name));
             }
@@ -57,6 +60,11 @@ impl OptimizerRule for SortsWithoutLists {
         let sort = LogicalPlan::Sort(Sort { expr, input: Arc::new(input), fetch });
         Ok(Transformed::yes(LogicalPlanBuilder::from(sort).project(columns)?.build()?))
     }
+}
+
+/// Whether an expression computes integers that may leave their range, which a projection checks.
+fn computes(key: &Expr, input: &LogicalPlan) -> Result<bool> {
+    key.exists(|inner| Ok(may_overflow(inner, input.schema())))
 }
 
 /// Whether an expression is computed, and from a list.
