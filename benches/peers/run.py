@@ -3,6 +3,7 @@
 
     run.py sql HARNESS [options of HARNESS/sql/run.py, such as tpch1]
     run.py matrix HARNESS [options of HARNESS/matrix/run.py, such as --cases gemm --export]
+    run.py memory HARNESS           the most memory that each end-to-end case of HARNESS/matrix takes, as a process
     run.py product [SIDE]           the product of two matrices as a join of their entries, beside a @ b and DuckDB
     run.py start                    processes from their start to the answer of SELECT 1, and their peak memory
 
@@ -102,6 +103,37 @@ def run_matrix(harness, options):
         subprocess.run([sys.executable, os.path.join(harness, "matrix/run.py"), *options, "--external", external, "--scripts", scripts], check=True)
 
 
+def resident(command, **options):
+    """Runs a process; the most memory it had, in MiB."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **options)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{command} failed")
+    return usage.ru_maxrss / 1024
+
+
+def run_memory(harness):
+    """Prints the peak memory of every end-to-end case in Relatrix, and in what the harness has for it of DuckDB."""
+    folder, threads = os.path.join(harness, "matrix"), os.environ.get("BENCH_THREADS", "2")
+    data = os.path.abspath(os.environ["BENCH_DATA"])
+    sys.path.insert(0, folder)
+    import peers
+    for path in sorted(glob.glob(os.path.join(HERE, "matrix/e2e_*.sql"))):
+        with open(path) as file:
+            case, text = file.readline().split()[-1], file.read()
+        with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+            script.write(text.split("-- checksum")[0].replace("{case}", case).replace("{data}", data))
+            script.flush()
+            own = resident([RELATRIX, "--threads", threads, script.name])
+        print(f"{case:14} {'relatrix':18} {own:7.0f} MiB")
+        for engine, of in sorted(peers.PEERS):
+            if of == case and engine.startswith("duckdb"):
+                command = [sys.executable, os.path.join(folder, "peers.py"), engine, case]
+                taken = resident(command, env=dict(os.environ, BENCH_THREADS=threads))
+                print(f"{'':14} {engine:18} {taken:7.0f} MiB  ratio {own / taken:.2f}")
+
+
 def run_sql(harness, options):
     external = (f"relatrix={RELATRIX} bench --setup {{setup}} --queries {{queries}} --runs {{runs}} --out {{out}}"
                 " --threads {threads} --memory {memory} --tmp {tmp}")
@@ -158,17 +190,12 @@ def run_start():
         "python alone": [sys.executable, "-c", "print(1)"],
     }
     for name, command in engines.items():
-        seconds, resident = [], 0
+        seconds, most = [], 0
         for _ in range(21):
             started = time.perf_counter()
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-            _, status, usage = os.wait4(process.pid, 0)
+            most = max(most, resident(command))
             seconds.append(time.perf_counter() - started)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            if process.returncode:
-                sys.exit(f"{name} failed")
-            resident = max(resident, usage.ru_maxrss)
-        print(f"{name:14} {statistics.median(seconds):.4f} s, least {min(seconds):.4f} s, {resident / 1024:.0f} MiB")
+        print(f"{name:14} {statistics.median(seconds):.4f} s, least {min(seconds):.4f} s, {most:.0f} MiB")
 
 
 if __name__ == "__main__":
@@ -177,6 +204,8 @@ if __name__ == "__main__":
             run_case(script)
         case ["matrix", harness, *options]:
             run_matrix(harness, options)
+        case ["memory", harness]:
+            run_memory(harness)
         case ["product", *side]:
             run_product(int(*side or [2000]))
         case ["start"]:
