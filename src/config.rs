@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
 
+use crate::matrix::PoolLimits;
+
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
 /// thousands more, and the system refuses them in the middle of a statement.
 const THREADS_MAX: usize = 1024;
@@ -20,6 +22,8 @@ const THREADS_MAX: usize = 1024;
 pub(crate) struct Settings {
     pub(crate) threads: usize,
     pub(crate) memory_limit_bytes: usize,
+    pub(crate) pool_limit_bytes: usize,
+    pub(crate) pool_poison: bool,
     /// The system's own where `None`.
     pub(crate) temp_directory: Option<PathBuf>,
     pub(crate) batch_size: usize,
@@ -63,6 +67,29 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| settings.memory_limit_bytes.to_string(),
         set: |settings, value| {
             settings.memory_limit_bytes = at_least(1 << 20, parse_bytes(value)?)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "pool_limit",
+        unit: "bytes",
+        description: "memory of matrices that is kept for the next ones when nobody reads them any more, of \
+                      the whole database and within its memory_limit; an eighth of the machine's by \
+                      default: a few large results, while most stays with the system",
+        get: |settings| settings.pool_limit_bytes.to_string(),
+        set: |settings, value| {
+            settings.pool_limit_bytes = parse_bytes(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "pool_poison",
+        unit: "",
+        description: "whether memory that an operation is to overwrite holds NaN before, so that a test \
+                      sees what it leaves; of the whole database, and off by default, as filling takes time",
+        get: |settings| settings.pool_poison.to_string(),
+        set: |settings, value| {
+            settings.pool_poison = switch(value)?;
             Ok(())
         },
     },
@@ -171,6 +198,8 @@ impl Default for Settings {
         Self {
             threads,
             memory_limit_bytes: machine_memory_bytes() / 4 * 3,
+            pool_limit_bytes: machine_memory_bytes() / 8,
+            pool_poison: false,
             temp_directory: None,
             batch_size: 8192,
             statement_timeout_ms: 0,
@@ -209,8 +238,15 @@ impl Settings {
     }
 
     /// Bytes that operators may reserve together.
-    pub(crate) fn pool_bytes(&self) -> usize {
+    pub(crate) fn reservable_bytes(&self) -> usize {
         (self.memory_limit_bytes as f64 * COUNTED_SHARE) as usize
+    }
+
+    /// What the database may keep of the memory of its matrices.
+    pub(crate) fn pool_limits(&self) -> PoolLimits {
+        let total_bytes = self.reservable_bytes();
+        let idle_bytes = self.pool_limit_bytes.min(total_bytes);
+        PoolLimits { idle_bytes, total_bytes, poison: self.pool_poison }
     }
 
     /// Hands DataFusion what concerns it, and sets what we never leave to its defaults.

@@ -44,7 +44,16 @@ pub(super) enum Fresh {
 }
 
 impl Fresh {
-    pub(super) fn zeroed(element: Element, cells: usize) -> Self {
+    /// So many cells of any value, which whoever asked for them writes all.
+    pub(super) fn arbitrary(element: Element, cells: usize) -> Self {
+        match element {
+            Element::Float64 => Fresh::F64(CellBuffer::arbitrary(cells)),
+            Element::Float32 => Fresh::F32(CellBuffer::arbitrary(cells)),
+        }
+    }
+
+    /// So many zeros, to be added to.
+    fn zeroed(element: Element, cells: usize) -> Self {
         match element {
             Element::Float64 => Fresh::F64(CellBuffer::zeroed(cells)),
             Element::Float32 => Fresh::F32(CellBuffer::zeroed(cells)),
@@ -191,7 +200,7 @@ impl Blocks<'_> {
             },
         };
         let Some(target) = target else {
-            let mut block = Fresh::zeroed(element, rows * columns);
+            let mut block = Fresh::arbitrary(element, rows * columns);
             write(step, &inputs, rows, block.target(), self.cancel.stop())?;
             return Ok(Some(block.frozen(Shape::new(rows, columns))));
         };
