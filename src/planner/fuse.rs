@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::graph::{Graph, NodeId};
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused;
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{BlockStep, Sink, Slot};
@@ -87,7 +88,18 @@ pub(super) fn chains(
     fused
 }
 
-/// How many elementwise operations each loop of these steps holds, for EXPLAIN.
+/// Whether an operation takes next to no time beside reading its cells from memory.
+pub(super) fn is_quick(operation: &Op) -> bool {
+    match operation {
+        Op::Unary(function) => matches!(function, UnaryFunction::Negate | UnaryFunction::Relu),
+        Op::Binary(function) => matches!(
+            function,
+            BinaryFunction::Add | BinaryFunction::Subtract | BinaryFunction::Multiply
+        ),
+        _ => false,
+    }
+}
+
 pub(super) fn is_elementwise(operation: &Op) -> bool {
     matches!(operation, Op::Unary(_) | Op::Binary(_) | Op::Select)
 }

@@ -18,6 +18,13 @@ use crate::matrix::Layout;
 /// packs the right operand anew, which pays only when what follows reads the block from cache.
 const PRODUCT_ROWS_MIN: usize = 4096;
 
+/// Cells from which a value does not wait in a cache for the next pass.
+const AGAIN_CELLS_MIN: usize = 1 << 20;
+
+/// Operations that are computed again at most: each takes a tenth of the time of a cell's way to memory and
+/// back (measured).
+const AGAIN_NODES_MAX: usize = 4;
+
 /// What scheduling may do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
@@ -95,6 +102,8 @@ impl Scheduler<'_> {
                 kept.insert(id);
             }
         }
+        let again = self.again(roots, &kinds, &users, &kept);
+        kept.retain(|id| !again.contains_key(id));
 
         let mut steps = Vec::new();
         let mut done: HashSet<NodeId> = given.clone();
@@ -127,6 +136,7 @@ impl Scheduler<'_> {
                     {
                         self.reads(*id).iter().all(|input| {
                             done.contains(input)
+                                || again.get(input).is_some_and(|parts| self.at_hand(parts, &done))
                                 || matches!(kinds.get(input), Some(Kind::Local(of))
                                     if (levels[input], *of) == (level, rows))
                         })
@@ -139,14 +149,15 @@ impl Scheduler<'_> {
             let next = ready.find(|pass| Some(**pass) != emitting).or(emitting.as_ref());
             let Some(&pass) = next.filter(|pass| passes.contains(pass)) else { break };
             passes.remove(&pass);
-            let members: Vec<NodeId> = needed
-                .iter()
-                .copied()
-                .filter(|id| match kinds[id] {
-                    Kind::Local(rows) | Kind::Sum(rows) => (levels[id], rows) == pass,
-                    Kind::Whole => false,
-                })
-                .collect();
+            let own = |id: &NodeId| match kinds[id] {
+                Kind::Local(rows) | Kind::Sum(rows) => (levels[id], rows) == pass,
+                Kind::Whole => false,
+            };
+            let mut members: BTreeSet<NodeId> = needed.iter().copied().filter(own).collect();
+            let read = members.iter().flat_map(|&id| self.reads(id));
+            let repeated: Vec<&Vec<NodeId>> = read.filter_map(|input| again.get(&input)).collect();
+            members.extend(repeated.into_iter().flatten());
+            let members = Vec::from_iter(members);
             let emitted = emitted.filter(|id| members.contains(id));
             steps.push(Step::Pass(self.pass(pass.1, &members, &kinds, &kept, emitted)));
             done.extend(members.iter().filter(|id| {
@@ -155,6 +166,56 @@ impl Scheduler<'_> {
         }
         debug_assert!(passes.is_empty(), "every pass has run");
         steps
+    }
+
+    /// What several passes read and is computed in each of them rather than kept between them: a few sums and
+    /// products of cells that are at hand, which take less time than writing them and reading them again. For
+    /// each such node itself and what must be computed for it, inputs first.
+    fn again(
+        &self,
+        roots: &[NodeId],
+        kinds: &HashMap<NodeId, Kind>,
+        users: &HashMap<NodeId, Vec<NodeId>>,
+        kept: &HashSet<NodeId>,
+    ) -> HashMap<NodeId, Vec<NodeId>> {
+        let by_rows_alone = |id: NodeId| {
+            users.get(&id).into_iter().flatten().all(|&user| {
+                let same_rows = match (kinds[&user], kinds[&id]) {
+                    (Kind::Local(rows) | Kind::Sum(rows), Kind::Local(own)) => rows == own,
+                    _ => false,
+                };
+                same_rows && !self.needs_whole(user, id)
+            })
+        };
+        let candidates =
+            kept.iter().copied().filter(|id| !roots.contains(id) && by_rows_alone(*id));
+        candidates.filter_map(|id| self.parts(id, kinds).map(|parts| (id, parts))).collect()
+    }
+
+    /// The row-local nodes to compute for this one, itself the last, where they are few, quick and long.
+    fn parts(&self, id: NodeId, kinds: &HashMap<NodeId, Kind>) -> Option<Vec<NodeId>> {
+        let mut parts = BTreeSet::from([id]);
+        let mut open = vec![id];
+        while let Some(id) = open.pop() {
+            let node = self.graph.node(id);
+            let cells = node.rows.known()?.checked_mul(node.columns.known()?)?;
+            let is_whole = matches!(kinds[&id], Kind::Local(Rows::Whole(_)));
+            if !is_whole || cells < AGAIN_CELLS_MIN || !fuse::is_quick(&node.operation) {
+                return None;
+            }
+            let local = node.inputs.iter().filter(|&input| matches!(kinds[input], Kind::Local(_)));
+            open.extend(local.copied().filter(|&input| parts.insert(input)));
+            if parts.len() > AGAIN_NODES_MAX {
+                return None;
+            }
+        }
+        Some(Vec::from_iter(parts))
+    }
+
+    /// Whether all is there that these nodes read and do not compute themselves.
+    fn at_hand(&self, parts: &[NodeId], done: &HashSet<NodeId>) -> bool {
+        let mut read = parts.iter().flat_map(|&id| self.reads(id));
+        read.all(|input| parts.contains(&input) || done.contains(&input))
     }
 
     /// The nodes that roots need beyond what is given, inputs before users.
