@@ -4,6 +4,8 @@
 //! connection, for DataFusion (through [`Settings::apply`]) and for our planner (as an extension of its
 //! session). DataFusion's own options stay reachable as `datafusion.…`.
 
+mod fusion;
+
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,6 +14,8 @@ use std::time::Duration;
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
 
 use crate::matrix::PoolLimits;
+
+pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
 /// thousands more, and the system refuses them in the middle of a statement.
@@ -32,6 +36,9 @@ pub(crate) struct Settings {
     pub(crate) null_order: String,
     pub(crate) rewrites: bool,
     pub(crate) fusion: bool,
+    pub(crate) fusion_patterns: Patterns,
+    pub(crate) fusion_min_operations: usize,
+    pub(crate) fusion_max_depth: usize,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
 }
@@ -150,11 +157,44 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "fusion",
         unit: "",
-        description: "whether chains of elementwise operations become one loop; on by default, as \
-                      it saves memory traffic and never changes a result",
+        description: "whether operations become one step as fusion_patterns say; on by default, as it \
+                      saves memory traffic and never changes a result",
         get: |settings| settings.fusion.to_string(),
         set: |settings, value| {
             settings.fusion = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "fusion_patterns",
+        unit: "",
+        description: "which operations become one step: all (the default, as none changes a result), none, \
+                      or some of elementwise, multiply-add, norm-activation, map-reduce, product-add, \
+                      linear-activation, conv-norm-activation and shared-scan",
+        get: |settings| settings.fusion_patterns.to_string(),
+        set: |settings, value| {
+            settings.fusion_patterns = Patterns::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "fusion_min_operations",
+        unit: "operations",
+        description: "operations that a fused loop has at least; 2 by default, as each more saves a matrix",
+        get: |settings| settings.fusion_min_operations.to_string(),
+        set: |settings, value| {
+            settings.fusion_min_operations = at_least(2, number(value)?)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "fusion_max_depth",
+        unit: "operations",
+        description: "operations of a fused loop that follow one another at most; 64 by default, \
+                      beyond which one more saves next to nothing",
+        get: |settings| settings.fusion_max_depth.to_string(),
+        set: |settings, value| {
+            settings.fusion_max_depth = at_least(1, number(value)?)?;
             Ok(())
         },
     },
@@ -206,6 +246,9 @@ impl Default for Settings {
             null_order: "nulls_max".to_owned(),
             rewrites: true,
             fusion: true,
+            fusion_patterns: Patterns::all(),
+            fusion_min_operations: 2,
+            fusion_max_depth: 64,
             tile_rows: 0,
         }
     }
@@ -230,6 +273,13 @@ impl Settings {
     pub(crate) fn time_limit(&self) -> Option<Duration> {
         let limit = self.statement_timeout_ms;
         (limit > 0).then(|| Duration::from_millis(limit))
+    }
+
+    /// What the planner may fuse.
+    pub(crate) fn fusion(&self) -> Fusion {
+        let patterns = if self.fusion { self.fusion_patterns } else { Patterns::NONE };
+        let (operations_min, depth_max) = (self.fusion_min_operations, self.fusion_max_depth);
+        Fusion { patterns, operations_min, depth_max }
     }
 
     /// Rows of a tile, where they are not the planner's choice.

@@ -127,6 +127,8 @@ pub(super) struct Blocks<'a> {
     pub(super) cancel: &'a Cancel,
     /// For each step the sink that collects its output, where nothing else reads it.
     pub(super) collected: Vec<Option<usize>>,
+    /// For each step what nobody reads after it.
+    pub(super) over: Vec<Vec<Slot>>,
 }
 
 impl Blocks<'_> {
@@ -154,13 +156,15 @@ impl Blocks<'_> {
             let end = rows.end.min(whole.shape().rows);
             local.insert(slot, whole.rows(rows.start.min(end)..end));
         }
-        for (step, &collected) in pass.steps.iter().zip(&self.collected) {
+        for ((step, &collected), over) in pass.steps.iter().zip(&self.collected).zip(&self.over) {
             let target = collected.and_then(|at| targets[at].take());
             let value = self.compute(step, &local, rows.len(), target);
             let place = self.program.notes[step.output()].place;
             if let Some(value) = value.map_err(|error| error.of_block().at(place))? {
                 local.insert(step.output(), value);
             }
+            // The next step writes where this one has read, which is still in cache.
+            over.iter().for_each(|slot| drop(local.remove(slot)));
         }
         let sinks = pass.sinks.iter().zip(targets);
         let part = |(sink, target): (&Sink, Option<Target<'_>>)| match (sink, target) {

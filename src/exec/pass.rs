@@ -281,8 +281,16 @@ impl Run<'_> {
             if read { None } else { pass.sinks.iter().position(collects) }
         };
         let collected = pass.steps.iter().map(|step| only_collected(step.output())).collect();
+        let is_over = |at: usize, slot: Slot| {
+            let later = pass.steps[at + 1..].iter().any(|step| step.inputs().contains(&slot));
+            !later && !pass.sinks.iter().any(|sink| sink.inputs().contains(&slot))
+        };
+        let over_after = |(at, step): (usize, &BlockStep)| {
+            step.inputs().iter().copied().filter(|&slot| is_over(at, slot)).collect()
+        };
+        let over = pass.steps.iter().enumerate().map(over_after).collect();
         let (program, cancel) = (self.program, self.around.cancel);
-        Blocks { program, values: &self.values, cancel, collected }
+        Blocks { program, values: &self.values, cancel, collected, over }
     }
 
     /// Whole values that are cut by rows must have as many as there are.

@@ -5,8 +5,8 @@
 //! computes. Not here: what cells are ([`CellBuffer`](super::CellBuffer)), and how much a statement may ask
 //! for (DataFusion's reservations, which make room here before they grow).
 //!
-//! A fresh page is zeroed by the system when it is first touched, which takes longer than a fused loop needs
-//! to fill it: a result of 400 MB took three times as long in fresh memory as in memory that is reused.
+//! A fresh page is zeroed by the system when it is first touched, which takes as long as a fused loop needs to
+//! fill it: a result of 400 MB took up to twice as long in fresh memory as in memory that is reused.
 //!
 //! ```text
 //! bytes             block
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use arrow::buffer::{Buffer, MutableBuffer};
 use memmap2::{Advice, MmapMut};
 
-/// From this size on, blocks are kept: making one takes a lock, some 50 ns, and filling it 5 µs.
+/// From this size on, blocks are kept: a lock is nothing beside filling so many bytes.
 const KEPT_BYTES_MIN: usize = 64 << 10;
 
 /// From this size on, blocks are mapped in huge pages: two of them.

@@ -34,6 +34,7 @@ mod matrix_node;
 pub(crate) mod modify;
 mod network;
 pub(crate) mod ordered;
+mod patterns;
 mod relation;
 pub(crate) mod relational;
 mod relations;
