@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_block_that_is_let_go_serves_the_next_of_its_size() {
         served(LIMITS, |pool| {
-            for bytes in [KEPT_BYTES_MIN + 1, 1_000_000, MAPPED_BYTES_MIN, 10_000_000] {
+            for bytes in [KEPT_BYTES_MIN + 100, 1_000_000, MAPPED_BYTES_MIN, 10_000_000] {
                 let mut block = Block::new(bytes);
                 assert!(block.is_zero() && block.bytes().len() == bytes);
                 assert_eq!(block.bytes().as_ptr() as usize % 64, 0);
