@@ -24,12 +24,15 @@ struct Setting {
     statements: &'static [&'static str],
 }
 
+/// All but the first with memory that is NaN where it must be overwritten, which then shows in an answer.
 const SETTINGS: [Setting; 4] = [
     Setting { name: "one thread", threads: 1, statements: &[] },
-    Setting { name: "four threads", threads: 4, statements: &[] },
-    Setting { name: "fusion off", threads: 2, statements: &["SET fusion = false"] },
-    Setting { name: "tiny tiles", threads: 2, statements: &["SET tile_rows = 1"] },
+    Setting { name: "four threads", threads: 4, statements: &[POISON] },
+    Setting { name: "fusion off", threads: 2, statements: &["SET fusion = false", POISON] },
+    Setting { name: "tiny tiles", threads: 2, statements: &["SET tile_rows = 1", POISON] },
 ];
+
+const POISON: &str = "SET pool_poison = true";
 
 impl Setting {
     fn connect(&self) -> Result<Connection> {

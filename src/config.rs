@@ -4,12 +4,18 @@
 //! connection, for DataFusion (through [`Settings::apply`]) and for our planner (as an extension of its
 //! session). DataFusion's own options stay reachable as `datafusion.…`.
 
+mod fusion;
+
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
+
+use crate::matrix::PoolLimits;
+
+pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
 /// thousands more, and the system refuses them in the middle of a statement.
@@ -20,6 +26,8 @@ const THREADS_MAX: usize = 1024;
 pub(crate) struct Settings {
     pub(crate) threads: usize,
     pub(crate) memory_limit_bytes: usize,
+    pub(crate) pool_limit_bytes: usize,
+    pub(crate) pool_poison: bool,
     /// The system's own where `None`.
     pub(crate) temp_directory: Option<PathBuf>,
     pub(crate) batch_size: usize,
@@ -29,6 +37,9 @@ pub(crate) struct Settings {
     pub(crate) rewrites: bool,
     pub(crate) contractions: bool,
     pub(crate) fusion: bool,
+    pub(crate) fusion_patterns: Patterns,
+    pub(crate) fusion_min_operations: usize,
+    pub(crate) fusion_max_depth: usize,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
 }
@@ -64,6 +75,29 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| settings.memory_limit_bytes.to_string(),
         set: |settings, value| {
             settings.memory_limit_bytes = at_least(1 << 20, parse_bytes(value)?)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "pool_limit",
+        unit: "bytes",
+        description: "memory of matrices that is kept for the next ones when nobody reads them any more, of \
+                      the whole database and within its memory_limit; an eighth of the machine's by \
+                      default: a few large results, while most stays with the system",
+        get: |settings| settings.pool_limit_bytes.to_string(),
+        set: |settings, value| {
+            settings.pool_limit_bytes = parse_bytes(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "pool_poison",
+        unit: "",
+        description: "whether memory that an operation is to overwrite holds NaN before, so that a test \
+                      sees what it leaves; of the whole database, and off by default, as filling takes time",
+        get: |settings| settings.pool_poison.to_string(),
+        set: |settings, value| {
+            settings.pool_poison = switch(value)?;
             Ok(())
         },
     },
@@ -135,11 +169,44 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "fusion",
         unit: "",
-        description: "whether chains of elementwise operations become one loop; on by default, as \
-                      it saves memory traffic and never changes a result",
+        description: "whether operations become one step as fusion_patterns say; on by default, as it \
+                      saves memory traffic and never changes a result",
         get: |settings| settings.fusion.to_string(),
         set: |settings, value| {
             settings.fusion = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "fusion_patterns",
+        unit: "",
+        description: "which operations become one step: all (the default, as none changes a result), none, \
+                      or some of elementwise, multiply-add, norm-activation, map-reduce, product-add, \
+                      linear-activation, conv-norm-activation and shared-scan",
+        get: |settings| settings.fusion_patterns.to_string(),
+        set: |settings, value| {
+            settings.fusion_patterns = Patterns::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "fusion_min_operations",
+        unit: "operations",
+        description: "operations that a fused loop has at least; 2 by default, as each more saves a matrix",
+        get: |settings| settings.fusion_min_operations.to_string(),
+        set: |settings, value| {
+            settings.fusion_min_operations = at_least(2, number(value)?)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "fusion_max_depth",
+        unit: "operations",
+        description: "operations of a fused loop that follow one another at most; 64 by default, \
+                      beyond which one more saves next to nothing",
+        get: |settings| settings.fusion_max_depth.to_string(),
+        set: |settings, value| {
+            settings.fusion_max_depth = at_least(1, number(value)?)?;
             Ok(())
         },
     },
@@ -183,6 +250,8 @@ impl Default for Settings {
         Self {
             threads,
             memory_limit_bytes: machine_memory_bytes() / 4 * 3,
+            pool_limit_bytes: machine_memory_bytes() / 8,
+            pool_poison: false,
             temp_directory: None,
             batch_size: 8192,
             statement_timeout_ms: 0,
@@ -190,6 +259,9 @@ impl Default for Settings {
             rewrites: true,
             contractions: true,
             fusion: true,
+            fusion_patterns: Patterns::all(),
+            fusion_min_operations: 2,
+            fusion_max_depth: 64,
             tile_rows: 0,
         }
     }
@@ -216,14 +288,28 @@ impl Settings {
         (limit > 0).then(|| Duration::from_millis(limit))
     }
 
+    /// What the planner may fuse.
+    pub(crate) fn fusion(&self) -> Fusion {
+        let patterns = if self.fusion { self.fusion_patterns } else { Patterns::NONE };
+        let (operations_min, depth_max) = (self.fusion_min_operations, self.fusion_max_depth);
+        Fusion { patterns, operations_min, depth_max }
+    }
+
     /// Rows of a tile, where they are not the planner's choice.
     pub(crate) fn tile_rows(&self) -> Option<usize> {
         (self.tile_rows > 0).then_some(self.tile_rows)
     }
 
     /// Bytes that operators may reserve together.
-    pub(crate) fn pool_bytes(&self) -> usize {
+    pub(crate) fn reservable_bytes(&self) -> usize {
         (self.memory_limit_bytes as f64 * COUNTED_SHARE) as usize
+    }
+
+    /// What the database may keep of the memory of its matrices.
+    pub(crate) fn pool_limits(&self) -> PoolLimits {
+        let total_bytes = self.reservable_bytes();
+        let idle_bytes = self.pool_limit_bytes.min(total_bytes);
+        PoolLimits { idle_bytes, total_bytes, poison: self.pool_poison }
     }
 
     /// Hands DataFusion what concerns it, and sets what we never leave to its defaults.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use datafusion::execution::SessionState;
 use tokio::runtime::Runtime;
@@ -12,6 +13,7 @@ use crate::catalog::unknown;
 use crate::config::{Setting, Settings};
 use crate::connection::Connection;
 use crate::error::{Error, ErrorKind, Result};
+use crate::matrix::{IDLE_MAX, MemoryUsage, Pool};
 use crate::session::{self, Resources, Session};
 
 /// A database: its tables, matrices, threads and memory.
@@ -153,7 +155,10 @@ impl Builder {
     pub fn build(self) -> Result<Database> {
         let Self { settings } = self;
         settings.check_threads().map_err(|error| Error::argument("threads", error))?;
+        let shared = Resources::new(&settings)?;
+        let blocks = Arc::clone(&shared.blocks);
         let runtime = tokio::runtime::Builder::new_multi_thread()
+            .on_thread_start(move || blocks.serve_this_thread())
             .thread_name("relatrix")
             .worker_threads(settings.threads)
             .thread_stack_size(STACK_BYTES)
@@ -164,7 +169,7 @@ impl Builder {
             .enable_all()
             .build()
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        let shared = Resources::new(&settings)?;
+        runtime.spawn(expired(Arc::downgrade(&shared.blocks)));
         let state = session::new_state(&settings, &shared)?;
         Ok(Database(Arc::new(Shared { runtime: Some(runtime), shared, state, settings })))
     }
@@ -215,6 +220,19 @@ impl Database {
         Connection::new(self.clone(), Arc::new(session))
     }
 
+    /// How the memory of matrices is used, as `SHOW MEMORY` shows it.
+    ///
+    /// ```
+    /// let database = relatrix::Database::builder().threads(1).build()?;
+    /// assert_eq!(database.memory_usage().used_bytes, 0);
+    /// database.connect().execute("CREATE MATRIX x = ones(1000, 100)")?;
+    /// assert!(database.memory_usage().used_bytes >= 800_000);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    pub fn memory_usage(&self) -> MemoryUsage {
+        self.0.shared.blocks.usage()
+    }
+
     /// Runs a future on the database's threads; dropping the result stops it.
     pub(crate) fn spawn<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
@@ -234,6 +252,15 @@ impl Database {
                 Err(panic) => Err(ErrorKind::Internal(panic.to_string()).into()),
             }
         }
+    }
+}
+
+/// Gives back to the system what a database keeps and does not use, as long as there is one.
+async fn expired(blocks: Weak<Pool>) {
+    loop {
+        tokio::time::sleep(IDLE_MAX / 4).await;
+        let Some(blocks) = blocks.upgrade() else { return };
+        blocks.expire(Instant::now());
     }
 }
 

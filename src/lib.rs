@@ -47,6 +47,7 @@ pub use error::{Error, ErrorKind, Place, Result};
 /// ```
 /// assert!(relatrix::MATRIX_FUNCTIONS.contains(&"svd"));
 /// ```
+pub use matrix::MemoryUsage;
 pub use planner::MATRIX_FUNCTIONS;
 pub use query::{CancelHandle, Outcome, Progress, ResultSet, ResultStream};
 pub use rows::{FromRow, FromValue};

@@ -14,7 +14,7 @@ use serde_json::Value;
 const IMPORTS: &[(&str, &[&str])] = &[
     ("matrix", &[]),
     ("error", &["matrix"]),
-    ("config", &[]),
+    ("config", &["matrix"]),
     ("sql", &["matrix"]),
     ("files", &["matrix"]),
     ("storage", &["matrix"]),

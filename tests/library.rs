@@ -546,3 +546,144 @@ fn bits_do_not_depend_on_threads() {
         assert_eq!(&first.2, found, "{source} {by}");
     }
 }
+
+/// Waits for what a stopped statement still holds.
+fn settles(database: &Database, used_bytes: usize) -> bool {
+    let start = Instant::now();
+    while database.memory_usage().used_bytes != used_bytes {
+        if start.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn memory_comes_back_whatever_becomes_of_a_statement() {
+    let database = Database::builder().threads(2).memory_limit(256 << 20).build().unwrap();
+    let connection = database.connect();
+    connection.execute("CREATE MATRIX x = rand(2000, 500)").unwrap();
+    let used_bytes = database.memory_usage().used_bytes;
+    assert!(used_bytes >= 8_000_000);
+
+    connection.query("SELECT (MATRIX(sum((x - 1) @ t(x) + 3)))").unwrap().collect().unwrap();
+    assert!(settles(&database, used_bytes), "after a query");
+    error(&connection, "SELECT * FROM MATRIX(cholesky(1 - 2 * x @ t(x)))");
+    assert!(settles(&database, used_bytes), "after an error");
+    error(&connection, "CREATE MATRIX y = ones(10000, 10000)");
+    assert!(settles(&database, used_bytes), "after one that asked for too much");
+    connection.execute("SET statement_timeout_ms = 50").unwrap();
+    error(&connection, "SELECT * FROM MATRIX(svd(x).s)");
+    assert!(settles(&database, used_bytes), "after one that took too long");
+    connection.execute("RESET statement_timeout_ms").unwrap();
+    let mut rows = connection.query("SELECT * FROM MATRIX(x + 1)").unwrap();
+    assert!(rows.next().unwrap().unwrap().num_rows() > 0);
+    drop(rows);
+    assert!(settles(&database, used_bytes), "after a result that was dropped half-way");
+    connection.execute("DROP MATRIX x").unwrap();
+    assert!(settles(&database, 0), "after the last matrix");
+    assert!(database.memory_usage().idle_bytes > 0);
+}
+
+#[test]
+fn a_result_is_written_where_an_earlier_one_was() {
+    let database = Database::builder().threads(2).build().unwrap();
+    let connection = database.connect();
+    for _round in 0..10 {
+        connection.execute("CREATE OR REPLACE MATRIX x = 2 * ones(1000, 1000)").unwrap();
+    }
+    let usage = database.memory_usage();
+    assert!(usage.reuse_rate() > 0.5, "{usage:?}");
+    assert!(usage.peak_bytes < 4 * 8_400_000, "{usage:?}");
+    let shown = connection.query("SHOW MEMORY").unwrap();
+    let names: Vec<String> = shown
+        .rows::<Vec<relatrix::Value>>()
+        .unwrap()
+        .into_iter()
+        .map(|row| row[0].to_string())
+        .collect();
+    assert_eq!(names, ["reserved", "used", "idle", "peak", "blocks", "reused", "reuse_rate"]);
+}
+
+#[test]
+fn kept_memory_has_a_limit_of_its_own_and_makes_room() {
+    let database = Database::builder().threads(1).memory_limit(100 << 20).build().unwrap();
+    let connection = database.connect();
+    let idle_bytes = || database.memory_usage().idle_bytes;
+    let make = |name: &str, rows: usize| {
+        connection.execute(&format!("CREATE MATRIX {name} = ones({rows}, 1000)")).unwrap();
+    };
+    make("a", 4000);
+    connection.execute("DROP MATRIX a").unwrap();
+    assert!(idle_bytes() >= 32_000_000);
+    // 48 MB beside 32 are more than the limit counts: 70 MiB.
+    make("b", 6000);
+    let usage = database.memory_usage();
+    assert!(usage.used_bytes + usage.idle_bytes <= 70 << 20, "{usage:?}");
+    connection.execute("DROP MATRIX b; SET pool_limit = '1MB'").unwrap();
+    assert!(idle_bytes() <= 1 << 20);
+    make("c", 1000);
+    connection.execute("DROP MATRIX c").unwrap();
+    assert!(idle_bytes() <= 1 << 20);
+}
+
+/// What EXPLAIN says of an expression, on one line.
+fn explained(connection: &Connection, expression: &str) -> String {
+    let plan = connection.query(&format!("EXPLAIN SELECT * FROM MATRIX({expression})")).unwrap();
+    let rows = plan.rows::<(String, String)>().unwrap();
+    rows.into_iter().map(|(_, text)| text).collect()
+}
+
+/// The bits of a result.
+fn bits(connection: &Connection, expression: &str) -> Vec<u64> {
+    let matrix = connection.matrix(expression).unwrap();
+    let shape = matrix.shape();
+    let cell = |at: usize| matrix.cell(at / shape.columns, at % shape.columns).to_bits();
+    (0..shape.cells()).map(cell).collect()
+}
+
+#[test]
+fn a_pattern_that_is_turned_off_is_gone_and_changes_no_bit() {
+    let patterns = [
+        ("elementwise", "sqrt(abs(x - 0.5)) * 2"),
+        ("multiply-add", "relu(x * x + 0.1)"),
+        ("norm-activation", "relu((x - col_means(x)) / sqrt(col_maxs(x) + 1e-5) + 0.1)"),
+        ("map-reduce", "sum((x - 0.5) ^ 2)"),
+        ("product-add", "x @ w + 1"),
+        ("map-reduce", "sum(relu(x @ w + 1) * x[:, 1:4])"),
+        ("linear-activation", "relu(x @ w + 1)"),
+        ("conv-norm-activation", "relu(conv2d(x, f, channels => 1) / 3)"),
+        ("shared-scan", "hstack(sum(x), max(x), col_sums(x))"),
+    ];
+    let connection = Database::builder().threads(2).build().unwrap().connect();
+    connection
+        .execute(
+            "CREATE MATRIX x = rand(20000, 16, 7); CREATE MATRIX w = rand(16, 4, 8);
+             CREATE MATRIX f = rand(2, 9, 9)",
+        )
+        .unwrap();
+    for (pattern, expression) in patterns {
+        connection.execute("RESET fusion_patterns").unwrap();
+        let fused = format!("fused {pattern} ");
+        let plan = explained(&connection, expression);
+        assert!(plan.contains(&fused), "{plan}");
+        let expected = bits(&connection, expression);
+        let others = patterns.map(|(name, _)| name).into_iter().filter(|name| *name != pattern);
+        let others = others.collect::<Vec<_>>().join(", ");
+        for setting in [
+            format!("fusion_patterns = '{others}'"),
+            "fusion_patterns = 'none'".into(),
+            "fusion_max_depth = 1".into(),
+            "fusion_min_operations = 9".into(),
+        ] {
+            connection.execute(&format!("SET {setting}")).unwrap();
+            if setting.starts_with("fusion_patterns") {
+                let plan = explained(&connection, expression);
+                assert!(!plan.contains(&fused), "{plan}");
+            }
+            assert!(bits(&connection, expression) == expected, "{expression} with {setting}");
+            connection.execute("RESET ALL").unwrap();
+        }
+    }
+}

@@ -44,7 +44,16 @@ pub(super) enum Fresh {
 }
 
 impl Fresh {
-    pub(super) fn zeroed(element: Element, cells: usize) -> Self {
+    /// So many cells of any value, which whoever asked for them writes all.
+    pub(super) fn arbitrary(element: Element, cells: usize) -> Self {
+        match element {
+            Element::Float64 => Fresh::F64(CellBuffer::arbitrary(cells)),
+            Element::Float32 => Fresh::F32(CellBuffer::arbitrary(cells)),
+        }
+    }
+
+    /// So many zeros, to be added to.
+    fn zeroed(element: Element, cells: usize) -> Self {
         match element {
             Element::Float64 => Fresh::F64(CellBuffer::zeroed(cells)),
             Element::Float32 => Fresh::F32(CellBuffer::zeroed(cells)),
@@ -118,6 +127,8 @@ pub(super) struct Blocks<'a> {
     pub(super) cancel: &'a Cancel,
     /// For each step the sink that collects its output, where nothing else reads it.
     pub(super) collected: Vec<Option<usize>>,
+    /// For each step what nobody reads after it.
+    pub(super) over: Vec<Vec<Slot>>,
 }
 
 impl Blocks<'_> {
@@ -145,13 +156,15 @@ impl Blocks<'_> {
             let end = rows.end.min(whole.shape().rows);
             local.insert(slot, whole.rows(rows.start.min(end)..end));
         }
-        for (step, &collected) in pass.steps.iter().zip(&self.collected) {
+        for ((step, &collected), over) in pass.steps.iter().zip(&self.collected).zip(&self.over) {
             let target = collected.and_then(|at| targets[at].take());
             let value = self.compute(step, &local, rows.len(), target);
             let place = self.program.notes[step.output()].place;
             if let Some(value) = value.map_err(|error| error.of_block().at(place))? {
                 local.insert(step.output(), value);
             }
+            // The next step writes where this one has read, which is still in cache.
+            over.iter().for_each(|slot| drop(local.remove(slot)));
         }
         let sinks = pass.sinks.iter().zip(targets);
         let part = |(sink, target): (&Sink, Option<Target<'_>>)| match (sink, target) {
@@ -191,7 +204,7 @@ impl Blocks<'_> {
             },
         };
         let Some(target) = target else {
-            let mut block = Fresh::zeroed(element, rows * columns);
+            let mut block = Fresh::arbitrary(element, rows * columns);
             write(step, &inputs, rows, block.target(), self.cancel.stop())?;
             return Ok(Some(block.frozen(Shape::new(rows, columns))));
         };

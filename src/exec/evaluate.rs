@@ -148,7 +148,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         Op::Eye(n) => matrix(sparse::diagonal_matrix(&vec![T::ONE; *n])),
         Op::Full(shape) => {
             let value = full(0).cells()[0];
-            let mut cells = CellBuffer::zeroed(shape.cells());
+            let mut cells = CellBuffer::arbitrary(shape.cells());
             cells.par_chunks_mut(TASK_CELLS).for_each(|cells| cells.fill(value));
             matrix(Dense::new(*shape, cells.into()))
         }
@@ -472,7 +472,7 @@ fn elementwise<T: Real>(
         let wider = |a: usize, b: usize| if a == 1 { b } else { a };
         shape = Shape::new(wider(shape.rows, of.rows), wider(shape.columns, of.columns));
     }
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     let views = super::block::views(inputs, shape.rows, shape.columns);
     program.run(&views, shape.rows, shape.columns, &mut fused::Scratch::new(), &mut cells);
     Ok(matrix(Dense::new(shape, cells.into())))
@@ -588,7 +588,7 @@ fn densified<T: Scalar>(storage: Storage<T>) -> Dense<T> {
 fn random<T: Scalar>(distribution: Distribution, seed: u64, shape: Shape) -> Dense<T> {
     // Rows are few and long or many and short; a run of cells of fixed length serves both.
     const RUN: usize = 1 << 12;
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     cells.par_chunks_mut(RUN).enumerate().for_each(|(run, cells)| {
         let mut rng =
             SmallRng::seed_from_u64(seed ^ (run as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::program::{BlockStep, Pass, Program, Round, Sink, Slot, Source, Step};
+use super::program::{BlockStep, Fusion, Pass, Program, Round, Sink, Slot, Source, Step};
 use super::run::Measured;
 
 /// Share by which algebra must change what is expected for it to be worth a line.
@@ -73,17 +73,12 @@ impl Writer<'_> {
         let read: Vec<&str> =
             read.into_iter().chain(pass.cut.iter().map(|&slot| text(slot))).collect();
         write!(f, "\n{:1$}pass over {2}", "", 2 * depth + 2, read.join(", "))?;
+        if let Some(shared) = &pass.shared {
+            write!(f, ", {}", fused(shared))?;
+        }
         for step in &pass.steps {
             match step {
-                BlockStep::Fused { program, output, .. } => {
-                    let operations = program.operations();
-                    let what = if operations > 1 {
-                        format!("fused {operations}")
-                    } else {
-                        "compute".into()
-                    };
-                    self.line(&what, *output, depth + 1, f)?;
-                }
+                BlockStep::Fused { output, .. } => self.looped("compute", *output, depth + 1, f)?,
                 BlockStep::Evaluate { output, .. } => {
                     self.line("compute", *output, depth + 1, f)?
                 }
@@ -92,18 +87,28 @@ impl Writer<'_> {
         for sink in &pass.sinks {
             match sink {
                 Sink::Collect { to, .. } => self.line("keep", *to, depth + 1, f)?,
-                Sink::Reduce { program, to, .. } if program.operations() > 0 => {
-                    let what = format!("fused {}", program.operations() + 1);
-                    self.line(&what, *to, depth + 1, f)?;
+                Sink::Reduce { to, .. } => self.looped("add up", *to, depth + 1, f)?,
+                Sink::Gram { to, .. } | Sink::Cross { to, .. } | Sink::CountRows { to } => {
+                    self.line("add up", *to, depth + 1, f)?
                 }
-                Sink::Reduce { to, .. }
-                | Sink::Gram { to, .. }
-                | Sink::Cross { to, .. }
-                | Sink::CountRows { to } => self.line("add up", *to, depth + 1, f)?,
                 Sink::Emit { from } => self.line("hand on", *from, depth + 1, f)?,
             }
         }
         Ok(())
+    }
+
+    /// The line of a loop, which may hold several operations.
+    fn looped(
+        &self,
+        otherwise: &str,
+        slot: Slot,
+        depth: usize,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        match &self.program.notes[slot].fusion {
+            Some(fusion) => self.line(&fused(fusion), slot, depth, f),
+            None => self.line(otherwise, slot, depth, f),
+        }
     }
 
     fn line(
@@ -141,6 +146,12 @@ impl Writer<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// What is fused, and what for.
+fn fused(fusion: &Fusion) -> String {
+    let Fusion { pattern, operations, saved_bytes, speedup } = fusion;
+    format!("fused {pattern} {operations} (saves {}, {speedup:.1}x expected)", bytes(*saved_bytes))
 }
 
 fn bytes(bytes: f64) -> String {

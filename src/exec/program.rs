@@ -71,6 +71,8 @@ pub(crate) struct Pass {
     pub(crate) sinks: Vec<Sink>,
     /// The widest row of the pass in cells: blocks are bounded by it.
     pub(crate) row_cells: usize,
+    /// Where several sums read the same rows.
+    pub(crate) shared: Option<Fusion>,
 }
 
 impl Step {
@@ -247,4 +249,17 @@ pub(crate) struct Note {
     pub(crate) seconds: f64,
     /// Where it stands in the text, for what goes wrong when it runs.
     pub(crate) place: Option<Place>,
+    /// The operations that are one step with it, where there are any.
+    pub(crate) fusion: Option<Fusion>,
+}
+
+/// Operations that run as one step, and what that is expected to save.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fusion {
+    pub(crate) pattern: &'static str,
+    pub(crate) operations: usize,
+    /// Bytes that would be written and read again between them.
+    pub(crate) saved_bytes: f64,
+    /// Seconds of each by itself, by those of the one step.
+    pub(crate) speedup: f64,
 }

@@ -3,18 +3,16 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use arrow::buffer::{Buffer, ScalarBuffer};
+use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::ArrowNativeType;
 use bytemuck::Pod;
-use memmap2::{Advice, MmapMut};
 
-/// From this size on, cells are mapped in huge pages: two of them.
-const MAPPED_BYTES_MIN: usize = 4 << 20;
+use super::pool::{self, Block, MAPPED_BYTES_MIN};
 
-/// Fresh cells, all zero, that one owner writes before they become a matrix.
+/// Cells that one owner writes before they become a matrix, aligned to 64 bytes.
 ///
-/// Many of them are mapped straight from the operating system, in huge pages where it has them: a page
-/// fault for every 4 KiB costs more than a fused loop needs to fill them.
+/// On the threads of a database their memory is one of its kept blocks, and goes back there when the last
+/// reader of the matrix lets it go.
 ///
 /// ```
 /// use relatrix::matrix::{CellBuffer, Dense, Shape};
@@ -24,13 +22,9 @@ const MAPPED_BYTES_MIN: usize = 4 << 20;
 /// assert_eq!(x.row(1), [0.0, 1.0]);
 /// ```
 #[derive(Debug)]
-pub struct CellBuffer<T>(Memory<T>);
-
-#[derive(Debug)]
-enum Memory<T> {
-    Heap(Vec<T>),
-    /// As many bytes as there are cells; a mapping begins at a page, so cells are aligned.
-    Mapped(MmapMut, PhantomData<T>),
+pub struct CellBuffer<T> {
+    block: Block,
+    cells: PhantomData<T>,
 }
 
 impl<T: Pod> CellBuffer<T> {
@@ -41,17 +35,45 @@ impl<T: Pod> CellBuffer<T> {
     /// assert_eq!(*cells, [0.0; 3]);
     /// ```
     pub fn zeroed(cells: usize) -> Self {
-        Self::mapped(cells).unwrap_or_else(|| Self(Memory::Heap(vec![T::zeroed(); cells])))
+        let mut block = Block::new(Self::bytes(cells));
+        if !block.is_zero() {
+            block.bytes_mut().fill(0);
+        }
+        Self { block, cells: PhantomData }
     }
 
-    /// So many zeros, of which only those that are written take memory: none where they are too few for that
-    /// or where the system refuses so many, as it does what a damaged file may claim to hold.
+    /// So many cells of any value, for whoever writes every one of them: filling them with zeros first may
+    /// take as long as that.
+    ///
+    /// ```
+    /// let mut cells = relatrix::matrix::CellBuffer::<f64>::arbitrary(3);
+    /// cells.copy_from_slice(&[1.0, 2.0, 3.0]);
+    /// assert_eq!(cells[2], 3.0);
+    /// ```
+    pub fn arbitrary(cells: usize) -> Self {
+        let block = Block::new(Self::bytes(cells));
+        Self { block, cells: PhantomData }.poisoned()
+    }
+
+    /// The same, of which only those that are written take memory: none where they are too few for that or
+    /// where the system refuses so many, as it does what a damaged file may claim to hold.
     pub(crate) fn mapped(cells: usize) -> Option<Self> {
         let bytes = cells.checked_mul(size_of::<T>()).filter(|bytes| *bytes >= MAPPED_BYTES_MIN)?;
-        let map = MmapMut::map_anon(bytes).ok()?;
-        // A hint: a system without huge pages gives small ones.
-        let _ = map.advise(Advice::HugePage);
-        Some(Self(Memory::Mapped(map, PhantomData)))
+        Some(Self { block: Block::try_new(bytes)?, cells: PhantomData })
+    }
+
+    fn bytes(cells: usize) -> usize {
+        cells
+            .checked_mul(size_of::<T>())
+            .expect("a matrix has fewer bytes than there are addresses")
+    }
+
+    /// Every bit one, a `NaN` of either size, where the pool is to show who reads before writing.
+    fn poisoned(mut self) -> Self {
+        if pool::poisons() {
+            self.block.bytes_mut().fill(u8::MAX);
+        }
+        self
     }
 }
 
@@ -59,28 +81,19 @@ impl<T: Pod> Deref for CellBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        match &self.0 {
-            Memory::Heap(cells) => cells,
-            Memory::Mapped(map, _) => bytemuck::cast_slice(map),
-        }
+        bytemuck::cast_slice(self.block.bytes())
     }
 }
 
 impl<T: Pod> DerefMut for CellBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        match &mut self.0 {
-            Memory::Heap(cells) => cells,
-            Memory::Mapped(map, _) => bytemuck::cast_slice_mut(map),
-        }
+        bytemuck::cast_slice_mut(self.block.bytes_mut())
     }
 }
 
 impl<T: Pod + ArrowNativeType> From<CellBuffer<T>> for ScalarBuffer<T> {
     fn from(cells: CellBuffer<T>) -> Self {
-        match cells.0 {
-            Memory::Heap(cells) => cells.into(),
-            Memory::Mapped(map, _) => Buffer::from(bytes::Bytes::from_owner(map)).into(),
-        }
+        cells.block.frozen().into()
     }
 }
 

@@ -18,6 +18,7 @@
 mod buffer;
 mod cells;
 mod labels;
+mod pool;
 mod rules;
 
 use std::fmt;
@@ -25,6 +26,8 @@ use std::fmt;
 pub use buffer::CellBuffer;
 pub use cells::{Cells, Csr, Dense, Scalar, Storage};
 pub use labels::Labels;
+pub use pool::MemoryUsage;
+pub(crate) use pool::{IDLE_MAX, Pool, PoolLimits};
 pub use rules::{Duplicates, Nulls};
 
 /// Rows times columns; written `3x4`, with `?` for a size that only running can tell.

@@ -3,30 +3,39 @@
 //! A node joins its reader's loop where every reader is in that loop, the cells are of one type, and
 //! both have the same number of columns (a column vector inside a wide loop would be computed once for
 //! each of its columns). A reduction of all cells or of columns takes the chain before it into its own loop.
+//! A chain whose pattern is turned off, or that is too short, stays apart.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::graph::{Graph, NodeId};
+use super::patterns::{self, Expected, Users};
+use crate::config::{self, Pattern};
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused;
 use crate::exec::operation::{Axis, Operation as Op};
-use crate::exec::program::{BlockStep, Sink, Slot};
+use crate::exec::program::{BlockStep, Fusion, Sink, Slot};
 
 /// The block computations of a pass.
 pub(super) struct Fused {
     pub(super) steps: Vec<BlockStep>,
     /// Reductions, each with the chain that it took into its loop.
     pub(super) sinks: Vec<Sink>,
+    /// What several operations became, by the node that they compute.
+    pub(super) fusions: HashMap<NodeId, Fusion>,
 }
 
-/// Groups the row-local `members` of a pass into loops. `visible` values must exist as blocks.
+/// Groups the row-local `members` of a pass into loops. `visible` values must exist as blocks; `readers` are those
+/// in all passes.
 pub(super) fn chains(
-    graph: &Graph,
+    expected: Expected<'_>,
     members: &[NodeId],
     is_local: &dyn Fn(NodeId) -> bool,
     visible: &HashSet<NodeId>,
-    fusion: bool,
+    readers: &Users,
+    options: config::Fusion,
 ) -> Fused {
-    let mut users: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+    let graph = expected.graph;
+    let mut users = Users::new();
     for &id in members {
         for &input in &graph.node(id).inputs {
             users.entry(input).or_default().push(id);
@@ -34,10 +43,13 @@ pub(super) fn chains(
     }
     // The node whose loop computes a member; readers come after what they read, so go backwards.
     let mut roots: HashMap<NodeId, NodeId> = HashMap::new();
+    // Operations from a member to the end of its loop.
+    let mut depths: HashMap<NodeId, usize> = HashMap::new();
     for &id in members.iter().rev() {
         let of = users.get(&id).map_or(&[][..], Vec::as_slice);
         let root = of.first().and_then(|first| roots.get(first)).copied();
-        let joins = fusion
+        let depth = 1 + of.iter().filter_map(|user| depths.get(user)).max().unwrap_or(&0);
+        let joins = depth <= options.depth_max
             && is_local(id)
             && is_elementwise(&graph.node(id).operation)
             && !visible.contains(&id)
@@ -46,9 +58,34 @@ pub(super) fn chains(
                     .all(|user| roots.get(user) == Some(&root) && takes_in(graph, *user, id, root))
             });
         roots.insert(id, if joins { root.unwrap_or(id) } else { id });
+        depths.insert(id, if joins { depth } else { 1 });
     }
 
-    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new() };
+    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new(), fusions: HashMap::new() };
+    let in_cache = |id: NodeId| {
+        let node = graph.node(id);
+        is_local(id) && patterns::is_producer(&node.operation) && !visible.contains(&id)
+    };
+    for (root, nodes) in loops(graph, members, is_local, &roots) {
+        let producer = nodes.iter().flat_map(|&id| &graph.node(id).inputs).copied();
+        let producer = producer.filter(|&id| in_cache(id) && members.contains(&id)).min();
+        let is_reduction = matches!(graph.node(root).operation, Op::Reduce { .. });
+        let pattern = match producer {
+            _ if is_reduction => Pattern::MapReduce,
+            Some(producer) => patterns::of_producer(graph, readers, producer),
+            None => patterns::of_loop(graph, &nodes),
+        };
+        let together: Vec<NodeId> =
+            producer.filter(|_| !is_reduction).into_iter().chain(nodes.iter().copied()).collect();
+        if together.len() < 2 {
+            continue;
+        }
+        if options.patterns.contains(pattern) && together.len() >= options.operations_min {
+            fused.fusions.insert(root, expected.fusion(pattern, &together));
+        } else {
+            roots.extend(nodes.iter().map(|&id| (id, id)));
+        }
+    }
     for &id in members {
         if roots[&id] != id {
             continue;
@@ -87,7 +124,39 @@ pub(super) fn chains(
     fused
 }
 
-/// How many elementwise operations each loop of these steps holds, for EXPLAIN.
+/// Whether an operation takes next to no time beside reading its cells from memory.
+pub(super) fn is_quick(operation: &Op) -> bool {
+    match operation {
+        Op::Unary(function) => matches!(function, UnaryFunction::Negate | UnaryFunction::Relu),
+        Op::Binary(function) => matches!(
+            function,
+            BinaryFunction::Add | BinaryFunction::Subtract | BinaryFunction::Multiply
+        ),
+        _ => false,
+    }
+}
+
+/// The nodes of each loop in their order, by the last of them.
+fn loops(
+    graph: &Graph,
+    members: &[NodeId],
+    is_local: &dyn Fn(NodeId) -> bool,
+    roots: &HashMap<NodeId, NodeId>,
+) -> BTreeMap<NodeId, Vec<NodeId>> {
+    let mut loops: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for &id in members {
+        let is_loop = match &graph.node(id).operation {
+            Op::Reduce { .. } => !is_local(id),
+            operation => is_local(id) && is_elementwise(operation),
+        };
+        if is_loop {
+            loops.entry(roots[&id]).or_default().push(id);
+        }
+    }
+    loops
+}
+
+/// Whether an operation is a function of cells.
 pub(super) fn is_elementwise(operation: &Op) -> bool {
     matches!(operation, Op::Unary(_) | Op::Binary(_) | Op::Select)
 }

@@ -17,6 +17,7 @@ use super::estimate::{Estimate, estimate};
 use super::graph::{Graph, NodeId};
 use super::matrix_node::MatrixNode;
 use super::ordered::ordered_input;
+use super::patterns::Expected;
 use super::schedule;
 use super::written::Written;
 use crate::config::Settings;
@@ -97,11 +98,15 @@ fn lower(
     let estimates = estimate(&graph, relation_rows, &cost);
     let written = estimate(&matrix.graph, relation_rows, &cost);
     let seconds = [total(&graph, root, &estimates), total(&matrix.graph, matrix.root, &written)];
-    let layouts: Vec<_> = estimates.iter().map(|estimate| estimate.layout).collect();
     let emit = matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root);
-    let options = schedule::Options { fusion: settings.fusion, emit };
-    let steps = schedule::steps(&graph, &layouts, root, options);
-    let notes = graph.nodes().map(|(id, _)| note(&graph, id, &estimates[id.index()])).collect();
+    let options = schedule::Options { fusion: settings.fusion(), emit };
+    let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
+    let schedule::Scheduled { steps, mut fusions } = schedule::steps(expected, root, options);
+    let note = |(id, _)| {
+        let fusion = fusions.remove(&id);
+        Note { fusion, ..note(&graph, id, &estimates[id.index()]) }
+    };
+    let notes = graph.nodes().map(note).collect();
     let program = Program {
         steps,
         intakes: graph.relations.iter().map(|relation| relation.intake.clone()).collect(),
@@ -175,6 +180,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
         bytes: estimate.bytes,
         seconds: estimate.seconds,
         place: node.place,
+        fusion: None,
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) mod modify;
 mod network;
 pub(crate) mod ordered;
 mod pair_sums;
+mod patterns;
 mod relation;
 pub(crate) mod relational;
 mod relations;

@@ -7,6 +7,7 @@ mod copy;
 mod defaults;
 mod define;
 mod explain;
+mod memory;
 mod parameters;
 mod prepare;
 mod settings;
@@ -22,7 +23,6 @@ use async_trait::async_trait;
 use datafusion::catalog::Session as PlanningSession;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Analyze, Explain, LogicalPlan, Statement as PlannedStatement};
@@ -37,7 +37,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, Pool};
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::{ContractionPlanner, MatrixPlanner, ordered, relational};
@@ -46,6 +46,7 @@ use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
 
 use self::explain::Explained;
+use self::memory::Reservations;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
 pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<SessionState> {
@@ -101,6 +102,8 @@ impl QueryPlanner for Planner {
 pub(crate) struct Resources {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) matrices: Arc<Matrices>,
+    /// The memory of matrices.
+    pub(crate) blocks: Arc<Pool>,
     environment: Arc<RuntimeEnv>,
     engine: Arc<Engine>,
 }
@@ -111,12 +114,18 @@ impl Resources {
     /// # Errors
     /// Where the operating system refuses threads or the temporary directory.
     pub(crate) fn new(settings: &Settings) -> Result<Self> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
-        let pool = pool.map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        let environment = environment(settings)?;
+        let blocks = Pool::new(settings.pool_limits());
+        let served = Arc::clone(&blocks);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(settings.threads)
+            .start_handler(move |_thread| served.serve_this_thread())
+            .build()
+            .map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        let environment = environment(settings, &blocks)?;
         Ok(Self {
             catalog: Arc::default(),
             matrices: Arc::new(Matrices::new(Arc::clone(&environment.memory_pool))),
+            blocks,
             environment,
             engine: Arc::new(Engine { pool }),
         })
@@ -127,14 +136,10 @@ impl Resources {
 ///
 /// # Errors
 /// Where the temporary directory cannot be used.
-fn environment(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
-    const NAMED_CONSUMERS: usize = 3;
-    let pool = TrackConsumersPool::new(
-        FairSpillPool::new(settings.pool_bytes()),
-        std::num::NonZeroUsize::new(NAMED_CONSUMERS).expect("it is not zero"),
-    );
+fn environment(settings: &Settings, blocks: &Arc<Pool>) -> Result<Arc<RuntimeEnv>> {
+    let reservations = Reservations::new(settings.reservable_bytes(), Arc::clone(blocks));
     let mut builder = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(pool))
+        .with_memory_pool(Arc::new(reservations))
         // A list of files is not kept: a file written a moment ago must be found.
         .with_object_list_cache_limit(0);
     if let Some(directory) = &settings.temp_directory {

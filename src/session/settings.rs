@@ -48,6 +48,9 @@ impl Session {
             }
             Statement::ShowVariable { variable } => match variable.as_slice() {
                 [all] if all.value.eq_ignore_ascii_case("all") => self.show_all().map(Some),
+                [memory] if memory.value.eq_ignore_ascii_case("memory") => {
+                    self.show_memory().map(Some)
+                }
                 name => match named(&ObjectName::from(name.to_vec()))? {
                     Some(setting) => self.show(&[setting]).map(Some),
                     None => Ok(None),
@@ -98,7 +101,10 @@ impl Session {
             |settings: &Settings| (settings.memory_limit_bytes, settings.temp_directory.clone());
         if memory(old) != memory(new) {
             let builder = SessionStateBuilder::new_from_existing(state.clone());
-            *state = builder.with_runtime_env(environment(new)?).build();
+            *state = builder.with_runtime_env(environment(new, &self.shared.blocks)?).build();
+        }
+        if old.pool_limits() != new.pool_limits() {
+            self.shared.blocks.set_limits(new.pool_limits());
         }
         Ok(())
     }
@@ -134,9 +140,61 @@ impl Session {
         });
         table(ours.chain(theirs).collect())
     }
+
+    /// What is reserved of the memory limit, and how the blocks of matrices are used.
+    fn show_memory(&self) -> Result<Started> {
+        let reserved_bytes = self.context.runtime_env().memory_pool.reserved();
+        let usage = self.shared.blocks.usage();
+        let rows = [
+            (
+                "reserved",
+                reserved_bytes.to_string(),
+                "bytes",
+                "counted of memory_limit by matrices and statements",
+            ),
+            (
+                "used",
+                usage.used_bytes.to_string(),
+                "bytes",
+                "blocks in which matrices and results under way are",
+            ),
+            (
+                "idle",
+                usage.idle_bytes.to_string(),
+                "bytes",
+                "blocks that wait for the next matrix, pool_limit at most",
+            ),
+            (
+                "peak",
+                usage.peak_bytes.to_string(),
+                "bytes",
+                "the most that used and idle blocks were together",
+            ),
+            (
+                "blocks",
+                usage.blocks.to_string(),
+                "blocks",
+                "asked for since the database was made, from 64 KiB on",
+            ),
+            (
+                "reused",
+                usage.blocks_reused.to_string(),
+                "blocks",
+                "of those, the ones that had been used before",
+            ),
+            ("reuse_rate", format!("{:.3}", usage.reuse_rate()), "", "reused by asked for"),
+        ];
+        let rows = rows.into_iter().map(|(name, value, unit, description)| Row {
+            name: name.to_owned(),
+            value: Some(value),
+            unit,
+            description: description.to_owned(),
+        });
+        table(rows.collect())
+    }
 }
 
-/// A setting as SHOW shows it.
+/// A setting, or a figure, as SHOW shows it.
 struct Row {
     name: String,
     value: Option<String>,

@@ -30,6 +30,7 @@
 //!   where `0 * NaN` or `0 * inf` stands in the formula. A sparse result stores no zeros.
 //! - **Numbers.** `NaN` and infinities as IEEE 754 and NumPy have them.
 
+mod arch;
 pub mod best;
 pub mod contract;
 pub mod decompose;

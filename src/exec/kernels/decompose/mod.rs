@@ -119,7 +119,7 @@ fn fill<T: Real>(mut to: faer::MatMut<'_, T>, from: MatRef<'_, T>) {
 /// The cells by rows again.
 fn by_rows<T: Real>(x: MatRef<'_, T>) -> Dense<T> {
     let shape = Shape::new(x.nrows(), x.ncols());
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     fill(super::view_mut(&mut cells, shape).transpose_mut(), x.transpose());
     dense(shape, cells)
 }

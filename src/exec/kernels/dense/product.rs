@@ -20,7 +20,7 @@ use crate::matrix::{CellBuffer, Dense, Shape};
 /// Where the inner sizes differ.
 pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(a.shape().rows, b.shape().columns);
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     if shape.rows < COLUMN_ROWS_MIN {
         let out = view_mut(&mut cells, shape);
         multiply(out, Accum::Replace, view(a), view(b), T::ONE, Grain::product(stop));
@@ -75,7 +75,7 @@ fn times_column<T: Real>(a: &Dense<T>, v: &Dense<T>, out: &mut [T], stop: Stop<'
 /// Where the numbers of rows differ.
 pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(x.shape().columns, y.shape().columns);
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     let left = view(x).transpose();
     multiply(
         view_mut(&mut cells, shape),
@@ -94,7 +94,7 @@ pub fn cross<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
 /// Where the numbers of columns differ.
 pub fn outer<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(x.shape().rows, y.shape().rows);
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     outer_into(x, y, &mut cells, stop);
     dense(shape, cells)
 }

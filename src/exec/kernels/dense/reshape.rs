@@ -20,7 +20,7 @@ pub fn transpose<T: Scalar>(x: &Dense<T>) -> Dense<T> {
     if m <= 1 || n <= 1 {
         return reshape(x, x.shape().transposed());
     }
-    let mut cells = CellBuffer::zeroed(m * n);
+    let mut cells = CellBuffer::arbitrary(m * n);
     cells.par_chunks_mut(TILE * m).enumerate().for_each(|(stripe, out)| {
         let left = stripe * TILE;
         for top in (0..m).step_by(TILE) {
@@ -134,7 +134,7 @@ pub fn vstack<T: Scalar>(parts: &[Dense<T>]) -> Dense<T> {
     let columns = parts[0].shape().columns;
     assert!(parts.iter().all(|part| part.shape().columns == columns), "equally many columns");
     let rows = parts.iter().map(|part| part.shape().rows).sum();
-    let mut cells = CellBuffer::zeroed(rows * columns);
+    let mut cells = CellBuffer::arbitrary(rows * columns);
     let mut left = &mut cells[..];
     let mut copies = Vec::with_capacity(parts.len());
     for part in parts {
@@ -162,7 +162,7 @@ pub fn kron<T: Scalar>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
 
 /// Running sums down the rows.
 pub fn cumsum<T: Scalar>(x: &Dense<T>) -> Dense<T> {
-    let mut cells = CellBuffer::zeroed(x.shape().cells());
+    let mut cells = CellBuffer::arbitrary(x.shape().cells());
     cumsum_into(x, &mut vec![T::ZERO; x.shape().columns], &mut cells);
     dense(x.shape(), cells)
 }
@@ -201,7 +201,7 @@ pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Dense<T> {
 
 /// A matrix whose rows are written one by one, in parallel.
 fn by_rows<T: Scalar>(shape: Shape, write: impl Fn(usize, &mut [T]) + Sync) -> Dense<T> {
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     if !cells.is_empty() {
         cells
             .par_chunks_exact_mut(shape.columns)

@@ -154,8 +154,12 @@ impl Builder {
         Value(Operand::Constant(number))
     }
 
-    /// A function of one value.
+    /// A function of one value. A change of sign is a product, which chains.
     pub fn unary(&mut self, function: UnaryFunction, x: Value) -> Value {
+        if function == UnaryFunction::Negate {
+            let minus = self.constant(-1.0);
+            return self.binary(BinaryFunction::Multiply, minus, x);
+        }
         self.push(Instruction::Unary(function, x.0))
     }
 
@@ -164,6 +168,7 @@ impl Builder {
         let (a, b) = if function.commutative() && b < a { (b, a) } else { (a, b) };
         match function {
             BinaryFunction::Power => self.power(a, b),
+            BinaryFunction::Divide => self.quotient(a, b),
             _ => self.push(Instruction::Binary(function, a.0, b.0)),
         }
     }
@@ -190,6 +195,20 @@ impl Builder {
         } else {
             self.push(Instruction::Binary(BinaryFunction::Power, a.0, b.0))
         }
+    }
+
+    /// By a power of two as a product, which is the same number rounded the same way, and quicker.
+    fn quotient(&mut self, a: Value, b: Value) -> Value {
+        if let Operand::Constant(number) = b.0 {
+            let divisor = self.constants[number];
+            let is_power = divisor.to_bits().trailing_zeros() >= f64::MANTISSA_DIGITS - 1;
+            // Neither is subnormal, of 32 bits either.
+            if is_power && (1e-30..1e30).contains(&divisor.abs()) {
+                let factor = self.constant(1.0 / divisor);
+                return self.binary(BinaryFunction::Multiply, a, factor);
+            }
+        }
+        self.push(Instruction::Binary(BinaryFunction::Divide, a.0, b.0))
     }
 
     fn push(&mut self, instruction: Instruction) -> Value {
@@ -342,7 +361,11 @@ pub struct Program {
 impl Program {
     /// How many operations the loop makes of each cell, a multiply-add counting as the two it is.
     pub fn operations(&self) -> usize {
-        self.steps.len()
+        let of = |step: &Step| match step.instruction {
+            Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => 1,
+            Instruction::Chain(Chain { relu, .. }, ..) => 2 + usize::from(relu),
+        };
+        self.steps.iter().map(of).sum()
     }
 
     /// Computes the cells of one block, on the calling thread.

@@ -16,6 +16,7 @@
 
 use super::strips::{Cut, Machine, STRIP, Scratch, Strip, each};
 use super::{Input, Program, vector};
+use crate::exec::kernels::arch::Arch;
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::math::two_sum;
 use crate::matrix::Scalar;
@@ -253,7 +254,7 @@ impl Program {
 const PARTS_PER_PANEL: usize = 16;
 
 /// Reduces at most a strip of cells, or a row of them.
-fn chain<T: Scalar>(arch: pulp::Arch, reduction: Reduction, cells: &[T]) -> Accumulator {
+fn chain<T: Scalar>(arch: Arch, reduction: Reduction, cells: &[T]) -> Accumulator {
     let (value, rest) = match reduction {
         Reduction::Sum | Reduction::Mean => (vector::sum(arch, cells), 0.0),
         Reduction::SumOfSquares => (vector::sum_of_squares(arch, cells, 0.0), 0.0),
@@ -283,7 +284,7 @@ impl Chains {
     }
 
     /// Adds rows of this width.
-    fn push<T: Scalar>(&mut self, arch: pulp::Arch, cells: &[T], width: usize) {
+    fn push<T: Scalar>(&mut self, arch: Arch, cells: &[T], width: usize) {
         if self.length == 0 {
             self.values.clear();
             self.rests.clear();

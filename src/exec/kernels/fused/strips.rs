@@ -4,6 +4,7 @@ use std::mem::take;
 use std::ops::Range;
 
 use super::{Chain, Input, Instruction, Operand, Program, Step, arithmetic, vector};
+use crate::exec::kernels::arch::Arch;
 use crate::matrix::Scalar;
 
 /// Cells of a strip: 8 KiB of `f64`, so that a few of them share the first cache. Measured on an AVX2
@@ -92,7 +93,7 @@ pub(super) struct Machine<'a, T> {
     program: &'a Program,
     inputs: &'a [Input<'a, T>],
     scratch: &'a mut Scratch<T>,
-    arch: pulp::Arch,
+    arch: Arch,
 }
 
 /// Runs `consume` with each strip of a block in row-major order.
@@ -135,10 +136,10 @@ impl<'a, T: Scalar> Machine<'a, T> {
                 Input::Row(_) | Input::Column(_) | Input::Cells(_) => {}
             }
         }
-        Self { program, inputs, scratch, arch: vector::arch() }
+        Self { program, inputs, scratch, arch: Arch::new() }
     }
 
-    pub(super) fn arch(&self) -> pulp::Arch {
+    pub(super) fn arch(&self) -> Arch {
         self.arch
     }
 
@@ -202,7 +203,7 @@ impl<'a, T: Scalar> Machine<'a, T> {
                     spread[..cells.len()].copy_from_slice(cells);
                 } else {
                     for (row, &cell) in spread.chunks_mut(width).zip(cells) {
-                        row.fill(cell);
+                        vector::fill(self.arch, cell, row);
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Random programs against the scalar definitions, on shapes that touch every way of cutting a block.
 
-use pulp::Arch;
+use crate::exec::kernels::arch::Arch;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -200,6 +200,12 @@ fn random_programs_match_the_definitions() {
     random_programs_match::<f32>(2);
 }
 
+const PLAIN: Arch = Arch::Pulp(pulp::Arch::Scalar);
+
+fn wider() -> [Arch; 2] {
+    [Arch::Pulp(pulp::Arch::new()), Arch::new()]
+}
+
 /// The same loops without vector instructions and with the widest there are.
 fn every_instruction_set_agrees<T: Scalar>(seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -208,10 +214,12 @@ fn every_instruction_set_agrees<T: Scalar>(seed: u64) {
     let wide: Vec<T> = (0..count).map(|_| T::from_f64(f64::from_bits(rng.random()))).collect();
     let (mut plain, mut vectors) = (vec![T::ZERO; count], vec![T::ZERO; count]);
     let mut compare = |name: &str, run: &dyn Fn(Arch, &mut [T])| {
-        run(Arch::Scalar, &mut plain);
-        run(vector::arch(), &mut vectors);
-        let differs = plain.iter().zip(&vectors).position(|(&x, &y)| !same(x, y));
-        assert_eq!(differs, None, "{name} differs between instruction sets");
+        run(PLAIN, &mut plain);
+        for arch in wider() {
+            run(arch, &mut vectors);
+            let differs = plain.iter().zip(&vectors).position(|(&x, &y)| !same(x, y));
+            assert_eq!(differs, None, "{name} differs between instruction sets");
+        }
     };
     for function in UNARY {
         for cells in [&a, &wide] {
@@ -229,7 +237,7 @@ fn every_instruction_set_agrees<T: Scalar>(seed: u64) {
                 compare("chain", &|arch, out| vector::chain(arch, chain, [&a, &b, &c], out));
             }
             let sum = |arch| vector::sum_of_chain(arch, first, second, [&a, &b, &c]);
-            assert!(same(sum(Arch::Scalar), sum(vector::arch())), "a sum differs");
+            assert!(wider().into_iter().all(|arch| same(sum(PLAIN), sum(arch))), "a sum differs");
         }
     }
     for (name, reduce) in [
@@ -239,8 +247,14 @@ fn every_instruction_set_agrees<T: Scalar>(seed: u64) {
         ("squares", |arch, cells| vector::sum_of_squares(arch, cells, 0.25)),
     ] {
         let finite: Vec<T> = a.iter().copied().filter(|x| x.to_f64().is_finite()).collect();
-        let (plain, vectors) = (reduce(Arch::Scalar, &finite), reduce(vector::arch(), &finite));
-        assert_eq!(plain.to_bits(), vectors.to_bits(), "{name} differs between instruction sets");
+        for arch in wider() {
+            let (plain, vectors) = (reduce(PLAIN, &finite), reduce(arch, &finite));
+            assert_eq!(
+                plain.to_bits(),
+                vectors.to_bits(),
+                "{name} differs between instruction sets"
+            );
+        }
     }
 }
 

@@ -1,21 +1,17 @@
 //! Loops over strips, compiled for each instruction set and picked at run time.
 //!
 //! A loop is written once, over the scalar definition of its function with the function a constant;
-//! `pulp` compiles it for the baseline, for AVX2 and for NEON. What is to run on vectors must be inlined
+//! [`Arch`] compiles it for each instruction set. What is to run on vectors must be inlined
 //! into [`WithSimd::with_simd`], else it runs as the baseline without a word: hence types instead of
 //! closures there (a closure is called through a shim, which the compiler may leave outside), and
 //! `inline(always)` on all that they call.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
 use super::{Arithmetic, Chain};
+use crate::exec::kernels::arch::Arch;
 use crate::exec::kernels::elementwise::{self, BinaryFunction, UnaryFunction};
 use crate::matrix::Scalar;
-
-/// The widest instruction set of this processor.
-pub(super) fn arch() -> Arch {
-    Arch::new()
-}
 
 /// Runs `$body` with `$constant` a constant: the variant that `$value` turns out to be.
 macro_rules! specialize {
@@ -69,6 +65,17 @@ fn map<T: Scalar, const N: usize>(
     f: impl Fn([T; N]) -> T,
 ) {
     arch.dispatch(Map { operands, out, f });
+}
+
+/// `out = x`, one cell for all.
+pub(super) fn fill<T: Scalar>(arch: Arch, x: T, out: &mut [T]) {
+    map(
+        arch,
+        [],
+        out,
+        #[inline(always)]
+        |[]| x,
+    );
 }
 
 /// `out = function(x)`, cell by cell.

@@ -42,7 +42,7 @@ pub fn convolve<T: Real>(
 ) -> Dense<T> {
     let columns = filters.shape().rows * window.places().area();
     let shape = Shape::new(images.shape().rows, columns);
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     convolve_into(images, filters, window, &mut cells, stop);
     dense(shape, cells)
 }

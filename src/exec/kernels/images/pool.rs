@@ -35,7 +35,7 @@ pub fn pool<T: Real>(
 ) -> Dense<T> {
     let columns = window.channels * window.places().area();
     let shape = Shape::new(images.shape().rows, columns);
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     pool_into(images, pooling, window, &mut cells, stop);
     dense(shape, cells)
 }

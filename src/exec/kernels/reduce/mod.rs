@@ -188,7 +188,7 @@ fn reduce_dense<T: Real>(x: &Dense<T>, reduction: Reduction, axis: Axis) -> Dens
     let (program, looped) = reduction.identity();
     match axis {
         Axis::Rows => {
-            let mut cells = CellBuffer::zeroed(m);
+            let mut cells = CellBuffer::arbitrary(m);
             let rows_per_task = (BLOCK_CELLS / n.max(1)).max(1);
             cells.par_chunks_mut(rows_per_task).enumerate().for_each(|(task, out)| {
                 let first = task * rows_per_task;
@@ -238,7 +238,7 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
     let per_row = (x.stored() / m.max(1)).max(1);
     match axis {
         Axis::Rows => {
-            let mut cells = CellBuffer::zeroed(m);
+            let mut cells = CellBuffer::arbitrary(m);
             cells
                 .par_iter_mut()
                 .with_min_len(BLOCK_CELLS / per_row + 1)

@@ -49,7 +49,7 @@ impl NonFinite {
 /// Where the inner sizes differ.
 pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let shape = Shape::new(x.shape().rows, y.shape().columns);
-    let mut cells = CellBuffer::zeroed(shape.cells());
+    let mut cells = CellBuffer::arbitrary(shape.cells());
     let non_finite = NonFinite::of(y);
     fill_rows(x, shape.columns, &mut cells, stop, &|x, out| {
         times_dense_into(x, y, &non_finite, out)

@@ -107,7 +107,7 @@ pub(super) fn join<T: Scalar>(shape: Shape, mut parts: Vec<Rows<T>>) -> Csr<T> {
         let part = parts.remove(0);
         return Csr::new(shape, offsets.into(), part.columns.into(), part.values.into());
     }
-    let (mut columns, mut values) = (CellBuffer::zeroed(stored), CellBuffer::zeroed(stored));
+    let (mut columns, mut values) = (CellBuffer::arbitrary(stored), CellBuffer::arbitrary(stored));
     let (mut columns_left, mut values_left) = (&mut columns[..], &mut values[..]);
     let mut copies = Vec::with_capacity(parts.len());
     for part in parts {

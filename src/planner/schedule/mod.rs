@@ -6,12 +6,19 @@
 //! inputs are there, so `y - x @ solve(t(x) @ x, t(x) @ y)` takes two: the first keeps `x` and `y` for the
 //! second.
 
+mod again;
+mod levels;
+mod release;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use self::release::release;
 use super::fuse;
 use super::graph::{Dim, Graph, NodeId};
+use super::patterns::{Expected, Users};
+use crate::config::{Fusion, Pattern};
 use crate::exec::operation::{Aggregate, Axis, Counted, Operation as Op, Part};
-use crate::exec::program::{Pass, Round, Rounds, Sink, Slot, Source, Step};
+use crate::exec::program::{self, Pass, Round, Rounds, Sink, Slot, Source, Step};
 use crate::matrix::Layout;
 
 /// Whole matrices of fewer rows than this are multiplied at once rather than by row blocks: a block
@@ -21,23 +28,25 @@ const PRODUCT_ROWS_MIN: usize = 4096;
 /// What scheduling may do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Whether elementwise chains become one loop.
-    pub(crate) fusion: bool,
+    /// What becomes one step.
+    pub(crate) fusion: Fusion,
     /// Whether the root's rows may leave block by block.
     pub(crate) emit: bool,
 }
 
+/// Steps, and for each node that several operations are one step with what that saves.
+pub(super) struct Scheduled {
+    pub(super) steps: Vec<Step>,
+    pub(super) fusions: HashMap<NodeId, program::Fusion>,
+}
+
 /// Orders everything that `root` needs.
-pub(crate) fn steps(
-    graph: &Graph,
-    layouts: &[Layout],
-    root: NodeId,
-    options: Options,
-) -> Vec<Step> {
-    let mut scheduler = Scheduler { graph, layouts, options };
+pub(super) fn steps(expected: Expected<'_>, root: NodeId, options: Options) -> Scheduled {
+    let graph = expected.graph;
+    let mut scheduler = Scheduler { graph, expected, options, fusions: HashMap::new() };
     let mut steps = scheduler.run(&[root], &HashSet::new(), true);
     release(&mut steps, &[root.index()]);
-    steps
+    Scheduled { steps, fusions: scheduler.fusions }
 }
 
 /// The rows that a row-local node goes through: all nodes over the same rows can share a pass.
@@ -60,10 +69,18 @@ enum Kind {
     Whole,
 }
 
+/// What one reading of rows computes.
+struct Scan {
+    nodes: Vec<NodeId>,
+    /// Whether it keeps what is kept, and hands on what is handed on.
+    is_last: bool,
+}
+
 struct Scheduler<'a> {
     graph: &'a Graph,
-    layouts: &'a [Layout],
+    expected: Expected<'a>,
     options: Options,
+    fusions: HashMap<NodeId, program::Fusion>,
 }
 
 impl Scheduler<'_> {
@@ -72,8 +89,11 @@ impl Scheduler<'_> {
         let needed = self.needed(roots, given);
         let kinds = self.kinds(&needed, given);
         let users = self.users(&needed);
-        let earliest = self.levels(&needed, &kinds, given);
-        let levels = self.delayed(&needed, roots, &kinds, &users, earliest);
+        let natural = self.levels(&needed, roots, &kinds, &users, given, &|_, _| false);
+        // What is not fused does not change how rows are cut, so that no bit changes.
+        let row_cells = self.row_cells(&needed, &kinds, &natural);
+        let apart = |user: NodeId, input: NodeId| self.apart(&users, user, input);
+        let levels = self.levels(&needed, roots, &kinds, &users, given, &apart);
 
         // What a pass must leave whole: for a whole operation, for another pass, or as a result.
         let mut kept: HashSet<NodeId> = HashSet::new();
@@ -95,6 +115,8 @@ impl Scheduler<'_> {
                 kept.insert(id);
             }
         }
+        let again = self.again(roots, &kinds, &users, &kept);
+        kept.retain(|id| !again.contains_key(id));
 
         let mut steps = Vec::new();
         let mut done: HashSet<NodeId> = given.clone();
@@ -127,6 +149,7 @@ impl Scheduler<'_> {
                     {
                         self.reads(*id).iter().all(|input| {
                             done.contains(input)
+                                || again.get(input).is_some_and(|parts| self.at_hand(parts, &done))
                                 || matches!(kinds.get(input), Some(Kind::Local(of))
                                     if (levels[input], *of) == (level, rows))
                         })
@@ -139,22 +162,69 @@ impl Scheduler<'_> {
             let next = ready.find(|pass| Some(**pass) != emitting).or(emitting.as_ref());
             let Some(&pass) = next.filter(|pass| passes.contains(pass)) else { break };
             passes.remove(&pass);
-            let members: Vec<NodeId> = needed
-                .iter()
-                .copied()
-                .filter(|id| match kinds[id] {
-                    Kind::Local(rows) | Kind::Sum(rows) => (levels[id], rows) == pass,
-                    Kind::Whole => false,
-                })
-                .collect();
+            let own = |id: &NodeId| match kinds[id] {
+                Kind::Local(rows) | Kind::Sum(rows) => (levels[id], rows) == pass,
+                Kind::Whole => false,
+            };
+            let mut members: BTreeSet<NodeId> = needed.iter().copied().filter(own).collect();
+            let read = members.iter().flat_map(|&id| self.reads(id));
+            let repeated: Vec<&Vec<NodeId>> = read.filter_map(|input| again.get(&input)).collect();
+            members.extend(repeated.into_iter().flatten());
+            let members = Vec::from_iter(members);
             let emitted = emitted.filter(|id| members.contains(id));
-            steps.push(Step::Pass(self.pass(pass.1, &members, &kinds, &kept, emitted)));
+            let row_cells = members.iter().filter_map(|id| row_cells.get(id)).max();
+            let row_cells = row_cells.copied().unwrap_or(1);
+            for members in self.scans(pass.1, &members, &kinds, &kept, emitted) {
+                let keeps = |id: &&NodeId| members.is_last && kept.contains(*id);
+                let kept: HashSet<NodeId> = members.nodes.iter().filter(keeps).copied().collect();
+                let emitted = emitted.filter(|_| members.is_last);
+                let made = self.pass(pass.1, &members.nodes, &kinds, &users, &kept, emitted);
+                steps.push(Step::Pass(Pass { row_cells, ..made }));
+            }
             done.extend(members.iter().filter(|id| {
                 kept.contains(id) || matches!(kinds[id], Kind::Sum(_)) || emitted == Some(**id)
             }));
         }
         debug_assert!(passes.is_empty(), "every pass has run");
         steps
+    }
+
+    fn layout(&self, id: NodeId) -> Layout {
+        self.expected.estimates[id.index()].layout
+    }
+
+    /// The members of one pass; or where sums must not share a reading of rows at hand, those of one pass for
+    /// each of them, and of one that makes the rest.
+    fn scans(
+        &self,
+        rows: Rows,
+        members: &[NodeId],
+        kinds: &HashMap<NodeId, Kind>,
+        kept: &HashSet<NodeId>,
+        emitted: Option<NodeId>,
+    ) -> Vec<Scan> {
+        let sums = members.iter().copied().filter(|id| matches!(kinds[id], Kind::Sum(_)));
+        let sums: Vec<NodeId> = sums.collect();
+        let shares = self.options.fusion.patterns.contains(Pattern::SharedScan);
+        if shares || sums.len() < 2 || matches!(rows, Rows::Relation(_)) {
+            return vec![Scan { nodes: members.to_vec(), is_last: true }];
+        }
+        let needed_for = |targets: Vec<NodeId>| {
+            let mut nodes = BTreeSet::new();
+            let mut open = targets;
+            while let Some(id) = open.pop() {
+                if members.contains(&id) && nodes.insert(id) {
+                    open.extend(&self.graph.node(id).inputs);
+                }
+            }
+            Vec::from_iter(nodes)
+        };
+        let stays = |id: &NodeId| kept.contains(id) || emitted == Some(*id);
+        let rest = needed_for(members.iter().copied().filter(stays).collect());
+        let sums =
+            sums.into_iter().map(|sum| Scan { nodes: needed_for(vec![sum]), is_last: false });
+        let rest = Scan { nodes: rest, is_last: true };
+        sums.chain([rest]).filter(|scan| !scan.nodes.is_empty()).collect()
     }
 
     /// The nodes that roots need beyond what is given, inputs before users.
@@ -218,7 +288,7 @@ impl Scheduler<'_> {
             Some(Kind::Local(rows)) => Some(*rows),
             _ => None,
         };
-        let dense = |input: NodeId| self.layouts[input.index()] == Layout::Dense;
+        let dense = |input: NodeId| self.layout(input) == Layout::Dense;
         let first = node.inputs.first().copied();
         // The rows that inputs which are not stretched go through; a relation's before a whole's.
         let shared = || {
@@ -236,7 +306,7 @@ impl Scheduler<'_> {
                 Kind::Local(Rows::Relation(id))
             }
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => {
-                let sparse = self.layouts[id.index()] == Layout::Csr;
+                let sparse = self.layout(id) == Layout::Csr;
                 if node.is_scalar() || sparse { Kind::Whole } else { Kind::Local(shared()) }
             }
             Op::Product | Op::Outer => {
@@ -328,99 +398,14 @@ impl Scheduler<'_> {
         }
     }
 
-    fn users(&self, needed: &[NodeId]) -> HashMap<NodeId, Vec<NodeId>> {
-        let mut users: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+    fn users(&self, needed: &[NodeId]) -> Users {
+        let mut users = Users::new();
         for &id in needed {
             for input in self.reads(id) {
                 users.entry(input).or_default().push(id);
             }
         }
         users
-    }
-
-    /// For each node the number of passes that must be over before it can be computed; for a
-    /// row-local node or a sum, the number of its own pass over its rows.
-    fn levels(
-        &self,
-        needed: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
-        given: &HashSet<NodeId>,
-    ) -> HashMap<NodeId, usize> {
-        let mut levels: HashMap<NodeId, usize> = given.iter().map(|&id| (id, 0)).collect();
-        for &id in needed {
-            let own = match kinds[&id] {
-                Kind::Local(rows) | Kind::Sum(rows) => Some(rows),
-                Kind::Whole => None,
-            };
-            let level = self.reads(id).into_iter().map(|input| match kinds[&input] {
-                Kind::Local(rows) if Some(rows) == own && !self.needs_whole(id, input) => {
-                    levels[&input]
-                }
-                Kind::Local(_) | Kind::Sum(_) => levels[&input] + 1,
-                Kind::Whole => levels[&input],
-            });
-            let level = level.max().unwrap_or(0);
-            levels.insert(id, level);
-        }
-        levels
-    }
-
-    /// The same levels, with row-local nodes moved on to the pass that reads them where it can as well read
-    /// what they are made of: `x - mean` waits for `sqrt(var)` rather than being kept until that is there.
-    fn delayed(
-        &self,
-        needed: &[NodeId],
-        roots: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
-        users: &HashMap<NodeId, Vec<NodeId>>,
-        earliest: HashMap<NodeId, usize>,
-    ) -> HashMap<NodeId, usize> {
-        let may_wait = |id: &NodeId| {
-            let is_leaf = matches!(self.graph.node(*id).operation, Op::Relation(_));
-            matches!(kinds[id], Kind::Local(_)) && !is_leaf && !roots.contains(id)
-        };
-        let mut latest = earliest.clone();
-        latest.extend(needed.iter().copied().filter(may_wait).map(|id| (id, usize::MAX)));
-        // Levels only fall, and not below the earliest.
-        loop {
-            let before = latest.clone();
-            for &id in needed.iter().rev().filter(|id| may_wait(id)) {
-                let readers = users.get(&id).into_iter().flatten();
-                let bounds = readers.map(|&user| match (kinds[&user], kinds[&id]) {
-                    (Kind::Local(rows) | Kind::Sum(rows), Kind::Local(own))
-                        if rows == own && !self.needs_whole(user, id) =>
-                    {
-                        latest[&user]
-                    }
-                    _ => latest[&user] - 1,
-                });
-                latest.insert(id, bounds.fold(latest[&id], usize::min));
-            }
-            for &id in needed {
-                if latest[&id] > earliest[&id] && !self.reads_as_late(id, kinds, &latest) {
-                    latest.insert(id, earliest[&id]);
-                }
-            }
-            if latest == before {
-                return latest;
-            }
-        }
-    }
-
-    /// Whether what a row-local node reads by rows is at hand in its pass, and no wider than the node.
-    fn reads_as_late(
-        &self,
-        id: NodeId,
-        kinds: &HashMap<NodeId, Kind>,
-        levels: &HashMap<NodeId, usize>,
-    ) -> bool {
-        let node = self.graph.node(id);
-        let by_rows = (0..node.inputs.len()).filter(|&at| !self.reads_whole(id, at));
-        by_rows.map(|at| node.inputs[at]).all(|input| {
-            let width = self.graph.node(input).columns.known();
-            let is_wider = width.is_none_or(|width| Some(width) > node.columns.known());
-            !is_wider && (kinds[&input] != kinds[&id] || levels[&input] == levels[&id])
-        })
     }
 
     /// The step of a node that is computed at once.
@@ -478,28 +463,23 @@ impl Scheduler<'_> {
 
     /// One pass over rows: its members in order, its elementwise chains fused.
     fn pass(
-        &self,
+        &mut self,
         rows: Rows,
         members: &[NodeId],
         kinds: &HashMap<NodeId, Kind>,
+        users: &Users,
         kept: &HashSet<NodeId>,
         emitted: Option<NodeId>,
     ) -> Pass {
         let inside = |id: NodeId| members.contains(&id) && matches!(kinds[&id], Kind::Local(_));
         let mut cut = Vec::new();
-        let mut row_cells = 1;
         for &id in members {
             let node = self.graph.node(id);
             for (at, &input) in node.inputs.iter().enumerate() {
-                let of = self.graph.node(input);
-                row_cells = row_cells.max(of.columns.known().unwrap_or(1));
                 let by_rows = !inside(input) && !self.reads_whole(id, at);
                 if by_rows && !cut.contains(&input.index()) {
                     cut.push(input.index());
                 }
-            }
-            if inside(id) {
-                row_cells = row_cells.max(node.columns.known().unwrap_or(1));
             }
         }
         let source = match rows {
@@ -513,7 +493,9 @@ impl Scheduler<'_> {
         };
         let mut visible: HashSet<NodeId> = kept.clone();
         visible.extend(emitted);
-        let fused = fuse::chains(self.graph, members, &inside, &visible, self.options.fusion);
+        let options = self.options.fusion;
+        let fused = fuse::chains(self.expected, members, &inside, &visible, users, options);
+        self.fusions.extend(fused.fusions);
         let mut sinks = fused.sinks;
         for &id in members {
             let node = self.graph.node(id);
@@ -535,49 +517,9 @@ impl Scheduler<'_> {
             });
         }
         sinks.extend(emitted.map(|id| Sink::Emit { from: id.index() }));
-        Pass { source, cut, steps: fused.steps, sinks, row_cells }
-    }
-}
-
-/// Lets every value go after its last reader, but for those that are kept.
-fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
-    let mut last: HashMap<Slot, usize> = HashMap::new();
-    for (at, step) in steps.iter().enumerate() {
-        for slot in touched(step) {
-            last.insert(slot, at);
-        }
-    }
-    let mut released = Vec::with_capacity(steps.len());
-    for (at, step) in std::mem::take(steps).into_iter().enumerate() {
-        let mut over: Vec<Slot> = touched(&step)
-            .into_iter()
-            .filter(|slot| last[slot] == at && !keep.contains(slot))
-            .collect();
-        over.sort_unstable();
-        over.dedup();
-        released.push(step);
-        if !over.is_empty() {
-            released.push(Step::Release(over));
-        }
-    }
-    *steps = released;
-}
-
-/// The slots that a step reads or writes from outside.
-fn touched(step: &Step) -> Vec<Slot> {
-    match step {
-        Step::Gather { output, .. } => vec![*output],
-        Step::Evaluate { inputs, output, .. } => inputs.iter().copied().chain([*output]).collect(),
-        Step::Pass(pass) => pass.whole_slots(),
-        Step::Iterate(rounds) => {
-            let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
-            let inside = repeated.flat_map(|round| {
-                round.steps.iter().flat_map(touched).chain([round.result]).collect::<Vec<_>>()
-            });
-            inside.chain([rounds.start, rounds.output]).collect()
-        }
-        Step::Align { input, output, .. } => vec![*input, *output],
-        Step::Part { of, output, .. } => vec![*of, *output],
-        Step::Release(_) => Vec::new(),
+        let is_sum = |id: &NodeId| matches!(kinds[id], Kind::Sum(_));
+        let sums: Vec<NodeId> = members.iter().copied().filter(is_sum).collect();
+        let shared = self.expected.shared_scan(&sums);
+        Pass { source, cut, steps: fused.steps, sinks, row_cells: 1, shared }
     }
 }

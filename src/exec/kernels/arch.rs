@@ -1,0 +1,59 @@
+//! The widest vectors of this processor, for loops that the compiler turns into vector code.
+//!
+//! A loop is an operation of `pulp`'s, which compiles it for the baseline, for AVX2 and for NEON and picks one
+//! at run time. Here it is compiled for AVX-512 too: twice the cells in each instruction, and choices
+//! without blending. `pulp` has that behind a feature which all who use it would have to share, faer with its
+//! decompositions among them.
+//!
+//! What these loops compute is the same on all of them: whole operations, each rounded, none contracted.
+
+#[cfg(target_arch = "x86_64")]
+use pulp::Scalar;
+use pulp::WithSimd;
+
+/// An instruction set to run a loop with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Arch {
+    /// What `pulp` knows.
+    Pulp(pulp::Arch),
+    /// AVX-512 with doublewords, bytes and shorter vectors.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Detected),
+}
+
+/// That the processor has been asked.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Detected(());
+
+impl Arch {
+    /// The widest that this processor has.
+    pub(super) fn new() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            return Arch::Avx512(Detected(()));
+        }
+        Arch::Pulp(pulp::Arch::new())
+    }
+
+    /// Runs an operation that leaves vectors to the compiler: it is told of no instruction set by type.
+    #[inline]
+    pub(super) fn dispatch<O: WithSimd>(self, operation: O) -> O::Output {
+        match self {
+            Arch::Pulp(arch) => arch.dispatch(operation),
+            // SAFETY: a `Detected` is made in `new` alone, which has asked for each of these features.
+            #[cfg(target_arch = "x86_64")]
+            Arch::Avx512(Detected(())) => unsafe { with_avx512(operation) },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn with_avx512<O: WithSimd>(operation: O) -> O::Output {
+    operation.with_simd(Scalar::new())
+}

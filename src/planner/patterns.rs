@@ -1,0 +1,156 @@
+//! Which pattern operations that run as one step are an instance of, and what that is expected to save.
+
+use std::collections::{HashMap, HashSet};
+
+use super::cost::CostModel;
+use super::estimate::Estimate;
+use super::fuse::is_elementwise;
+use super::graph::{Graph, Node, NodeId};
+use crate::config::Pattern;
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::operation::Operation as Op;
+use crate::exec::program::Fusion;
+
+/// Who reads a node.
+pub(super) type Users = HashMap<NodeId, Vec<NodeId>>;
+
+/// The pattern of a loop over these elementwise nodes, the last of which it stores.
+pub(super) fn of_loop(graph: &Graph, nodes: &[NodeId]) -> Pattern {
+    let is = |function: BinaryFunction| {
+        move |id: &NodeId| graph.node(*id).operation == Op::Binary(function)
+    };
+    let has = |function: BinaryFunction| nodes.iter().any(is(function));
+    let activates = nodes.iter().any(|&id| is_activation(graph, id));
+    let sums = has(BinaryFunction::Add) || has(BinaryFunction::Subtract);
+    let plain = nodes.iter().filter(|&&id| !is_activation(graph, id)).count();
+    if activates && has(BinaryFunction::Subtract) && has(BinaryFunction::Divide) {
+        Pattern::NormActivation
+    } else if plain == 2 && has(BinaryFunction::Multiply) && sums {
+        Pattern::MultiplyAdd
+    } else {
+        Pattern::Elementwise
+    }
+}
+
+/// Whether blocks of a node's result may be read by a loop while they are in cache.
+pub(super) fn is_producer(operation: &Op) -> bool {
+    matches!(operation, Op::Product | Op::Outer | Op::Convolve(_))
+}
+
+/// The pattern of a producer and the chain that follows it.
+pub(super) fn of_producer(graph: &Graph, users: &Users, producer: NodeId) -> Pattern {
+    if matches!(graph.node(producer).operation, Op::Convolve(_)) {
+        return Pattern::ConvNormActivation;
+    }
+    let mut at = producer;
+    while let Some([user]) = users.get(&at).map(Vec::as_slice)
+        && is_elementwise(&graph.node(*user).operation)
+    {
+        at = *user;
+        if is_activation(graph, at) {
+            return Pattern::LinearActivation;
+        }
+    }
+    Pattern::ProductAdd
+}
+
+/// Whether a function of cells is one that follows a layer: `relu(x)`, also written `greatest(x, 0)`.
+fn is_activation(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    match node.operation {
+        Op::Unary(function) => matches!(
+            function,
+            UnaryFunction::Relu
+                | UnaryFunction::Sigmoid
+                | UnaryFunction::Tanh
+                | UnaryFunction::Gelu
+                | UnaryFunction::Softplus
+        ),
+        Op::Binary(BinaryFunction::Greatest) => {
+            node.inputs.iter().any(|&input| graph.as_constant(input) == Some(0.0))
+        }
+        _ => false,
+    }
+}
+
+/// What is guessed about the nodes of a graph.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) estimates: &'a [Estimate],
+    pub(super) cost: &'a CostModel,
+}
+
+impl Expected<'_> {
+    /// What it saves that these nodes, inputs first, are one step that stores the last alone: each of the
+    /// others would be written, and read by each of its readers.
+    pub(super) fn fusion(&self, pattern: Pattern, nodes: &[NodeId]) -> Fusion {
+        let inside: HashSet<NodeId> = nodes.iter().copied().collect();
+        let output = nodes.last().copied();
+        let readers = |id: NodeId| {
+            let reads = |user: &&NodeId| self.graph.node(**user).inputs.contains(&id);
+            nodes.iter().filter(reads).count()
+        };
+        let between = nodes.iter().copied().filter(|id| Some(*id) != output);
+        let saved = between.map(|id| self.bytes(id) * (1 + readers(id)) as f64);
+        let apart: f64 = nodes.iter().map(|&id| self.seconds(id, |_| true)).sum();
+        let outside = |id: NodeId| !inside.contains(&id);
+        let (producers, looped): (Vec<NodeId>, Vec<NodeId>) =
+            nodes.iter().partition(|&&id| is_producer(&self.graph.node(id).operation));
+        let produced: f64 = producers.iter().map(|&id| self.seconds(id, outside)).sum();
+        Fusion {
+            pattern: pattern.name(),
+            operations: nodes.len(),
+            saved_bytes: saved.sum(),
+            speedup: apart / (produced + self.looped(&looped, outside)),
+        }
+    }
+
+    /// What it saves that these nodes read what they share once.
+    pub(super) fn shared_scan(&self, nodes: &[NodeId]) -> Option<Fusion> {
+        let mut readers: Users = HashMap::new();
+        for &id in nodes {
+            for &input in &self.graph.node(id).inputs {
+                readers.entry(input).or_default().push(id);
+            }
+        }
+        let again =
+            readers.iter().map(|(id, readers)| self.bytes(*id) * (readers.len() - 1) as f64);
+        let saved_bytes: f64 = again.sum();
+        let apart: f64 = nodes.iter().map(|&id| self.seconds(id, |_| true)).sum();
+        let together =
+            (apart - saved_bytes / self.cost.bytes_per_second).max(apart / nodes.len() as f64);
+        let pattern = Pattern::SharedScan.name();
+        let fusion =
+            Fusion { pattern, operations: nodes.len(), saved_bytes, speedup: apart / together };
+        (nodes.len() > 1 && saved_bytes > 0.0).then_some(fusion)
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        self.graph.node(id)
+    }
+
+    fn bytes(&self, id: NodeId) -> f64 {
+        self.estimates[id.index()].bytes
+    }
+
+    /// Seconds of a node by itself that moves those of its operands for which this holds.
+    fn seconds(&self, id: NodeId, moves: impl Fn(NodeId) -> bool) -> f64 {
+        let node = self.node(id);
+        let operands = node.inputs.iter().copied().chain([id]).filter(|&id| moves(id));
+        let bytes = operands.map(|id| self.bytes(id)).sum();
+        let flops = self.estimates[id.index()].flops;
+        self.cost.seconds(&node.operation, node.element, flops, bytes)
+    }
+
+    /// Seconds of a loop over these nodes, which reads what is outside once and writes the last.
+    fn looped(&self, nodes: &[NodeId], outside: impl Fn(NodeId) -> bool) -> f64 {
+        let Some(&output) = nodes.last() else { return 0.0 };
+        let inputs = nodes.iter().flat_map(|&id| self.node(id).inputs.iter().copied());
+        let read: HashSet<NodeId> = inputs.filter(|&input| outside(input)).collect();
+        let bytes = read.iter().map(|&id| self.bytes(id)).sum::<f64>() + self.bytes(output);
+        let flops = nodes.iter().map(|id| self.estimates[id.index()].flops).sum();
+        let node = self.node(output);
+        self.cost.seconds(&node.operation, node.element, flops, bytes)
+    }
+}

@@ -1,0 +1,48 @@
+//! Lets values go after their last reader.
+
+use std::collections::HashMap;
+
+use crate::exec::program::{Slot, Step};
+
+/// Lets every value go after its last reader, but for those that are kept.
+pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
+    let mut last: HashMap<Slot, usize> = HashMap::new();
+    for (at, step) in steps.iter().enumerate() {
+        for slot in touched(step) {
+            last.insert(slot, at);
+        }
+    }
+    let mut released = Vec::with_capacity(steps.len());
+    for (at, step) in std::mem::take(steps).into_iter().enumerate() {
+        let mut over: Vec<Slot> = touched(&step)
+            .into_iter()
+            .filter(|slot| last[slot] == at && !keep.contains(slot))
+            .collect();
+        over.sort_unstable();
+        over.dedup();
+        released.push(step);
+        if !over.is_empty() {
+            released.push(Step::Release(over));
+        }
+    }
+    *steps = released;
+}
+
+/// The slots that a step reads or writes from outside.
+fn touched(step: &Step) -> Vec<Slot> {
+    match step {
+        Step::Gather { output, .. } => vec![*output],
+        Step::Evaluate { inputs, output, .. } => inputs.iter().copied().chain([*output]).collect(),
+        Step::Pass(pass) => pass.whole_slots(),
+        Step::Iterate(rounds) => {
+            let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
+            let inside = repeated.flat_map(|round| {
+                round.steps.iter().flat_map(touched).chain([round.result]).collect::<Vec<_>>()
+            });
+            inside.chain([rounds.start, rounds.output]).collect()
+        }
+        Step::Align { input, output, .. } => vec![*input, *output],
+        Step::Part { of, output, .. } => vec![*of, *output],
+        Step::Release(_) => Vec::new(),
+    }
+}
