@@ -28,6 +28,9 @@ pub(crate) struct Settings {
     pub(crate) null_order: String,
     pub(crate) rewrites: bool,
     pub(crate) fusion: bool,
+    pub(crate) strassen: bool,
+    /// Whether plans are chosen by constants measured here, rather than the built-in ones.
+    pub(crate) measured_costs: bool,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
 }
@@ -132,6 +135,29 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "strassen",
+        unit: "",
+        description: "whether large dense products are made with fewer multiplications where that saves \
+                      time; on by default, and off for an error bound that holds cell by cell and not \
+                      only for the largest",
+        get: |settings| settings.strassen.to_string(),
+        set: |settings, value| {
+            settings.strassen = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "cost_model",
+        unit: "",
+        description: "what plans are chosen by: measured (the default) are rates of this machine, measured \
+                      once and kept; built_in are the same everywhere, for plans that can be compared",
+        get: |settings| MEASURED_OR_BUILT_IN[usize::from(!settings.measured_costs)].to_owned(),
+        set: |settings, value| {
+            settings.measured_costs = one_of(&MEASURED_OR_BUILT_IN, value)? == "measured";
+            Ok(())
+        },
+    },
+    Setting {
         name: "tile_rows",
         unit: "rows",
         description: "rows of a matrix that are worked on at a time; 0, the default, lets the \
@@ -143,6 +169,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
 ];
+
+/// The values of the setting `cost_model`.
+const MEASURED_OR_BUILT_IN: [&str; 2] = ["measured", "built_in"];
 
 impl Setting {
     /// The setting of this name.
@@ -177,6 +206,8 @@ impl Default for Settings {
             null_order: "nulls_max".to_owned(),
             rewrites: true,
             fusion: true,
+            strassen: true,
+            measured_costs: true,
             tile_rows: 0,
         }
     }

@@ -9,6 +9,7 @@
 //! ```
 
 mod block;
+pub(crate) mod costs;
 pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
@@ -17,6 +18,7 @@ mod footprint;
 pub(crate) mod intake;
 pub mod kernels;
 pub(crate) mod labels;
+pub(crate) mod multiply;
 pub(crate) mod operation;
 mod pass;
 pub(crate) mod program;
@@ -52,6 +54,7 @@ use tokio::runtime::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Matrix};
 
+use self::costs::Runs;
 use self::emit::Reading;
 use self::program::{Program, Slot};
 pub(crate) use self::run::Cancel;
@@ -61,6 +64,8 @@ use self::run::{Budget, Inputs, Measured, Rows, Surroundings};
 pub(crate) struct Engine {
     /// The threads that blocks and kernels run on.
     pub(crate) pool: rayon::ThreadPool,
+    /// What runs show about the costs they were planned by.
+    pub(crate) runs: Runs,
 }
 
 /// One input of a matrix operator.
@@ -203,7 +208,10 @@ impl Job {
             tile_rows: self.tile_rows,
             measured: &measured,
         };
-        run::run(&self.program, self.inputs, around)
+        let result = run::run(&self.program, self.inputs, around)?;
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine.runs.add(&self.program, &measured);
+        Ok(result)
     }
 }
 

@@ -6,6 +6,7 @@
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
 //!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
+//!  ├ cost        the machine's constants: built in, or by calibration
 //!  ├ algebra     another expression of equal value that costs less
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
@@ -20,6 +21,7 @@
 mod algebra;
 mod best_entries;
 mod bind;
+mod calibration;
 pub(crate) mod cooperative;
 mod cost;
 mod estimate;
@@ -43,6 +45,7 @@ mod subscript;
 mod written;
 
 pub(crate) use bind::Parameter;
+pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, whole_plan};

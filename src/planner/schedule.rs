@@ -8,8 +8,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::cost::CostModel;
+use super::estimate::Estimate;
 use super::fuse;
 use super::graph::{Dim, Graph, NodeId};
+use crate::exec::multiply::is_a_choice;
 use crate::exec::operation::{Aggregate, Axis, Counted, Operation as Op, Part};
 use crate::exec::program::{Pass, Round, Rounds, Sink, Slot, Source, Step};
 use crate::matrix::Layout;
@@ -20,7 +23,9 @@ const PRODUCT_ROWS_MIN: usize = 4096;
 
 /// What scheduling may do.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Options {
+pub(crate) struct Options<'a> {
+    /// What algorithms are chosen by.
+    pub(crate) cost: &'a CostModel,
     /// Whether elementwise chains become one loop.
     pub(crate) fusion: bool,
     /// Whether the root's rows may leave block by block.
@@ -30,11 +35,11 @@ pub(crate) struct Options {
 /// Orders everything that `root` needs.
 pub(crate) fn steps(
     graph: &Graph,
-    layouts: &[Layout],
+    estimates: &[Estimate],
     root: NodeId,
-    options: Options,
+    options: Options<'_>,
 ) -> Vec<Step> {
-    let mut scheduler = Scheduler { graph, layouts, options };
+    let mut scheduler = Scheduler { graph, estimates, options };
     let mut steps = scheduler.run(&[root], &HashSet::new(), true);
     release(&mut steps, &[root.index()]);
     steps
@@ -62,8 +67,8 @@ enum Kind {
 
 struct Scheduler<'a> {
     graph: &'a Graph,
-    layouts: &'a [Layout],
-    options: Options,
+    estimates: &'a [Estimate],
+    options: Options<'a>,
 }
 
 impl Scheduler<'_> {
@@ -218,7 +223,7 @@ impl Scheduler<'_> {
             Some(Kind::Local(rows)) => Some(*rows),
             _ => None,
         };
-        let dense = |input: NodeId| self.layouts[input.index()] == Layout::Dense;
+        let dense = |input: NodeId| self.estimates[input.index()].layout == Layout::Dense;
         let first = node.inputs.first().copied();
         // The rows that inputs which are not stretched go through; a relation's before a whole's.
         let shared = || {
@@ -236,13 +241,15 @@ impl Scheduler<'_> {
                 Kind::Local(Rows::Relation(id))
             }
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => {
-                let sparse = self.layouts[id.index()] == Layout::Csr;
+                let sparse = self.estimates[id.index()].layout == Layout::Csr;
                 if node.is_scalar() || sparse { Kind::Whole } else { Kind::Local(shared()) }
             }
             Op::Product | Op::Outer => {
                 let (left, right) = (node.inputs[0], node.inputs[1]);
                 match local(left) {
                     Some(rows @ Rows::Relation(_)) => Kind::Local(rows),
+                    // Row blocks are too flat for fewer multiplications.
+                    _ if self.is_by_levels(id) => Kind::Whole,
                     Some(rows) if long(node.rows) && dense(right) => Kind::Local(rows),
                     _ if long(node.rows)
                         && node.rows.known().is_some()
@@ -308,6 +315,20 @@ impl Scheduler<'_> {
             }
             _ => Kind::Whole,
         }
+    }
+
+    /// Whether a product of known sizes takes fewer multiplications than the classical one.
+    fn is_by_levels(&self, id: NodeId) -> bool {
+        let product = self.estimates[id.index()].product;
+        product.is_some_and(|[best, _]| best.levels > 0) && self.graph.is_sized(id)
+    }
+
+    /// Whether there is more than one algorithm for a product, as far as is known before it runs.
+    fn is_open_product(&self, id: NodeId) -> bool {
+        let product = self.estimates[id.index()].product;
+        let is_a_choice = product.is_some_and(is_a_choice);
+        let is_open = product.is_some() && !self.graph.is_sized(id);
+        self.options.cost.rates(self.graph.node(id).element).strassen && (is_a_choice || is_open)
     }
 
     /// Whether `user` reads `input` whole, at any of its places.
@@ -468,6 +489,11 @@ impl Scheduler<'_> {
                 let at = at.expect("a part is one of its decomposition's");
                 Step::Part { of: of.index(), at, output: id.index() }
             }
+            Op::Product if self.is_open_product(id) => Step::Multiply {
+                rates: self.options.cost.rates(node.element),
+                inputs: slots(&node.inputs),
+                output: id.index(),
+            },
             operation => Step::Evaluate {
                 operation: operation.clone(),
                 inputs: slots(&node.inputs),
@@ -567,7 +593,9 @@ fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
 fn touched(step: &Step) -> Vec<Slot> {
     match step {
         Step::Gather { output, .. } => vec![*output],
-        Step::Evaluate { inputs, output, .. } => inputs.iter().copied().chain([*output]).collect(),
+        Step::Evaluate { inputs, output, .. } | Step::Multiply { inputs, output, .. } => {
+            inputs.iter().copied().chain([*output]).collect()
+        }
         Step::Pass(pass) => pass.whole_slots(),
         Step::Iterate(rounds) => {
             let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();

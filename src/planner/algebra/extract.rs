@@ -16,6 +16,9 @@ use super::term::Term;
 /// What a term must gain over another, by share: sums of the same costs in another order are as good.
 const GAIN_MIN: f64 = 1e-9;
 
+/// Share by which the next best form must be slower to be another one.
+const DIFFERENCE_MIN: f64 = 0.01;
+
 /// Single choices that are exchanged at most.
 const IMPROVEMENTS_MAX: usize = 8;
 
@@ -66,7 +69,13 @@ impl ClassSet {
     }
 }
 
-/// The chosen terms of all classes that `root` needs, inputs before users. Of terms that are equally good
+/// Terms of all classes that a root needs, inputs before users, and the seconds that they take together.
+pub(super) struct Form {
+    pub(super) terms: Vec<(Id, Term)>,
+    pub(super) seconds: f64,
+}
+
+/// The cheapest form of `root`, and the next best that makes its root in another way. Of terms that are equally good
 /// one of those that were `written` is chosen. None where the choices need one another, which the
 /// heuristic does not rule out.
 pub(super) fn cheapest(
@@ -74,7 +83,7 @@ pub(super) fn cheapest(
     root: Id,
     written: &[(Id, Term)],
     rounds: &Rounds,
-) -> Option<Vec<(Id, Term)>> {
+) -> Option<(Form, Option<Form>)> {
     let root = known.find(root);
     let classes = reachable(known, root);
     let places: HashMap<Id, usize> =
@@ -84,11 +93,17 @@ pub(super) fn cheapest(
     let chosen = choices.iter().map(|choice| choice.as_ref().map(|choice| choice.candidate));
     let mut plan = Plan { candidates: &candidates, chosen: chosen.collect(), root: places[&root] };
     plan.improve();
-    let ordered = plan.ordered()?.into_iter().map(|candidate| {
-        let Candidate { class, term, .. } = &candidates[candidate];
-        (classes[*class], term.clone())
-    });
-    Some(ordered.collect())
+    let form = |plan: &Plan<'_>| {
+        let ordered = plan.ordered()?;
+        let seconds = plan.seconds(&ordered);
+        let terms = ordered.into_iter().map(|candidate| {
+            let Candidate { class, term, .. } = &candidates[candidate];
+            (classes[*class], term.clone())
+        });
+        Some(Form { terms: terms.collect(), seconds })
+    };
+    let cheapest = form(&plan)?;
+    Some((cheapest, plan.runner_up().and_then(|plan| form(&plan))))
 }
 
 /// The classes that any term below `root` reads, in the order of their numbers.
@@ -221,6 +236,23 @@ impl Plan<'_> {
                 return;
             }
         }
+    }
+
+    /// The same with the best other choice for the root, of those that differ: sums the other way round do not.
+    fn runner_up(mut self) -> Option<Self> {
+        let chosen = self.chosen[self.root]?;
+        let least = self.seconds(&self.ordered()?) * (1.0 + DIFFERENCE_MIN);
+        let of_root = |(at, candidate): (usize, &Candidate)| {
+            (candidate.class == self.root && at != chosen).then_some(at)
+        };
+        let others: Vec<usize> = self.candidates.iter().enumerate().filter_map(of_root).collect();
+        let seconds = others.into_iter().filter_map(|other| {
+            self.chosen[self.root] = Some(other);
+            Some((other, self.seconds(&self.ordered()?))).filter(|(_, seconds)| *seconds > least)
+        });
+        let (best, _) = seconds.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        self.chosen[self.root] = Some(best);
+        Some(self)
     }
 
     fn seconds(&self, ordered: &[usize]) -> f64 {
