@@ -4,10 +4,15 @@
 //! step. [`Runs`] keeps, for each, how much longer such steps took than was expected.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::program::{Program, Slot, Step};
 use super::run::Measured;
+
+/// Threads that the machine has for this process, on all of which constants are measured.
+pub(crate) fn machine_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// One property of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,26 +105,39 @@ impl Ratio {
 }
 
 /// What the runs of a database show about the constants that they were planned by.
-#[derive(Debug, Default)]
-pub(crate) struct Runs(Mutex<[Ratio; Constant::COUNT]>);
+#[derive(Debug)]
+pub(crate) struct Runs {
+    ratios: Mutex<[Ratio; Constant::COUNT]>,
+    /// Whether they have all the threads that constants are measured on.
+    have_all_threads: bool,
+}
 
 impl Runs {
+    /// Those on so many threads, of which there are none yet.
+    pub(crate) fn on(threads: usize) -> Self {
+        Self { ratios: Mutex::default(), have_all_threads: threads == machine_threads() }
+    }
+
     pub(crate) fn ratios(&self) -> [Ratio; Constant::COUNT] {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lock()
     }
 
     /// Forgets everything, and says what it was.
     pub(crate) fn take(&self) -> [Ratio; Constant::COUNT] {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Ratio; Constant::COUNT]> {
+        self.ratios.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of the whole operations of a program that has run, where it was planned by constants that
     /// were measured. Passes do several things at once, and rounds differ.
     pub(super) fn add(&self, program: &Program, measured: &HashMap<Slot, Measured>) {
-        if !program.is_by_measured_costs {
+        if !program.is_by_measured_costs || !self.have_all_threads {
             return;
         }
-        let mut ratios = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ratios = self.lock();
         for step in &program.steps {
             let (Step::Evaluate { output, .. } | Step::Multiply { output, .. }) = step else {
                 continue;

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::kernels::strassen;
+
 /// Levels of Strassen's method at most: with each the error bound grows by 18 / 4.
 const LEVELS_MAX: usize = 3;
 
@@ -21,8 +23,8 @@ pub(crate) struct Rates {
     pub(crate) flops_per_second: f64,
     pub(crate) bytes_per_second: f64,
     pub(crate) cell_bytes: f64,
-    /// Whether Strassen's method may be used.
-    pub(crate) strassen: bool,
+    /// Working memory that Strassen's method may take; zero where it must not be used.
+    pub(crate) spare_bytes_max: f64,
 }
 
 /// One way to make a product, and what it is expected to take.
@@ -56,12 +58,16 @@ impl Rates {
     pub(crate) fn choice(&self, sides: [f64; 3]) -> [Algorithm; 2] {
         let of = |levels| Algorithm { levels, seconds: self.seconds(sides, levels) };
         let classical = of(0);
-        if !self.strassen {
+        if self.spare_bytes_max <= 0.0 {
             return [classical; 2];
         }
         let all: [Algorithm; LEVELS_MAX + 1] = std::array::from_fn(of);
-        let gains = |pair: &[Algorithm]| pair[1].seconds < pair[0].seconds * (1.0 - GAIN_MIN);
-        let levels = all.windows(2).take_while(|pair| gains(pair)).count();
+        let is_worth_it = |pair: &[Algorithm]| {
+            let spare = strassen::spare_cells(sides.map(|side| side as usize), pair[1].levels);
+            pair[1].seconds < pair[0].seconds * (1.0 - GAIN_MIN)
+                && spare as f64 * self.cell_bytes <= self.spare_bytes_max
+        };
+        let levels = all.windows(2).take_while(|pair| is_worth_it(pair)).count();
         // One level more or less is hardly another algorithm.
         let other = if levels > 0 { 0 } else { 1 };
         [all[levels], all[other]]
@@ -90,8 +96,12 @@ impl Rates {
 mod tests {
     use super::*;
 
-    const RATES: Rates =
-        Rates { flops_per_second: 2e11, bytes_per_second: 4e10, cell_bytes: 8.0, strassen: true };
+    const RATES: Rates = Rates {
+        flops_per_second: 2e11,
+        bytes_per_second: 4e10,
+        cell_bytes: 8.0,
+        spare_bytes_max: f64::MAX,
+    };
 
     #[test]
     fn large_products_take_strassens_method_and_others_do_not() {
@@ -101,7 +111,9 @@ mod tests {
         assert!(levels(20_000) >= 2);
         assert_eq!(RATES.levels([1_000_000, 100, 100]), 0);
         assert_eq!(RATES.levels([0, 5000, 5000]), 0);
-        assert_eq!(Rates { strassen: false, ..RATES }.levels([10_000; 3]), 0);
+        for spare_bytes_max in [0.0, 1e6] {
+            assert_eq!(Rates { spare_bytes_max, ..RATES }.levels([10_000; 3]), 0);
+        }
     }
 
     #[test]

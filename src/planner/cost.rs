@@ -1,6 +1,7 @@
 //! Seconds of an operation: its arithmetic over the machine's rate, or its bytes over the bandwidth,
 //! whichever takes longer.
 
+use crate::config::Settings;
 use crate::exec::costs::Constant;
 use crate::exec::multiply::Rates;
 use crate::exec::operation::Operation as Op;
@@ -10,8 +11,8 @@ use crate::matrix::Element;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CostModel {
     constants: [f64; Constant::COUNT],
-    /// Whether products may be made by Strassen's method.
-    strassen: bool,
+    /// Working memory that products may take for Strassen's method; zero where it is not allowed.
+    spare_bytes_max: f64,
 }
 
 /// What one operation is expected to take, and which constant says so.
@@ -26,9 +27,13 @@ pub(crate) struct Cost {
 /// which vary less between machines than they themselves do.
 const BUILT_IN: [f64; Constant::COUNT] = [1.0e11, 2.0e11, 3.0e10, 2.0e9, 8.0e9, 3.0e10, 2.0e-6];
 
+/// Share of the memory limit that products may take as working memory, beside their factors and result. By the limit and
+/// not by what is free, for a plan must not depend on what else runs.
+const SPARE_SHARE: f64 = 0.25;
+
 impl Default for CostModel {
     fn default() -> Self {
-        Self { constants: BUILT_IN, strassen: true }
+        Self { constants: BUILT_IN, spare_bytes_max: f64::MAX }
     }
 }
 
@@ -37,9 +42,10 @@ impl CostModel {
         Self { constants, ..Self::default() }
     }
 
-    /// The same with Strassen's method allowed or not.
-    pub(crate) fn with_strassen(self, strassen: bool) -> Self {
-        Self { strassen, ..self }
+    /// The same with what the settings allow.
+    pub(crate) fn under(self, settings: &Settings) -> Self {
+        let share = if settings.strassen { SPARE_SHARE } else { 0.0 };
+        Self { spare_bytes_max: share * settings.pool_bytes() as f64, ..self }
     }
 
     pub(crate) fn constant(&self, constant: Constant) -> f64 {
@@ -56,7 +62,7 @@ impl CostModel {
             flops_per_second: self.constant(constant),
             bytes_per_second: self.constant(Constant::Memory),
             cell_bytes: element.size_bytes() as f64,
-            strassen: self.strassen,
+            spare_bytes_max: self.spare_bytes_max,
         }
     }
 

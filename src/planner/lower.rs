@@ -101,7 +101,7 @@ fn lower(
     let is_worth_it = total(&matrix.graph, matrix.root, &written) >= CALIBRATED_SECONDS_MIN;
     let measured = calibration.filter(|_| is_worth_it).map(Calibration::model);
     let is_by_measured_costs = measured.is_some();
-    let cost = measured.unwrap_or(built_in).with_strassen(settings.strassen);
+    let cost = measured.unwrap_or(built_in).under(settings);
     let Rewritten { graph, root, runner_up } = if settings.rewrites {
         algebra::rewrite(&matrix.graph, matrix.root, relation_rows, &cost)
     } else {

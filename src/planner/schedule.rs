@@ -328,7 +328,9 @@ impl Scheduler<'_> {
         let product = self.estimates[id.index()].product;
         let is_a_choice = product.is_some_and(is_a_choice);
         let is_open = product.is_some() && !self.graph.is_sized(id);
-        self.options.cost.rates(self.graph.node(id).element).strassen && (is_a_choice || is_open)
+        let rates = self.options.cost.rates(self.graph.node(id).element);
+        let may_choose = rates.spare_bytes_max > 0.0;
+        may_choose && (is_a_choice || is_open)
     }
 
     /// Whether `user` reads `input` whole, at any of its places.

@@ -119,7 +119,7 @@ impl Resources {
             matrices: Arc::new(Matrices::new(Arc::clone(&environment.memory_pool))),
             environment,
             calibration: Arc::new(Calibration::of_user()),
-            engine: Arc::new(Engine { pool, runs: Runs::default() }),
+            engine: Arc::new(Engine { pool, runs: Runs::on(settings.threads) }),
         })
     }
 }

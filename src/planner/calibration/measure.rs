@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rayon::ThreadPool;
 
 use super::Constants;
-use crate::exec::costs::Constant;
+use crate::exec::costs::{Constant, machine_threads};
 use crate::exec::evaluate::evaluate;
 use crate::exec::kernels::elementwise::UnaryFunction;
 use crate::exec::kernels::{Real, Stop, decompose, dense, sparse};
@@ -39,15 +39,10 @@ impl Task {
     }
 }
 
-/// Threads that are measured on: all that the machine has for this process.
-pub(super) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// All constants; the built-in ones where the system refuses threads.
 pub(super) fn constants() -> Constants {
     let built_in = Constant::ALL.map(|constant| CostModel::default().constant(constant));
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads()).build();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(machine_threads()).build();
     let Ok(pool) = pool.map(Arc::new) else { return built_in };
     let rate = |share: f64, sizes: &[usize], task: fn(usize) -> Task| {
         pool.install(|| rate(share, sizes, task))

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use super::Constants;
-use crate::exec::costs::Constant;
+use crate::exec::costs::{Constant, machine_threads};
 use crate::planner::cost::CostModel;
 
 /// First line; another version is another file.
@@ -68,7 +68,7 @@ pub(super) fn write(file: &Path, constants: &Constants) -> io::Result<()> {
 
 /// The lines by which a machine is known.
 fn header() -> String {
-    format!("{VERSION}\nprocessor {}\nthreads {}\n", processor(), super::measure::threads())
+    format!("{VERSION}\nprocessor {}\nthreads {}\n", processor(), machine_threads())
 }
 
 /// The model of the processor; its architecture where the system does not say.
