@@ -16,7 +16,8 @@
 //!                                   c11 += a12·b21       p2
 //! ```
 //!
-//! Error: with l levels over an inner side k, k₀ = k / 2ˡ, and |·| the largest cell by magnitude, to first order
+//! Error: with l levels over an inner side k that halves evenly, k₀ = k / 2ˡ, and |·| the largest cell by magnitude,
+//! to first order
 //! `|c - ĉ| ≤ (18ˡ·(k₀² + 6·k₀) - 6·k)·u·|a|·|b|`. It holds for the largest cell, not for each: where rows of `a` or
 //! columns of `b` differ much in size, small cells of the result have fewer digits than a classical product
 //! gives them. Source: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., §23.2.2; the order of steps
