@@ -10,6 +10,9 @@ use super::kernels::strassen;
 /// Levels of Strassen's method at most: with each the error bound grows by 18 / 4.
 const LEVELS_MAX: usize = 3;
 
+/// Side below which nobody asks: the sums cost more than they save on any machine, and planning asks often.
+const SIDE_MIN: f64 = 512.0;
+
 /// Share of the time that the first level must save to be worth its weaker error bound, and that each further one
 /// must: those evict from the cache what the others are about to read (4096 a side, measured: 5 to 7 % saved by
 /// one level, 3 % by two).
@@ -56,7 +59,8 @@ impl Rates {
     pub(crate) fn choice(&self, sides: [f64; 3]) -> [Algorithm; 2] {
         let of = |levels| Algorithm { levels, seconds: self.seconds(sides, levels) };
         let classical = of(0);
-        if self.spare_bytes_max <= 0.0 {
+        let is_small = sides.iter().any(|&side| side < SIDE_MIN);
+        if is_small || self.spare_bytes_max <= 0.0 {
             return [classical; 2];
         }
         let all: [Algorithm; LEVELS_MAX + 1] = std::array::from_fn(of);
@@ -116,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_choice_is_the_cheapest_and_the_runner_up_of_the_other_kind() {
-        for side in [100.0, 1500.0, 3000.0, 10_000.0, 50_000.0] {
+        for side in [600.0, 1500.0, 3000.0, 10_000.0, 50_000.0] {
             let [best, next] = RATES.choice([side; 3]);
             assert!(best.seconds * (1.0 - GAIN_MIN[0]) <= next.seconds, "{side}");
             assert!((best.levels == 0) != (next.levels == 0));

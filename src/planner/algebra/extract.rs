@@ -19,6 +19,9 @@ const GAIN_MIN: f64 = 1e-9;
 /// Share by which the next best form must be slower to be another one.
 const DIFFERENCE_MIN: f64 = 0.01;
 
+/// Candidates for the root of the next best form that are tried.
+const OTHERS_MAX: usize = 16;
+
 /// Single choices that are exchanged at most.
 const IMPROVEMENTS_MAX: usize = 8;
 
@@ -103,7 +106,8 @@ pub(super) fn cheapest(
         Some(Form { terms: terms.collect(), seconds })
     };
     let cheapest = form(&plan)?;
-    Some((cheapest, plan.runner_up().and_then(|plan| form(&plan))))
+    let others = others(&candidates, &choices, plan.root);
+    Some((cheapest, plan.runner_up(&others).and_then(|plan| form(&plan))))
 }
 
 /// The classes that any term below `root` reads, in the order of their numbers.
@@ -202,6 +206,20 @@ fn needs(candidate: &Candidate, choices: &[Option<Choice>], count: usize) -> Opt
     Some(needs)
 }
 
+/// The candidates of a class that look best: none is cheaper than itself with the dearest of its inputs.
+fn others(candidates: &[Candidate], choices: &[Option<Choice>], class: usize) -> Vec<usize> {
+    let least = |candidate: &Candidate| {
+        let inputs = candidate.inputs.iter().map(|&input| Some(choices[input].as_ref()?.seconds));
+        let dearest = inputs.collect::<Option<Vec<f64>>>()?.into_iter().fold(0.0, f64::max);
+        Some(candidate.seconds + dearest)
+    };
+    let of_class = candidates.iter().enumerate().filter(|(_, candidate)| candidate.class == class);
+    let mut others: Vec<(usize, f64)> =
+        of_class.filter_map(|(at, candidate)| Some((at, least(candidate)?))).collect();
+    others.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    others.into_iter().map(|(at, _)| at).take(OTHERS_MAX).collect()
+}
+
 /// A candidate for each class that has one.
 struct Plan<'a> {
     candidates: &'a [Candidate],
@@ -239,14 +257,10 @@ impl Plan<'_> {
     }
 
     /// The same with the best other choice for the root, of those that differ: sums the other way round do not.
-    fn runner_up(mut self) -> Option<Self> {
+    fn runner_up(mut self, others: &[usize]) -> Option<Self> {
         let chosen = self.chosen[self.root]?;
         let least = self.seconds(&self.ordered()?) * (1.0 + DIFFERENCE_MIN);
-        let of_root = |(at, candidate): (usize, &Candidate)| {
-            (candidate.class == self.root && at != chosen).then_some(at)
-        };
-        let others: Vec<usize> = self.candidates.iter().enumerate().filter_map(of_root).collect();
-        let seconds = others.into_iter().filter_map(|other| {
+        let seconds = others.iter().filter(|&&other| other != chosen).filter_map(|&other| {
             self.chosen[self.root] = Some(other);
             Some((other, self.seconds(&self.ordered()?))).filter(|(_, seconds)| *seconds > least)
         });
