@@ -7,7 +7,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use relatrix::exec::kernels::reduce::{Axis, Reduction, reduce};
-use relatrix::exec::kernels::{Stop, decompose, dense, sparse};
+use relatrix::exec::kernels::{Real, Stop, decompose, dense, sparse};
 use relatrix::matrix::{Csr, Dense, Shape, Storage};
 
 fn main() {
@@ -39,10 +39,29 @@ fn random_sparse(side: usize, per_row: usize) -> Csr<f64> {
 mod products {
     use super::*;
 
+    fn cells<T: Real>(n: usize) -> Dense<T> {
+        let cells: Vec<T> = random(n, n).cells().iter().map(|&cell| T::from_f64(cell)).collect();
+        Dense::new(Shape::new(n, n), cells.into())
+    }
+
     #[divan::bench(args = [100, 500, 1000, 2000])]
     fn product(bencher: Bencher, n: usize) {
         let (a, b) = (random(n, n), random(n, n));
         bencher.counter(ItemsCount::new(n * n * n)).bench(|| dense::product(&a, &b, Stop::NEVER));
+    }
+
+    #[divan::bench(args = [512, 1000, 2048, 4096], types = [f64, f32])]
+    fn classical<T: Real>(bencher: Bencher, n: usize) {
+        let (a, b) = (cells::<T>(n), cells::<T>(n));
+        bencher.counter(ItemsCount::new(n * n * n)).bench(|| dense::product(&a, &b, Stop::NEVER));
+    }
+
+    #[divan::bench(args = [(1000, 1), (1400, 1), (2048, 1), (4096, 1), (4096, 2)], types = [f64, f32])]
+    fn strassen<T: Real>(bencher: Bencher, (n, levels): (usize, usize)) {
+        let (a, b) = (cells::<T>(n), cells::<T>(n));
+        bencher
+            .counter(ItemsCount::new(n * n * n))
+            .bench(|| dense::product_by_levels(&a, &b, levels, Stop::NEVER));
     }
 
     #[divan::bench(args = [(1_000_000, 20), (100_000, 200), (1000, 1000)])]

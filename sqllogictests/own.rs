@@ -36,7 +36,9 @@ const POISON: &str = "SET pool_poison = true";
 
 impl Setting {
     fn connect(&self) -> Result<Connection> {
-        let connection = Database::builder().threads(self.threads).build()?.connect();
+        // Plans must not depend on the machine.
+        let builder = Database::builder().threads(self.threads).set("cost_model", "built_in")?;
+        let connection = builder.build()?.connect();
         for statement in self.statements {
             connection.execute(statement)?;
         }

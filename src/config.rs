@@ -40,6 +40,9 @@ pub(crate) struct Settings {
     pub(crate) fusion_patterns: Patterns,
     pub(crate) fusion_min_operations: usize,
     pub(crate) fusion_max_depth: usize,
+    pub(crate) strassen: bool,
+    /// Whether plans are chosen by constants measured here, rather than the built-in ones.
+    pub(crate) measured_costs: bool,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
 }
@@ -178,6 +181,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "strassen",
+        unit: "",
+        description: "whether large dense products are made with fewer multiplications where that saves \
+                      time; on by default, and off for an error bound that holds cell by cell and not \
+                      only for the largest",
+        get: |settings| settings.strassen.to_string(),
+        set: |settings, value| {
+            settings.strassen = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "fusion_patterns",
         unit: "",
         description: "which operations become one step: all (the default, as none changes a result), none, \
@@ -186,6 +201,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| settings.fusion_patterns.to_string(),
         set: |settings, value| {
             settings.fusion_patterns = Patterns::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "cost_model",
+        unit: "",
+        description: "what plans are chosen by: measured (the default) are rates of this machine, measured \
+                      once and kept; built_in are the same everywhere, for plans that can be compared",
+        get: |settings| MEASURED_OR_BUILT_IN[usize::from(!settings.measured_costs)].to_owned(),
+        set: |settings, value| {
+            settings.measured_costs = one_of(&MEASURED_OR_BUILT_IN, value)? == "measured";
             Ok(())
         },
     },
@@ -222,6 +248,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
 ];
+
+/// The values of the setting `cost_model`.
+const MEASURED_OR_BUILT_IN: [&str; 2] = ["measured", "built_in"];
 
 impl Setting {
     /// The setting of this name.
@@ -262,6 +291,8 @@ impl Default for Settings {
             fusion_patterns: Patterns::all(),
             fusion_min_operations: 2,
             fusion_max_depth: 64,
+            strassen: true,
+            measured_costs: true,
             tile_rows: 0,
         }
     }

@@ -12,6 +12,8 @@ use serde_json::Value;
 fn relatrix() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_relatrix"));
     command.stdin(Stdio::null()).env("NO_COLOR", "1").args(["--threads", "2"]);
+    // What is measured while tests run is not the user's.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 
@@ -385,4 +387,39 @@ fn bench_answers_a_harness() {
         .map(|batch| batch.unwrap().num_rows())
         .sum();
     assert_eq!(rows, 5);
+}
+
+#[test]
+fn costs_are_measured_where_it_matters_and_kept_for_later_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("relatrix").join("costs.txt");
+    let rows = |statements: &str| -> Value {
+        // On all threads, as what is measured is.
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relatrix"));
+        command.stdin(Stdio::null()).env("XDG_CACHE_HOME", folder.path());
+        command.args(["--format", "json", "-c", statements]);
+        let output = command.output().expect("the binary starts");
+        assert!(output.status.success(), "{statements}: {}", stderr(&output));
+        serde_json::from_str(stdout(&output)).unwrap()
+    };
+    let measured = |rows: &Value| -> Vec<Option<f64>> {
+        rows.as_array().unwrap().iter().map(|row| row["measured"].as_f64()).collect()
+    };
+    let large = "EXPLAIN CREATE MATRIX c = rand(3000, 3000, 1) @ rand(3000, 3000, 2)";
+    rows("SELECT MATRIX(sum(ones(2, 2)))");
+    rows(&format!("SET cost_model = built_in; {large}"));
+    assert_eq!(measured(&rows("SHOW COSTS")), [None; 7]);
+    assert!(!file.exists());
+    rows(large);
+    let first = measured(&rows("SHOW COSTS"));
+    assert!(file.exists() && first.iter().all(|value| value.is_some_and(|value| value > 0.0)));
+    rows(large);
+    assert_eq!(measured(&rows("SHOW COSTS")), first);
+    fs::write(&file, "nonsense").unwrap();
+    let again = measured(&rows("CALIBRATE"));
+    assert_eq!(measured(&rows("SHOW COSTS")), again);
+    let ran = "CREATE MATRIX c = rand(1500, 1500, 1) @ rand(1500, 1500, 2); SHOW COSTS";
+    let ran = rows(ran);
+    assert_eq!(ran[0]["runs"], 1);
+    assert!(ran[0]["ratio"].as_f64().unwrap() > 0.0);
 }

@@ -100,6 +100,22 @@ pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Res
     }
 }
 
+/// A product by so many levels of Strassen's method, where both factors are dense.
+///
+/// # Errors
+/// Inner sizes that only now turn out not to fit.
+pub(super) fn multiply(inputs: &[&Cells], levels: usize, stop: Stop<'_>) -> Result<Value> {
+    fn typed<T: Real>(inputs: &[&Cells], levels: usize, stop: Stop<'_>) -> Value {
+        let (a, b) = (dense_of::<T>(inputs[0]), dense_of::<T>(inputs[1]));
+        matrix(dense::product_by_levels(&a, &b, levels, stop))
+    }
+    match inputs.iter().map(|input| input.element()).reduce(Element::common) {
+        _ if levels == 0 => evaluate(&Op::Product, inputs, stop),
+        Some(Element::Float32) => Ok(typed::<f32>(inputs, levels, stop)),
+        _ => Ok(typed::<f64>(inputs, levels, stop)),
+    }
+}
+
 /// Type and number of columns of a block that [`evaluate_into`] can write where it stays.
 pub(super) fn written(operation: &Op, inputs: &[&Cells]) -> Option<(Element, usize)> {
     let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);

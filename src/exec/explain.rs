@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use super::multiply::is_a_choice;
 use super::program::{BlockStep, Fusion, Pass, Program, Round, Sink, Slot, Source, Step};
 use super::run::Measured;
 
@@ -19,6 +20,9 @@ pub(super) fn steps(
     let [expected, written] = program.seconds;
     if (expected - written).abs() > CHANGE_MIN * written {
         write!(f, "\n    expected {}, as written {}", seconds(expected), seconds(written))?;
+        if let Some((text, taken)) = &program.runner_up {
+            write!(f, ", next best {} by {text}", seconds(*taken))?;
+        }
     }
     Writer { program, measured }.steps(&program.steps, 1, f)
 }
@@ -37,6 +41,10 @@ impl Writer<'_> {
                     if !operation.is_given() {
                         self.line("evaluate", *output, depth, f)?;
                     }
+                }
+                Step::Multiply { output, .. } => {
+                    self.line("evaluate", *output, depth, f)?;
+                    self.algorithms(*output, depth + 1, f)?;
                 }
                 Step::Align { output, .. } => self.line("align", *output, depth, f)?,
                 Step::Part { .. } | Step::Release(_) => {}
@@ -109,6 +117,14 @@ impl Writer<'_> {
             Some(fusion) => self.line(&fused(fusion), slot, depth, f),
             None => self.line(otherwise, slot, depth, f),
         }
+    }
+
+    /// By which algorithm a product is made, and which is the next best.
+    fn algorithms(&self, slot: Slot, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let choice = self.program.notes[slot].product.filter(|&choice| is_a_choice(choice));
+        let Some([best, next]) = choice else { return Ok(()) };
+        let (taken, else_taken) = (seconds(best.seconds), seconds(next.seconds));
+        write!(f, "\n{:1$}product: {best} {taken}, {next} {else_taken}", "", 2 * depth + 2)
     }
 
     fn line(

@@ -4,6 +4,7 @@
 //! rather than allocated. Dense results and the copies that factorizations work in count in full;
 //! how much a sparse result will store only its kernel can tell, so it counts once it is there.
 
+use super::kernels::strassen;
 use super::operation::{Axis, Counted, Operation as Op};
 use crate::matrix::{Cells, Element, Layout, Shape};
 
@@ -13,6 +14,13 @@ pub(super) fn bytes(operation: &Op, inputs: &[&Cells]) -> usize {
     let cell = element.unwrap_or(Element::Float64).size_bytes();
     // Pools add without looking for an overflow.
     cells(operation, inputs).saturating_mul(cell).min(isize::MAX as usize)
+}
+
+/// The same for a product by so many levels of Strassen's method.
+pub(super) fn product_bytes(sides: [usize; 3], levels: usize, cell_bytes: usize) -> usize {
+    let [m, _, n] = sides;
+    let cells = Shape::new(m, n).cells().saturating_add(strassen::spare_cells(sides, levels));
+    cells.saturating_mul(cell_bytes).min(isize::MAX as usize)
 }
 
 fn cells(operation: &Op, inputs: &[&Cells]) -> usize {

@@ -11,6 +11,7 @@
 mod block;
 mod bridge;
 pub(crate) mod contraction;
+pub(crate) mod costs;
 pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
@@ -20,6 +21,7 @@ pub(crate) mod intake;
 pub mod kernels;
 mod keys;
 pub(crate) mod labels;
+pub(crate) mod multiply;
 pub(crate) mod operation;
 mod pass;
 pub(crate) mod program;
@@ -47,6 +49,7 @@ use crate::matrix::{Cells, Labels, Matrix};
 
 pub(crate) use self::bridge::blocking;
 use self::bridge::{Batches, Reserved, Sender, streamed};
+use self::costs::Runs;
 use self::emit::Reading;
 use self::program::{Program, Slot};
 pub(crate) use self::run::Cancel;
@@ -56,6 +59,8 @@ use self::run::{Inputs, Measured, Rows, Surroundings};
 pub(crate) struct Engine {
     /// The threads that blocks and kernels run on.
     pub(crate) pool: rayon::ThreadPool,
+    /// What runs show about the costs they were planned by.
+    pub(crate) runs: Runs,
 }
 
 impl Engine {
@@ -202,7 +207,10 @@ impl Job {
             tile_rows: self.tile_rows,
             measured: &measured,
         };
-        run::run(&self.program, self.inputs, around)
+        let result = run::run(&self.program, self.inputs, around)?;
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine.runs.add(&self.program, &measured);
+        Ok(result)
     }
 }
 

@@ -5,10 +5,12 @@
 //! else is one [`Step::Evaluate`] over whole matrices. Values are known by [`Slot`], one for each
 //! node of the graph, and are let go at their last reader.
 
+use super::costs::Constant;
 use super::intake::Intake;
 use super::kernels::fused;
 use super::kernels::reduce::Reduction;
 use super::labels::{AxisLabels, LabelCheck};
+use super::multiply::{Algorithm, Rates};
 use super::operation::{Axis, Iteration, Operation};
 use crate::error::Place;
 use crate::matrix::Element;
@@ -37,6 +39,10 @@ pub(crate) struct Program {
     pub(crate) text: String,
     /// Seconds that it is expected to take, and that what is written would.
     pub(crate) seconds: [f64; 2],
+    /// The next best expression that was found, and its seconds.
+    pub(crate) runner_up: Option<(String, f64)>,
+    /// Whether that is by constants measured on this machine.
+    pub(crate) is_by_measured_costs: bool,
 }
 
 /// One step; the steps run in order.
@@ -46,6 +52,8 @@ pub(crate) enum Step {
     Gather { relation: usize, output: Slot },
     /// One operation over whole values.
     Evaluate { operation: Operation, inputs: Vec<Slot>, output: Slot },
+    /// A product whose sizes, or the rates, make another algorithm than the classical one worth a look.
+    Multiply { rates: Rates, inputs: Vec<Slot>, output: Slot },
     /// Rows put in the order of other labels.
     Align { from: AxisLabels, to: AxisLabels, input: Slot, output: Slot },
     /// One result of a decomposition.
@@ -81,6 +89,7 @@ impl Step {
         match self {
             Step::Gather { output, .. }
             | Step::Evaluate { output, .. }
+            | Step::Multiply { output, .. }
             | Step::Align { output, .. }
             | Step::Part { output, .. } => Some(*output),
             Step::Pass(pass) => match pass.source {
@@ -247,6 +256,12 @@ pub(crate) struct Note {
     pub(crate) density: f64,
     pub(crate) bytes: f64,
     pub(crate) seconds: f64,
+    /// What the seconds are bound by.
+    pub(crate) bound: Option<Constant>,
+    /// Whether they follow from sizes that are known, its own and those of what it reads.
+    pub(crate) is_exact: bool,
+    /// By which algorithm a product is made, and the next best.
+    pub(crate) product: Option<[Algorithm; 2]>,
     /// Where it stands in the text, for what goes wrong when it runs.
     pub(crate) place: Option<Place>,
     /// The operations that are one step with it, where there are any.

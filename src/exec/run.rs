@@ -12,13 +12,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::entries;
-use super::evaluate::{Value, evaluate};
+use super::evaluate::{Value, evaluate, multiply};
 use super::footprint;
 use super::kernels::Stop;
 use super::labels::{AxisLabels, RelationLabels, resolve};
+use super::operation::Operation;
 use super::program::{Program, Round, Rounds, Slot, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Labels, Matrix};
+use crate::matrix::{Cells, Labels, Layout, Matrix};
 
 /// A flag that stops a run between two blocks or steps, and within long kernels.
 #[derive(Debug, Clone, Default)]
@@ -159,19 +160,23 @@ impl Run<'_> {
                 self.keep(*output, gathered.cells.into(), start)?;
             }
             Step::Evaluate { operation, inputs, output } => {
-                let inputs: Vec<&Cells> = inputs
-                    .iter()
-                    .map(|&slot| cells(self.program, &self.values, slot))
-                    .collect::<Result<_>>()?;
-                let expected_bytes = footprint::bytes(operation, &inputs);
-                self.around.budget.grow(expected_bytes, &self.program.notes[*output].text)?;
-                let cancel = self.around.cancel;
-                let value =
-                    self.around.pool.install(|| evaluate(operation, &inputs, cancel.stop()));
-                // First this: a kernel that was stopped may also have failed.
-                cancel.check()?;
-                let value = value?;
-                self.keep_counted(*output, value, expected_bytes, start)?;
+                let run = |inputs: &[&Cells], stop: Stop<'_>| evaluate(operation, inputs, stop);
+                self.evaluate(inputs, *output, |inputs| footprint::bytes(operation, inputs), run)?;
+            }
+            Step::Multiply { rates, inputs, output } => {
+                let levels =
+                    |sides: Option<[usize; 3]>| sides.map_or(0, |sides| rates.levels(sides));
+                let bytes = |inputs: &[&Cells]| match product_sides(inputs) {
+                    Some(sides) => {
+                        let cell_bytes = rates.cell_bytes as usize;
+                        footprint::product_bytes(sides, rates.levels(sides), cell_bytes)
+                    }
+                    None => footprint::bytes(&Operation::Product, inputs),
+                };
+                let run = |inputs: &[&Cells], stop: Stop<'_>| {
+                    multiply(inputs, levels(product_sides(inputs)), stop)
+                };
+                self.evaluate(inputs, *output, bytes, run)?;
             }
             Step::Align { from, to, input, output } => {
                 let cells = self.align(from, to, *input)?;
@@ -190,6 +195,28 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Computes a value from whole ones, the bytes it will take counted before.
+    fn evaluate(
+        &mut self,
+        inputs: &[Slot],
+        output: Slot,
+        bytes: impl Fn(&[&Cells]) -> usize,
+        run: impl Fn(&[&Cells], Stop<'_>) -> Result<Value> + Sync,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let inputs: Vec<&Cells> = inputs
+            .iter()
+            .map(|&slot| cells(self.program, &self.values, slot))
+            .collect::<Result<_>>()?;
+        let expected_bytes = bytes(&inputs);
+        self.around.budget.grow(expected_bytes, &self.program.notes[output].text)?;
+        let cancel = self.around.cancel;
+        let value = self.around.pool.install(|| run(&inputs, cancel.stop()));
+        // First this: a kernel that was stopped may also have failed.
+        cancel.check()?;
+        self.keep_counted(output, value?, expected_bytes, start)
     }
 
     /// Stores a value and counts its bytes.
@@ -285,6 +312,13 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The sides m, k and n of a product of dense matrices.
+fn product_sides(inputs: &[&Cells]) -> Option<[usize; 3]> {
+    let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
+    let (a, b) = (inputs[0].shape(), inputs[1].shape());
+    (is_dense && a.columns == b.rows).then_some([a.rows, a.columns, b.columns])
 }
 
 fn value<'v>(program: &Program, values: &'v [Option<Value>], slot: Slot) -> Result<&'v Value> {

@@ -24,7 +24,8 @@ use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::planner::{
-    Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec, matrix_exec, whole_plan,
+    Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec,
+    matrix_exec, whole_plan,
 };
 use crate::query::Running;
 use crate::sql::{
@@ -135,7 +136,9 @@ impl Statements {
     async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
         let state = self.scope.state();
         let settings = state.config().get_extension::<Settings>().unwrap_or_default();
-        let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings)? {
+        let calibration = state.config().get_extension::<Calibration>();
+        let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings, calibration.as_deref())?
+        {
             Some(exec) => Arc::new(exec),
             None => {
                 let plan = state.create_physical_plan(plan).await?;

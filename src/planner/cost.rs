@@ -1,46 +1,84 @@
 //! Seconds of an operation: its arithmetic over the machine's rate, or its bytes over the bandwidth,
 //! whichever takes longer.
 
+use crate::config::Settings;
+use crate::exec::costs::Constant;
+use crate::exec::multiply::Rates;
 use crate::exec::operation::Operation as Op;
 use crate::matrix::Element;
 
-/// Rates of the machine. The constants are those measured on two cores of a Zen 4 server; they decide
-/// between plans by their ratios, which vary less between machines than the rates do.
+/// Rates of the machine, and which algorithms may be chosen by them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CostModel {
-    /// Dense products and what is built of them, in `f64`: half of the fused multiply-add peak.
-    pub(crate) product_flops_per_second: f64,
-    /// Decompositions, whose panels are bound by latency.
-    pub(crate) decomposition_flops_per_second: f64,
-    /// Products with a sparse operand, bound by gathers.
-    pub(crate) sparse_flops_per_second: f64,
-    /// Elementwise functions, in units of one addition.
-    pub(crate) elementwise_flops_per_second: f64,
-    /// Reading and writing memory.
-    pub(crate) bytes_per_second: f64,
-    /// What every step takes, however little it does.
-    pub(crate) step_seconds: f64,
+    constants: [f64; Constant::COUNT],
+    /// Working memory that products may take for Strassen's method; zero where it is not allowed.
+    spare_bytes_max: f64,
 }
+
+/// What one operation is expected to take, and which constant says so.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cost {
+    pub(crate) seconds: f64,
+    /// None for what takes nothing.
+    pub(crate) bound: Option<Constant>,
+}
+
+/// The constants of two cores of a Zen 4 server, in the order of [`Constant::ALL`]. Plans are chosen by their ratios,
+/// which vary less between machines than they themselves do.
+const BUILT_IN: [f64; Constant::COUNT] = [1.0e11, 2.0e11, 3.0e10, 2.0e9, 8.0e9, 3.0e10, 2.0e-6];
+
+/// Share of the memory limit that products may take as working memory, beside their factors and result. By the limit and
+/// not by what is free, for a plan must not depend on what else runs.
+const SPARE_SHARE: f64 = 0.25;
 
 impl Default for CostModel {
     fn default() -> Self {
-        Self {
-            product_flops_per_second: 1.0e11,
-            decomposition_flops_per_second: 3.0e10,
-            sparse_flops_per_second: 2.0e9,
-            elementwise_flops_per_second: 8.0e9,
-            bytes_per_second: 3.0e10,
-            step_seconds: 2.0e-6,
-        }
+        Self { constants: BUILT_IN, spare_bytes_max: f64::MAX }
     }
 }
 
 impl CostModel {
-    /// Seconds of an operation of so many flops over so many bytes, read and written.
-    pub(crate) fn seconds(&self, operation: &Op, element: Element, flops: f64, bytes: f64) -> f64 {
-        let rate = match operation {
+    pub(crate) fn of(constants: [f64; Constant::COUNT]) -> Self {
+        Self { constants, ..Self::default() }
+    }
+
+    /// The same with what the settings allow.
+    pub(crate) fn under(self, settings: &Settings) -> Self {
+        let share = if settings.strassen { SPARE_SHARE } else { 0.0 };
+        Self { spare_bytes_max: share * settings.reservable_bytes() as f64, ..self }
+    }
+
+    pub(crate) fn constant(&self, constant: Constant) -> f64 {
+        self.constants[constant.index()]
+    }
+
+    /// What products of cells of this type are chosen by.
+    pub(crate) fn rates(&self, element: Element) -> Rates {
+        let constant = match element {
+            Element::Float64 => Constant::Products64,
+            Element::Float32 => Constant::Products32,
+        };
+        Rates {
+            flops_per_second: self.constant(constant),
+            bytes_per_second: self.constant(Constant::Memory),
+            cell_bytes: element.size_bytes() as f64,
+            spare_bytes_max: self.spare_bytes_max,
+        }
+    }
+
+    /// What an operation of so many flops over so many bytes, read and written, takes.
+    pub(crate) fn cost(&self, operation: &Op, element: Element, flops: f64, bytes: f64) -> Cost {
+        let is_single = element == Element::Float32;
+        let constant = match operation {
+            // A value at hand, or a name for a part of one.
+            Op::Stored(_) | Op::Variable(_) | Op::Prior(_) | Op::Constant(_) | Op::Part(_) => {
+                return Cost { seconds: 0.0, bound: None };
+            }
+            Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Convolve(_) if is_single => {
+                Constant::Products32
+            }
             Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Convolve(_) => {
-                self.product_flops_per_second
+                Constant::Products64
             }
             Op::Solve
             | Op::LeastSquares
@@ -55,21 +93,26 @@ impl CostModel {
             | Op::Qr
             | Op::Svd { .. }
             | Op::Eigen { .. }
-            | Op::ComplexEigen => self.decomposition_flops_per_second,
-            _ => self.elementwise_flops_per_second,
+            | Op::ComplexEigen => Constant::Decompositions,
+            _ => Constant::Elementwise,
         };
         // Twice as many single-precision numbers fit a vector register.
-        let rate = if element == Element::Float32 { 2.0 * rate } else { rate };
-        match operation {
-            // A value at hand, or a name for a part of one.
-            Op::Stored(_) | Op::Variable(_) | Op::Prior(_) | Op::Constant(_) | Op::Part(_) => 0.0,
-            _ => (flops / rate).max(bytes / self.bytes_per_second) + self.step_seconds,
-        }
+        let lanes = if is_single && constant != Constant::Products32 { 2.0 } else { 1.0 };
+        self.slower(constant, flops / lanes, bytes)
     }
 
     /// The same for a product with a sparse operand.
-    pub(crate) fn sparse_seconds(&self, flops: f64, bytes: f64) -> f64 {
-        (flops / self.sparse_flops_per_second).max(bytes / self.bytes_per_second)
-            + self.step_seconds
+    pub(crate) fn sparse_cost(&self, flops: f64, bytes: f64) -> Cost {
+        self.slower(Constant::SparseProducts, flops, bytes)
+    }
+
+    fn slower(&self, constant: Constant, flops: f64, bytes: f64) -> Cost {
+        let arithmetic = flops / self.constant(constant);
+        let memory = bytes / self.constant(Constant::Memory);
+        let bound = if arithmetic >= memory { constant } else { Constant::Memory };
+        Cost {
+            seconds: arithmetic.max(memory) + self.constant(Constant::Steps),
+            bound: Some(bound),
+        }
     }
 }

@@ -7,11 +7,13 @@
 
 use std::collections::HashMap;
 
-use super::cost::CostModel;
+use super::cost::{Cost, CostModel};
 use super::graph::{Dim, Graph, Node, NodeId};
 use super::sparsity::keeps_sparse;
+use crate::exec::costs::Constant;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::intake::Form;
+use crate::exec::multiply::Algorithm;
 use crate::exec::operation::{Axis, Iteration, Operation as Op};
 use crate::matrix::Layout;
 
@@ -36,6 +38,10 @@ pub(crate) struct Estimate {
     /// Floating-point operations of the node itself.
     pub(crate) flops: f64,
     pub(crate) seconds: f64,
+    /// What the seconds are bound by.
+    pub(crate) bound: Option<Constant>,
+    /// By which algorithm a dense product is made whole, and the best of the other kind.
+    pub(crate) product: Option<[Algorithm; 2]>,
 }
 
 impl Estimate {
@@ -111,8 +117,17 @@ impl<'a> Estimator<'a> {
             Layout::Dense
         };
         let density = if layout == Layout::Dense { 1.0 } else { density };
-        let mut estimate =
-            Estimate { rows, columns, density, layout, bytes: 0.0, flops: 0.0, seconds: 0.0 };
+        let mut estimate = Estimate {
+            rows,
+            columns,
+            density,
+            layout,
+            bytes: 0.0,
+            flops: 0.0,
+            seconds: 0.0,
+            bound: None,
+            product: None,
+        };
         let cell = node.element.size_bytes() as f64;
         estimate.bytes = match layout {
             Layout::Dense => estimate.cells() * cell,
@@ -120,8 +135,8 @@ impl<'a> Estimator<'a> {
         };
         estimate.flops = flops(node, estimates, &estimate);
         let bytes = moved_bytes(graph, node, estimates, &estimate);
-        estimate.seconds = match node.operation {
-            Op::Iterate(_) => 0.0,
+        let cost = match node.operation {
+            Op::Iterate(_) => Cost { seconds: 0.0, bound: None },
             Op::Product | Op::Gram | Op::Cross | Op::Outer
                 if node.inputs.iter().copied().any(is_csr) =>
             {
@@ -130,10 +145,19 @@ impl<'a> Estimator<'a> {
                     Op::Outer => 4.0 * self.of(node.inputs[1]).bytes,
                     _ => 0.0,
                 };
-                self.cost.sparse_seconds(estimate.flops, bytes + turned)
+                self.cost.sparse_cost(estimate.flops, bytes + turned)
             }
-            _ => self.cost.seconds(&node.operation, node.element, estimate.flops, bytes),
+            _ => self.cost.cost(&node.operation, node.element, estimate.flops, bytes),
         };
+        (estimate.seconds, estimate.bound) = (cost.seconds, cost.bound);
+        if node.operation == Op::Product && !node.inputs.iter().copied().any(is_csr) {
+            let sides = [rows, self.of(node.inputs[0]).columns, columns];
+            let choice = self.cost.rates(node.element).choice(sides);
+            if choice[0].levels > 0 {
+                estimate.seconds = choice[0].seconds + self.cost.constant(Constant::Steps);
+            }
+            estimate.product = Some(choice);
+        }
         self.estimates.push(estimate);
     }
 

@@ -217,6 +217,15 @@ impl Graph {
         readers
     }
 
+    /// Whether the sizes of a node, and of all that it reads, are known before anything runs.
+    pub(crate) fn is_sized(&self, id: NodeId) -> bool {
+        let is_known = |id: NodeId| {
+            let node = self.node(id);
+            node.rows.known().and(node.columns.known()).is_some()
+        };
+        is_known(id) && self.node(id).inputs.iter().copied().all(is_known)
+    }
+
     /// Gives a node a place in the text, unless it has one.
     pub(crate) fn stands_at(&mut self, id: NodeId, place: Option<Place>) {
         let node = &mut self.nodes[id.index()];

@@ -11,7 +11,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::StatisticsContext;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-use super::algebra;
+use super::algebra::{self, Rewritten};
+use super::calibration::Calibration;
 use super::cost::CostModel;
 use super::estimate::{Estimate, estimate};
 use super::graph::{Graph, NodeId};
@@ -68,7 +69,8 @@ impl ExtensionPlanner for MatrixPlanner {
         }
         let settings = session.config().get_extension::<Settings>();
         let settings = settings.unwrap_or_default();
-        let exec = lower(matrix, &rows, inputs, &settings)?;
+        let calibration = session.config().get_extension::<Calibration>();
+        let exec = lower(matrix, &rows, inputs, &settings, calibration.as_deref())?;
         Ok(Some(Arc::new(exec)))
     }
 }
@@ -82,18 +84,29 @@ fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Opt
     })
 }
 
+/// Seconds, by the built-in constants, from which the measured ones are worth asking for: what takes less is planned
+/// alike everywhere, and never waits for a measurement.
+const CALIBRATED_SECONDS_MIN: f64 = 0.01;
+
 /// Rewrites, estimates, fuses and orders a graph, and makes the operator that runs it.
 fn lower(
     matrix: &MatrixNode,
     relation_rows: &[Option<f64>],
     inputs: Vec<Input>,
     settings: &Settings,
+    calibration: Option<&Calibration>,
 ) -> Result<MatrixExec> {
-    let cost = CostModel::default();
-    let (graph, root) = if settings.rewrites {
+    let calibration = calibration.filter(|_| settings.measured_costs);
+    let built_in = CostModel::default();
+    let written = estimate(&matrix.graph, relation_rows, &built_in);
+    let is_worth_it = total(&matrix.graph, matrix.root, &written) >= CALIBRATED_SECONDS_MIN;
+    let measured = calibration.filter(|_| is_worth_it).map(Calibration::model);
+    let is_by_measured_costs = measured.is_some();
+    let cost = measured.unwrap_or(built_in).under(settings);
+    let Rewritten { graph, root, runner_up } = if settings.rewrites {
         algebra::rewrite(&matrix.graph, matrix.root, relation_rows, &cost)
     } else {
-        (Graph::clone(&matrix.graph), matrix.root)
+        Rewritten { graph: Graph::clone(&matrix.graph), root: matrix.root, runner_up: None }
     };
     let estimates = estimate(&graph, relation_rows, &cost);
     let written = estimate(&matrix.graph, relation_rows, &cost);
@@ -118,6 +131,10 @@ fn lower(
         notes,
         text: Written(&graph, root).to_string(),
         seconds,
+        // What is written has a place of its own.
+        runner_up: runner_up
+            .filter(|(text, _)| *text != Written(&matrix.graph, matrix.root).to_string()),
+        is_by_measured_costs,
     };
     let given =
         graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
@@ -179,6 +196,9 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
         density: estimate.density,
         bytes: estimate.bytes,
         seconds: estimate.seconds,
+        bound: estimate.bound,
+        is_exact: graph.is_sized(id),
+        product: estimate.product,
         place: node.place,
         fusion: None,
     }
@@ -188,13 +208,17 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
 ///
 /// # Errors
 /// As planning does.
-pub(crate) fn lone_exec(plan: &LogicalPlan, settings: &Settings) -> Result<Option<MatrixExec>> {
+pub(crate) fn lone_exec(
+    plan: &LogicalPlan,
+    settings: &Settings,
+    calibration: Option<&Calibration>,
+) -> Result<Option<MatrixExec>> {
     let mut plan = plan;
     loop {
         if let LogicalPlan::Extension(extension) = plan {
             return match extension.node.as_any().downcast_ref::<MatrixNode>() {
                 Some(matrix) if matrix.inputs.is_empty() => {
-                    lower(matrix, &[], Vec::new(), settings).map(Some)
+                    lower(matrix, &[], Vec::new(), settings, calibration).map(Some)
                 }
                 _ => Ok(None),
             };

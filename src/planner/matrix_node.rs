@@ -101,7 +101,7 @@ impl MatrixNode {
             let sorts = relation.order == RowOrder::Keys
                 && relation.intake.streams()
                 && relation.intake.row_keys > 0
-                && order_shows(&simple.0, simple.1, index);
+                && order_shows(&simple.graph, simple.root, index);
             inputs.push(if sorts { sorted_by_keys(relation)? } else { relation.plan.clone() });
             inputs.extend(relation.given.iter().flatten().cloned());
         }

@@ -6,6 +6,7 @@
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
 //!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
+//!  ├ cost        the machine's constants: built in, or by calibration
 //!  ├ algebra     another expression of equal value that costs less
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
@@ -22,6 +23,7 @@
 mod algebra;
 mod best_entries;
 mod bind;
+mod calibration;
 mod contraction;
 pub(crate) mod cooperative;
 mod cost;
@@ -48,6 +50,7 @@ mod subscript;
 mod written;
 
 pub(crate) use bind::Parameter;
+pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub(crate) use contraction::ContractionPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};

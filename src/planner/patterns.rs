@@ -7,6 +7,7 @@ use super::estimate::Estimate;
 use super::fuse::is_elementwise;
 use super::graph::{Graph, Node, NodeId};
 use crate::config::Pattern;
+use crate::exec::costs::Constant;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::Operation as Op;
 use crate::exec::program::Fusion;
@@ -118,8 +119,8 @@ impl Expected<'_> {
             readers.iter().map(|(id, readers)| self.bytes(*id) * (readers.len() - 1) as f64);
         let saved_bytes: f64 = again.sum();
         let apart: f64 = nodes.iter().map(|&id| self.seconds(id, |_| true)).sum();
-        let together =
-            (apart - saved_bytes / self.cost.bytes_per_second).max(apart / nodes.len() as f64);
+        let together = (apart - saved_bytes / self.cost.constant(Constant::Memory))
+            .max(apart / nodes.len() as f64);
         let pattern = Pattern::SharedScan.name();
         let fusion =
             Fusion { pattern, operations: nodes.len(), saved_bytes, speedup: apart / together };
@@ -140,7 +141,7 @@ impl Expected<'_> {
         let operands = node.inputs.iter().copied().chain([id]).filter(|&id| moves(id));
         let bytes = operands.map(|id| self.bytes(id)).sum();
         let flops = self.estimates[id.index()].flops;
-        self.cost.seconds(&node.operation, node.element, flops, bytes)
+        self.cost.cost(&node.operation, node.element, flops, bytes).seconds
     }
 
     /// Seconds of a loop over these nodes, which reads what is outside once and writes the last.
@@ -151,6 +152,6 @@ impl Expected<'_> {
         let bytes = read.iter().map(|&id| self.bytes(id)).sum::<f64>() + self.bytes(output);
         let flops = nodes.iter().map(|id| self.estimates[id.index()].flops).sum();
         let node = self.node(output);
-        self.cost.seconds(&node.operation, node.element, flops, bytes)
+        self.cost.cost(&node.operation, node.element, flops, bytes).seconds
     }
 }

@@ -3,6 +3,7 @@
 //! [`new_state`] lists everything that Relatrix adds to DataFusion; [`Session::start`] is the way of a
 //! statement from syntax to rows.
 
+mod calibrate;
 mod copy;
 mod defaults;
 mod define;
@@ -34,13 +35,14 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use crate::catalog::{CATALOG, Catalog, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::costs::Runs;
 use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::{Matrix, Pool};
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
-use crate::planner::{ContractionPlanner, MatrixPlanner, ordered, relational};
+use crate::planner::{Calibration, ContractionPlanner, MatrixPlanner, ordered, relational};
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
@@ -54,7 +56,8 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
         .with_extension(Arc::new(settings.clone()))
-        .with_extension(Arc::clone(&resources.engine));
+        .with_extension(Arc::clone(&resources.engine))
+        .with_extension(Arc::clone(&resources.calibration));
     settings.apply(config.options_mut());
     // The rows of a matrix have an order: an ORDER BY in a sub-query means something there. Where it
     // does not, the physical planner drops the sort all the same.
@@ -105,6 +108,7 @@ pub(crate) struct Resources {
     /// The memory of matrices.
     pub(crate) blocks: Arc<Pool>,
     environment: Arc<RuntimeEnv>,
+    calibration: Arc<Calibration>,
     engine: Arc<Engine>,
 }
 
@@ -127,7 +131,8 @@ impl Resources {
             matrices: Arc::new(Matrices::new(Arc::clone(&environment.memory_pool))),
             blocks,
             environment,
-            engine: Arc::new(Engine { pool }),
+            calibration: Arc::new(Calibration::of_user()),
+            engine: Arc::new(Engine { pool, runs: Runs::on(settings.threads) }),
         })
     }
 }
@@ -255,6 +260,8 @@ impl Session {
                 matrices.drop(&name, if_exists).map(|()| Started::Done)
             }
             StatementKind::ShowMatrices => matrices.show().map(rows),
+            StatementKind::Calibrate => self.calibrate().await.map(rows),
+            StatementKind::ShowCosts => self.show_costs().map(rows),
             StatementKind::DescribeMatrix { name } => matrices.describe(&name).map(rows),
             StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
             StatementKind::Explain(explain) => {

@@ -124,7 +124,7 @@ fn statement(parser: &mut DFParser, source: &mut Source) -> Result<StatementKind
     })
 }
 
-/// The statements about matrices, by their first words.
+/// The statements about matrices and what they cost, by their first words.
 #[derive(Clone, Copy)]
 enum Verb {
     Create,
@@ -132,6 +132,8 @@ enum Verb {
     Show,
     Describe,
     Copy,
+    Calibrate,
+    Costs,
 }
 
 /// Which of our statements comes next. `matrix` is still a name where no word follows it, or the one
@@ -151,6 +153,12 @@ fn verb(parser: &Parser) -> Option<Verb> {
     }
     if at(0, "SHOW") && at(1, "MATRICES") {
         return Some(Verb::Show);
+    }
+    if at(0, "SHOW") && at(1, "COSTS") {
+        return Some(Verb::Costs);
+    }
+    if at(0, "CALIBRATE") {
+        return Some(Verb::Calibrate);
     }
     if !at(1, "MATRIX") {
         return None;
@@ -184,6 +192,11 @@ fn matrix_statement(
             parser.advance_token();
             StatementKind::ShowMatrices
         }
+        Verb::Costs => {
+            parser.advance_token();
+            StatementKind::ShowCosts
+        }
+        Verb::Calibrate => StatementKind::Calibrate,
         Verb::Describe => {
             parser.advance_token();
             StatementKind::DescribeMatrix { name: parser.parse_identifier()? }

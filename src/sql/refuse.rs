@@ -40,6 +40,8 @@ pub(super) fn refuse(statement: &StatementKind) -> Result<()> {
         StatementKind::CopyMatrix(copy) => visit(&copy.source),
         StatementKind::DropMatrix { .. }
         | StatementKind::ShowMatrices
+        | StatementKind::Calibrate
+        | StatementKind::ShowCosts
         | StatementKind::DescribeMatrix { .. }
         | StatementKind::Transaction(_)
         | StatementKind::Analyze { .. } => Ok(()),

@@ -80,6 +80,8 @@ pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Resul
         StatementKind::CopyMatrix(copy) => resolve_expression(&mut copy.source, names),
         StatementKind::DropMatrix { .. }
         | StatementKind::ShowMatrices
+        | StatementKind::Calibrate
+        | StatementKind::ShowCosts
         | StatementKind::DescribeMatrix { .. }
         | StatementKind::Transaction(_)
         | StatementKind::Analyze { .. } => Ok(()),

@@ -83,6 +83,10 @@ pub(crate) enum StatementKind {
         if_exists: bool,
     },
     ShowMatrices,
+    /// `CALIBRATE`: measures what plans are chosen by.
+    Calibrate,
+    /// `SHOW COSTS`: what was measured, and what runs show.
+    ShowCosts,
     DescribeMatrix {
         name: Ident,
     },

@@ -296,6 +296,8 @@ fn the_other_matrix_statements_are_read() {
             StatementKind::DropMatrix { name: name.clone(), if_exists: true },
         ),
         ("SHOW MATRICES", StatementKind::ShowMatrices),
+        ("SHOW COSTS", StatementKind::ShowCosts),
+        ("calibrate", StatementKind::Calibrate),
         ("DESCRIBE MATRIX w", StatementKind::DescribeMatrix { name: name.clone() }),
         ("DESC MATRIX w", StatementKind::DescribeMatrix { name }),
         ("BEGIN", StatementKind::Transaction(Transaction::Begin)),

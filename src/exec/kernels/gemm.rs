@@ -24,19 +24,31 @@ pub(super) struct Grain<'a> {
     /// Sides, of the result, that are one task whatever the work: gemm copies both factors into
     /// panels, which costs 1 / side.
     pub(super) side: usize,
+    /// The same where the whole result is no larger than one such task.
+    small_side: usize,
     /// Looked at before each task.
     stop: Stop<'a>,
 }
 
 impl<'a> Grain<'a> {
-    /// Of whole products: some 2 ms.
+    /// Of whole products: some 0.2 ms, and 2 to 20 ms of large ones.
     pub(super) fn product(stop: Stop<'a>) -> Self {
-        Self { work: 1 << 27, side: 512, stop }
+        Self { work: 1 << 24, side: 512, small_side: 256, stop }
     }
 
     /// Of those within a factorization, which wait for each other: some 0.3 ms.
     pub(super) fn factor(stop: Stop<'a>) -> Self {
-        Self { work: 1 << 24, side: 192, stop }
+        Self { work: 1 << 24, side: 192, small_side: 192, stop }
+    }
+
+    /// Whether what is under way means nothing any more.
+    pub(super) fn is_stopped(self) -> bool {
+        self.stop.is_asked()
+    }
+
+    /// The grain of the parts of a product whose result has these sides.
+    fn of(self, m: usize, n: usize) -> Self {
+        if m.max(n) <= self.side { Self { side: self.small_side, ..self } } else { self }
     }
 
     fn holds(self, m: usize, n: usize, k: usize) -> bool {
@@ -45,7 +57,7 @@ impl<'a> Grain<'a> {
 }
 
 /// Multiplications that reading or writing one cell costs as much as, roughly: keeps the parts of a
-/// matrix-vector product, which is bound by memory, near 16 MiB.
+/// matrix-vector product, which is bound by memory, near 2 MiB.
 const CELL_WORK: usize = 64;
 
 /// Depth that one part of an inner split keeps, whatever its work: gemm's own block of depth.
@@ -61,11 +73,15 @@ fn is_deep(m: usize, n: usize, k: usize) -> bool {
     k >= 2 * DEPTH_MIN && k / 8 > m.max(n)
 }
 
-/// Where a side is cut: its half, a multiple of the widest register tile where it is that long.
-fn half(side: usize) -> usize {
-    const TILE: usize = 96;
+/// Widest side of gemm's register tile, along which cells of the result lie beside one another, and its other
+/// side.
+const TILE: [usize; 2] = [96, 8];
+
+/// Where a side is cut: its half, a multiple of the register tile where it is that long. Along the short side of
+/// the tile, both parts are then equal work but for a few cells.
+fn half(side: usize, tile: usize) -> usize {
     let half = side / 2;
-    if half >= TILE { half.next_multiple_of(TILE) } else { half }
+    if half >= tile { half.next_multiple_of(tile) } else { half }
 }
 
 /// `c = alpha·a·b` or `c += alpha·a·b`, in parallel.
@@ -77,7 +93,21 @@ pub(super) fn multiply<T: Real>(
     alpha: T,
     grain: Grain<'_>,
 ) {
+    let grain = grain.of(c.nrows(), c.ncols());
+    parts(c, accum, a, b, alpha, grain);
+}
+
+/// The same for a part, which is a task or is cut again.
+fn parts<T: Real>(
+    c: MatMut<'_, T>,
+    accum: Accum,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    alpha: T,
+    grain: Grain<'_>,
+) {
     let (m, n, k) = (c.nrows(), c.ncols(), a.ncols());
+    let [row_tile, column_tile] = if c.row_stride() == 1 { TILE } else { [TILE[1], TILE[0]] };
     if grain.stop.is_asked() {
         return;
     }
@@ -89,34 +119,46 @@ pub(super) fn multiply<T: Real>(
         let mut c = c;
         let left = c.rb_mut();
         rayon::join(
-            || multiply(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
+            || parts(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
             || {
                 let (a, b) = (a.subcols(cut, k - cut), b.subrows(cut, k - cut));
-                multiply(right.as_mut(), Accum::Replace, a, b, alpha, grain);
+                parts(right.as_mut(), Accum::Replace, a, b, alpha, grain);
             },
         );
         c += right;
     } else if m >= n {
-        let cut = half(m);
+        let cut = half(m, row_tile);
         let (top, bottom) = c.split_at_row_mut(cut);
         let (a_top, a_bottom) = a.split_at_row(cut);
         rayon::join(
-            || multiply(top, accum, a_top, b, alpha, grain),
-            || multiply(bottom, accum, a_bottom, b, alpha, grain),
+            || parts(top, accum, a_top, b, alpha, grain),
+            || parts(bottom, accum, a_bottom, b, alpha, grain),
         );
     } else {
-        let cut = half(n);
+        let cut = half(n, column_tile);
         let (left, right) = c.split_at_col_mut(cut);
         let (b_left, b_right) = b.split_at_col(cut);
         rayon::join(
-            || multiply(left, accum, a, b_left, alpha, grain),
-            || multiply(right, accum, a, b_right, alpha, grain),
+            || parts(left, accum, a, b_left, alpha, grain),
+            || parts(right, accum, a, b_right, alpha, grain),
         );
     }
 }
 
 /// The lower triangle of `c += alpha·a·b`, in parallel.
 pub(super) fn multiply_lower<T: Real>(
+    c: MatMut<'_, T>,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    alpha: T,
+    grain: Grain<'_>,
+) {
+    let grain = grain.of(a.nrows(), a.nrows());
+    lower_parts(c, a, b, alpha, grain);
+}
+
+/// The same for a part, which is a task or is cut again.
+fn lower_parts<T: Real>(
     c: MatMut<'_, T>,
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
@@ -137,21 +179,21 @@ pub(super) fn multiply_lower<T: Real>(
         let (a_left, a_right) = a.split_at_col(cut);
         let (b_top, b_bottom) = b.split_at_row(cut);
         rayon::join(
-            || multiply_lower(first, a_left, b_top, alpha, grain),
-            || multiply_lower(last.as_mut(), a_right, b_bottom, alpha, grain),
+            || lower_parts(first, a_left, b_top, alpha, grain),
+            || lower_parts(last.as_mut(), a_right, b_bottom, alpha, grain),
         );
         c += last;
     } else {
-        let cut = half(n);
+        let cut = half(n, TILE[0]);
         let (a_top, a_bottom) = a.split_at_row(cut);
         let (b_left, b_right) = b.split_at_col(cut);
         let (top_left, _, bottom_left, bottom_right) = c.split_at_mut(cut, cut);
         rayon::join(
-            || multiply(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
+            || parts(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
             || {
                 rayon::join(
-                    || multiply_lower(top_left, a_top, b_left, alpha, grain),
-                    || multiply_lower(bottom_right, a_bottom, b_right, alpha, grain),
+                    || lower_parts(top_left, a_top, b_left, alpha, grain),
+                    || lower_parts(bottom_right, a_bottom, b_right, alpha, grain),
                 )
             },
         );

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! dense      product, gram and cross by faer's gemm; slices, stacks, transposes
+//! strassen   products with fewer multiplications, for large ones
 //! sparse     the same over compressed rows; entries to rows
 //! reduce     sums, means, extremes, variances, norms: of all cells, rows, columns
 //! decompose  lu, cholesky, solve, qr, least squares, svd, eigenvalues, exponentials and logarithms
@@ -47,6 +48,7 @@ pub mod normalize;
 pub mod pairs;
 pub mod reduce;
 pub mod sparse;
+pub mod strassen;
 pub mod vectors;
 
 use std::sync::atomic::{AtomicBool, Ordering};

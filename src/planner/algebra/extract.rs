@@ -16,6 +16,12 @@ use super::term::Term;
 /// What a term must gain over another, by share: sums of the same costs in another order are as good.
 const GAIN_MIN: f64 = 1e-9;
 
+/// Share by which the next best form must be slower to be another one.
+const DIFFERENCE_MIN: f64 = 0.01;
+
+/// Candidates for the root of the next best form that are tried.
+const OTHERS_MAX: usize = 16;
+
 /// Single choices that are exchanged at most.
 const IMPROVEMENTS_MAX: usize = 8;
 
@@ -66,7 +72,13 @@ impl ClassSet {
     }
 }
 
-/// The chosen terms of all classes that `root` needs, inputs before users. Of terms that are equally good
+/// Terms of all classes that a root needs, inputs before users, and the seconds that they take together.
+pub(super) struct Form {
+    pub(super) terms: Vec<(Id, Term)>,
+    pub(super) seconds: f64,
+}
+
+/// The cheapest form of `root`, and the next best that makes its root in another way. Of terms that are equally good
 /// one of those that were `written` is chosen. None where the choices need one another, which the
 /// heuristic does not rule out.
 pub(super) fn cheapest(
@@ -74,7 +86,7 @@ pub(super) fn cheapest(
     root: Id,
     written: &[(Id, Term)],
     rounds: &Rounds,
-) -> Option<Vec<(Id, Term)>> {
+) -> Option<(Form, Option<Form>)> {
     let root = known.find(root);
     let classes = reachable(known, root);
     let places: HashMap<Id, usize> =
@@ -84,11 +96,18 @@ pub(super) fn cheapest(
     let chosen = choices.iter().map(|choice| choice.as_ref().map(|choice| choice.candidate));
     let mut plan = Plan { candidates: &candidates, chosen: chosen.collect(), root: places[&root] };
     plan.improve();
-    let ordered = plan.ordered()?.into_iter().map(|candidate| {
-        let Candidate { class, term, .. } = &candidates[candidate];
-        (classes[*class], term.clone())
-    });
-    Some(ordered.collect())
+    let form = |plan: &Plan<'_>| {
+        let ordered = plan.ordered()?;
+        let seconds = plan.seconds(&ordered);
+        let terms = ordered.into_iter().map(|candidate| {
+            let Candidate { class, term, .. } = &candidates[candidate];
+            (classes[*class], term.clone())
+        });
+        Some(Form { terms: terms.collect(), seconds })
+    };
+    let cheapest = form(&plan)?;
+    let others = others(&candidates, &choices, plan.root);
+    Some((cheapest, plan.runner_up(&others).and_then(|plan| form(&plan))))
 }
 
 /// The classes that any term below `root` reads, in the order of their numbers.
@@ -187,6 +206,20 @@ fn needs(candidate: &Candidate, choices: &[Option<Choice>], count: usize) -> Opt
     Some(needs)
 }
 
+/// The candidates of a class that look best: none is cheaper than itself with the dearest of its inputs.
+fn others(candidates: &[Candidate], choices: &[Option<Choice>], class: usize) -> Vec<usize> {
+    let least = |candidate: &Candidate| {
+        let inputs = candidate.inputs.iter().map(|&input| Some(choices[input].as_ref()?.seconds));
+        let dearest = inputs.collect::<Option<Vec<f64>>>()?.into_iter().fold(0.0, f64::max);
+        Some(candidate.seconds + dearest)
+    };
+    let of_class = candidates.iter().enumerate().filter(|(_, candidate)| candidate.class == class);
+    let mut others: Vec<(usize, f64)> =
+        of_class.filter_map(|(at, candidate)| Some((at, least(candidate)?))).collect();
+    others.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    others.into_iter().map(|(at, _)| at).take(OTHERS_MAX).collect()
+}
+
 /// A candidate for each class that has one.
 struct Plan<'a> {
     candidates: &'a [Candidate],
@@ -221,6 +254,19 @@ impl Plan<'_> {
                 return;
             }
         }
+    }
+
+    /// The same with the best other choice for the root, of those that differ: sums the other way round do not.
+    fn runner_up(mut self, others: &[usize]) -> Option<Self> {
+        let chosen = self.chosen[self.root]?;
+        let least = self.seconds(&self.ordered()?) * (1.0 + DIFFERENCE_MIN);
+        let seconds = others.iter().filter(|&&other| other != chosen).filter_map(|&other| {
+            self.chosen[self.root] = Some(other);
+            Some((other, self.seconds(&self.ordered()?))).filter(|(_, seconds)| *seconds > least)
+        });
+        let (best, _) = seconds.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        self.chosen[self.root] = Some(best);
+        Some(self)
     }
 
     fn seconds(&self, ordered: &[usize]) -> f64 {

@@ -34,6 +34,7 @@ use self::term::Term;
 use super::cost::CostModel;
 use super::estimate::rounds;
 use super::graph::{Graph, NodeId};
+use super::written::Written;
 use crate::exec::operation::Operation as Op;
 
 /// Terms after which no more are added, beyond those that are written: a few milliseconds.
@@ -45,13 +46,21 @@ const ROUNDS_MAX: usize = 8;
 /// All terms that are known, in classes of equal values.
 type Classes<'a> = egg::EGraph<Term, Workbench<'a>>;
 
+/// A graph that computes what another one does.
+pub(super) struct Rewritten {
+    pub(super) graph: Graph,
+    pub(super) root: NodeId,
+    /// The next best expression that makes the root in another way, and its seconds.
+    pub(super) runner_up: Option<(String, f64)>,
+}
+
 /// Rewrites what `root` needs. Labels have been checked, and the new graph has none.
 pub(super) fn rewrite(
     graph: &Graph,
     root: NodeId,
     relation_rows: &[Option<f64>],
     cost: &CostModel,
-) -> (Graph, NodeId) {
+) -> Rewritten {
     let (graph, root) = order::ordered(graph, root, relation_rows, cost);
     simplified(&graph, root, relation_rows, cost)
 }
@@ -61,7 +70,7 @@ fn simplified(
     root: NodeId,
     relation_rows: &[Option<f64>],
     cost: &CostModel,
-) -> (Graph, NodeId) {
+) -> Rewritten {
     let workbench = Workbench::new(graph.unlabelled(), relation_rows, cost);
     let mut classes = Classes::new(workbench);
     let mut class_of: HashMap<NodeId, Id> = HashMap::new();
@@ -80,8 +89,16 @@ fn simplified(
         saturate(&mut classes, written.len() + TERMS_MAX);
     }
     let root = class_of[&root];
-    let chosen = extract::cheapest(&mut classes, root, &written, &repeated).unwrap_or(written);
-    built(&classes, root, &chosen)
+    let (chosen, next) = match extract::cheapest(&mut classes, root, &written, &repeated) {
+        Some((cheapest, next)) => (cheapest.terms, next),
+        None => (written, None),
+    };
+    let runner_up = next.map(|next| {
+        let (graph, root) = built(&classes, root, &next.terms);
+        (Written(&graph, root).to_string(), next.seconds)
+    });
+    let (graph, root) = built(&classes, root, &chosen);
+    Rewritten { graph, root, runner_up }
 }
 
 /// Whether there are rules about an operation, other than how it meets those of which this holds.

@@ -17,6 +17,7 @@ use super::super::estimate::{Estimate, estimate};
 use super::super::graph::{Graph, NodeId};
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::operation::Operation as Op;
+use crate::matrix::Element;
 
 /// A factor of a chain.
 struct Factor {
@@ -138,9 +139,9 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
                 let bytes = 8.0 * rows * columns;
                 let is_sparse = left.density.min(right.density) <= DENSE_FROM;
                 let own = if is_sparse {
-                    cost.sparse_seconds(flops, bytes)
+                    cost.sparse_cost(flops, bytes).seconds
                 } else {
-                    (flops / cost.product_flops_per_second).max(bytes / cost.bytes_per_second)
+                    cost.cost(&Op::Product, Element::Float64, flops, bytes).seconds
                 };
                 Interval {
                     seconds: left.seconds + right.seconds + own,
@@ -183,6 +184,8 @@ mod tests {
                     bytes: 0.0,
                     flops: 0.0,
                     seconds: 0.0,
+                    bound: None,
+                    product: None,
                 },
                 transposed: None,
             })

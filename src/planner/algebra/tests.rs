@@ -13,12 +13,12 @@ use super::rules::{LINES, RULES};
 use super::term::Term;
 use super::*;
 use crate::error::Result;
+use crate::exec::costs::Constant;
 use crate::exec::evaluate::{Value, evaluate};
 use crate::exec::kernels::Stop;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Span, Stored};
 use crate::matrix::{Cells, Dense, Layout, Matrix, Shape};
-use crate::planner::written::Written;
 
 /// A named matrix of cells around 1, about half of them zero where it is sparse.
 fn stored(name: &str, shape: Shape, is_sparse: bool, random: &mut SmallRng) -> Op {
@@ -231,8 +231,10 @@ fn a_rewritten_expression_has_the_value_of_the_written_one() {
             }
         }
         // Sizes at which costs differ are those that are planned for; values are of small ones.
-        let cost = CostModel { step_seconds: 1e-12, ..CostModel::default() };
-        let (new, new_root) = rewrite(&graph, root, &[], &cost);
+        let mut constants = Constant::ALL.map(|constant| CostModel::default().constant(constant));
+        constants[Constant::Steps.index()] = 1e-12;
+        let cost = CostModel::of(constants);
+        let Rewritten { graph: new, root: new_root, .. } = rewrite(&graph, root, &[], &cost);
         let [before, after] = [values(&graph).unwrap(), values(&new).unwrap()];
         let texts = [Written(&graph, root).to_string(), Written(&new, new_root).to_string()];
         let (left, right) = (&before[root.index()], &after[new_root.index()]);
@@ -268,7 +270,7 @@ fn rewritten(
         })
         .collect();
     let root = build(&mut graph, &leaves);
-    let (graph, root) = rewrite(&graph, root, &[], &CostModel::default());
+    let Rewritten { graph, root, .. } = rewrite(&graph, root, &[], &CostModel::default());
     Written(&graph, root).to_string()
 }
 
@@ -332,7 +334,8 @@ fn a_weighted_loss_computes_no_product_where_there_is_no_weight() {
     let masked = binary(&mut graph, BinaryFunction::Multiply, mask, squares);
     let weighted = binary(&mut graph, BinaryFunction::Multiply, s, squares);
     for (root, starts) in [(masked, "((s - sampled("), (weighted, "(s * ((s - sampled(")] {
-        let (new, new_root) = rewrite(&graph, root, &[], &CostModel::default());
+        let Rewritten { graph: new, root: new_root, .. } =
+            rewrite(&graph, root, &[], &CostModel::default());
         let text = Written(&new, new_root).to_string();
         assert!(text.starts_with(starts) && !text.contains("(u @ t(v)) ^"), "{text}");
         let [before, after] = [values(&graph).unwrap(), values(&new).unwrap()];

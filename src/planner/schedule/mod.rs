@@ -17,6 +17,7 @@ use super::fuse;
 use super::graph::{Dim, Graph, NodeId};
 use super::patterns::{Expected, Users};
 use crate::config::{Fusion, Pattern};
+use crate::exec::multiply::is_a_choice;
 use crate::exec::operation::{Aggregate, Axis, Counted, Operation as Op, Part};
 use crate::exec::program::{self, Pass, Round, Rounds, Sink, Slot, Source, Step};
 use crate::matrix::Layout;
@@ -313,6 +314,8 @@ impl Scheduler<'_> {
                 let (left, right) = (node.inputs[0], node.inputs[1]);
                 match local(left) {
                     Some(rows @ Rows::Relation(_)) => Kind::Local(rows),
+                    // Row blocks are too flat for fewer multiplications.
+                    _ if self.is_by_levels(id) => Kind::Whole,
                     Some(rows) if long(node.rows) && dense(right) => Kind::Local(rows),
                     _ if long(node.rows)
                         && node.rows.known().is_some()
@@ -378,6 +381,22 @@ impl Scheduler<'_> {
             }
             _ => Kind::Whole,
         }
+    }
+
+    /// Whether a product of known sizes takes fewer multiplications than the classical one.
+    fn is_by_levels(&self, id: NodeId) -> bool {
+        let product = self.expected.estimates[id.index()].product;
+        product.is_some_and(|[best, _]| best.levels > 0) && self.graph.is_sized(id)
+    }
+
+    /// Whether there is more than one algorithm for a product, as far as is known before it runs.
+    fn is_open_product(&self, id: NodeId) -> bool {
+        let product = self.expected.estimates[id.index()].product;
+        let is_a_choice = product.is_some_and(is_a_choice);
+        let is_open = product.is_some() && !self.graph.is_sized(id);
+        let rates = self.expected.cost.rates(self.graph.node(id).element);
+        let may_choose = rates.spare_bytes_max > 0.0;
+        may_choose && (is_a_choice || is_open)
     }
 
     /// Whether `user` reads `input` whole, at any of its places.
@@ -453,6 +472,11 @@ impl Scheduler<'_> {
                 let at = at.expect("a part is one of its decomposition's");
                 Step::Part { of: of.index(), at, output: id.index() }
             }
+            Op::Product if self.is_open_product(id) => Step::Multiply {
+                rates: self.expected.cost.rates(node.element),
+                inputs: slots(&node.inputs),
+                output: id.index(),
+            },
             operation => Step::Evaluate {
                 operation: operation.clone(),
                 inputs: slots(&node.inputs),

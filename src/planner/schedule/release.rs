@@ -32,7 +32,9 @@ pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
 fn touched(step: &Step) -> Vec<Slot> {
     match step {
         Step::Gather { output, .. } => vec![*output],
-        Step::Evaluate { inputs, output, .. } => inputs.iter().copied().chain([*output]).collect(),
+        Step::Evaluate { inputs, output, .. } | Step::Multiply { inputs, output, .. } => {
+            inputs.iter().copied().chain([*output]).collect()
+        }
         Step::Pass(pass) => pass.whole_slots(),
         Step::Iterate(rounds) => {
             let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();

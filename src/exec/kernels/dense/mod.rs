@@ -7,7 +7,8 @@ mod product;
 mod reshape;
 
 pub use product::{
-    cross, cross_into, gram, gram_into, mirror, outer, outer_into, product, product_into,
+    cross, cross_into, gram, gram_into, mirror, outer, outer_into, product, product_by_levels,
+    product_into,
 };
 pub use reshape::{
     cumsum, cumsum_into, diagonal, diagonal_matrix, gather_columns, gather_rows, hstack, kron,

@@ -1,0 +1,161 @@
+//! Measures the constants, within [`SECONDS_MAX`] altogether, each by the kernels that it stands for.
+//!
+//! The best of some repetitions counts, for whoever else uses the machine can only make them slower. Sizes grow
+//! until a repetition takes long enough to tell, so a slow machine is done in time too.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rayon::ThreadPool;
+
+use super::Constants;
+use crate::exec::costs::{Constant, machine_threads};
+use crate::exec::evaluate::evaluate;
+use crate::exec::kernels::elementwise::UnaryFunction;
+use crate::exec::kernels::{Real, Stop, decompose, dense, sparse};
+use crate::exec::operation::Operation as Op;
+use crate::matrix::{Cells, Csr, Dense, Shape};
+use crate::planner::cost::CostModel;
+
+/// What all measurements together take, about.
+const SECONDS_MAX: f64 = 0.28;
+
+/// Repetitions of one size.
+const REPETITIONS: usize = 8;
+
+/// Factor by which the next size may take longer.
+const GROWTH: u32 = 8;
+
+/// A repetition of known work.
+struct Task {
+    /// In flops, bytes or steps.
+    work: f64,
+    run: Box<dyn FnMut() + Send>,
+}
+
+impl Task {
+    fn new(work: f64, run: impl FnMut() + Send + 'static) -> Self {
+        Self { work, run: Box::new(run) }
+    }
+}
+
+/// All constants; the built-in ones where the system refuses threads.
+pub(super) fn constants() -> Constants {
+    let built_in = Constant::ALL.map(|constant| CostModel::default().constant(constant));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(machine_threads()).build();
+    let Ok(pool) = pool.map(Arc::new) else { return built_in };
+    let rate = |share: f64, sizes: &[usize], task: fn(usize) -> Task| {
+        pool.install(|| rate(share, sizes, task))
+    };
+    Constant::ALL.map(|constant| match constant {
+        Constant::Products64 => rate(0.20, &[64, 256, 768], product::<f64>),
+        Constant::Products32 => rate(0.15, &[64, 256, 768], product::<f32>),
+        Constant::Decompositions => rate(0.15, &[32, 128, 384], solution),
+        Constant::SparseProducts => rate(0.15, &[500, 4000, 32_000], sparse_product),
+        Constant::Elementwise => rate(0.10, &[1 << 13, 1 << 16, 1 << 19], exponentials),
+        Constant::Memory => rate(0.20, &[1 << 22], copies),
+        Constant::Steps => step_seconds(0.05, &pool),
+    })
+}
+
+/// The best work by seconds of tasks of these sizes, within a share of the time.
+fn rate(share: f64, sizes: &[usize], task: impl Fn(usize) -> Task) -> f64 {
+    let end = Instant::now() + Duration::from_secs_f64(share * SECONDS_MAX);
+    let mut best: f64 = 0.0;
+    for &size in sizes {
+        let mut task = task(size);
+        let mut shortest = Duration::MAX;
+        for _ in 0..REPETITIONS {
+            let start = Instant::now();
+            (task.run)();
+            let taken = start.elapsed().max(Duration::from_nanos(1));
+            shortest = shortest.min(taken);
+            best = best.max(task.work / taken.as_secs_f64());
+            if Instant::now() + taken > end {
+                return best;
+            }
+        }
+        if Instant::now() + shortest * GROWTH * REPETITIONS as u32 / 2 > end {
+            return best;
+        }
+    }
+    best
+}
+
+/// Cells of some sizes and signs.
+fn cells<T: Real>(shape: Shape) -> Dense<T> {
+    let cell = |at: usize| T::from_f64(((at * 7919) % 1013) as f64 / 1013.0 - 0.5);
+    Dense::new(shape, (0..shape.cells()).map(cell).collect::<Vec<_>>().into())
+}
+
+fn product<T: Real>(side: usize) -> Task {
+    let x = cells::<T>(Shape::new(side, side));
+    let work = 2.0 * (side as f64).powi(3);
+    Task::new(work, move || drop(dense::product(&x, &x, Stop::NEVER)))
+}
+
+fn solution(side: usize) -> Task {
+    let (a, b) = (cells::<f64>(Shape::new(side, side)), cells::<f64>(Shape::new(side, 1)));
+    let work = 2.0 / 3.0 * (side as f64).powi(3);
+    // Singular or not, it takes the same.
+    Task::new(work, move || drop(decompose::solve(&a, &b, Stop::NEVER)))
+}
+
+fn sparse_product(side: usize) -> Task {
+    const PER_ROW: usize = 16;
+    const COLUMNS: usize = 8;
+    let offsets: Vec<i64> = (0..=side).map(|row| (row * PER_ROW) as i64).collect();
+    let places = (0..side).flat_map(|row| {
+        let mut places: Vec<u32> = (0..PER_ROW)
+            .map(|at| ((row * 31 + at * (side / PER_ROW) + at) % side) as u32)
+            .collect();
+        places.sort_unstable();
+        places
+    });
+    let places: Vec<u32> = places.collect();
+    let values = cells::<f64>(Shape::new(side, PER_ROW)).cells().to_vec();
+    let x = Csr::new(Shape::new(side, side), offsets.into(), places.into(), values.into());
+    let y = cells::<f64>(Shape::new(side, COLUMNS));
+    let work = 2.0 * (side * PER_ROW * COLUMNS) as f64;
+    Task::new(work, move || drop(sparse::times_dense(&x, &y, Stop::NEVER)))
+}
+
+fn exponentials(count: usize) -> Task {
+    let x: Cells = cells::<f64>(Shape::new(count / 64, 64)).into();
+    let work = count as f64 * f64::from(UnaryFunction::Exp.flops());
+    Task::new(work, move || drop(evaluate(&Op::Unary(UnaryFunction::Exp), &[&x], Stop::NEVER)))
+}
+
+fn copies(count: usize) -> Task {
+    // Filled in parallel, unlike the other inputs: it is by far the largest.
+    let one: Cells = cells::<f64>(Shape::new(1, 1)).into();
+    let filled = evaluate(&Op::Full(Shape::new(count / 64, 64)), &[&one], Stop::NEVER);
+    let x = filled.and_then(|value| value.cells()).unwrap_or(one);
+    let work = 2.0 * x.size_bytes() as f64;
+    let negate = Op::Unary(UnaryFunction::Negate);
+    Task::new(work, move || drop(evaluate(&negate, &[&x], Stop::NEVER)))
+}
+
+/// Seconds of a step that does next to nothing: most of it is the way to the pool and back.
+fn step_seconds(share: f64, pool: &Arc<ThreadPool>) -> f64 {
+    const COUNT: usize = 32;
+    let steps = |_size| {
+        let (x, pool): (Cells, _) = (cells::<f64>(Shape::new(4, 4)).into(), Arc::clone(pool));
+        let step = move || pool.install(|| drop(evaluate(&Op::Product, &[&x, &x], Stop::NEVER)));
+        Task::new(COUNT as f64, move || (0..COUNT).for_each(|_| step()))
+    };
+    1.0 / rate(share, &[COUNT], steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_constants_are_believable() {
+        for (constant, found) in Constant::ALL.into_iter().zip(constants()) {
+            let factor = found / CostModel::default().constant(constant);
+            assert!((1e-3..1e3).contains(&factor), "{}: {found:e}", constant.name());
+        }
+    }
+}
