@@ -12,6 +12,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::optimizer::Analyzer;
@@ -31,33 +32,53 @@ pub(crate) const ROW_NUMBERS: &str = " (rows)";
 pub(crate) struct Scope {
     database: Arc<Catalog>,
     temporary: Arc<Catalog>,
-    state: SessionState,
+    /// The session's, which knows nothing of this scope.
+    session: Arc<SessionState>,
+    /// When the statement began, for all of its plans.
+    began: ExecutionProps,
     seen: Mutex<HashMap<TableName, Arc<dyn TableProvider>>>,
     /// The views that are being planned, one within the other.
     expanding: Mutex<Vec<TableName>>,
 }
 
 impl Scope {
-    /// A scope in which nothing has been looked up. `state` is what views are planned with.
+    /// A scope in which nothing has been looked up, of a statement that begins now.
     pub(crate) fn new(
         database: Arc<Catalog>,
         temporary: Arc<Catalog>,
-        state: SessionState,
+        session: Arc<SessionState>,
     ) -> Arc<Self> {
         let (seen, expanding) = Default::default();
-        Arc::new(Self { database, temporary, state, seen, expanding })
+        let mut began = session.execution_props().clone();
+        began.mark_start_execution(Arc::clone(session.config().options()));
+        Arc::new(Self { database, temporary, session, began, seen, expanding })
+    }
+
+    /// The session's state, for whoever asks for no names.
+    pub(crate) fn session(&self) -> &Arc<SessionState> {
+        &self.session
     }
 
     /// The session's state with this scope as its catalog.
-    pub(crate) fn state(self: &Arc<Self>) -> SessionState {
-        self.state_with(self.state.clone())
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn state(self: &Arc<Self>) -> Result<SessionState> {
+        self.state_with(None)
     }
 
-    fn state_with(self: &Arc<Self>, views: SessionState) -> SessionState {
-        let mut state = views.clone();
-        let names = Names { scope: Arc::clone(self), views: Arc::new(views) };
-        state.register_catalog_list(Arc::new(names));
-        state
+    /// The same, for a statement whose FROM clauses have more in them than names.
+    fn state_with(
+        self: &Arc<Self>,
+        relations: Option<Arc<dyn RelationPlanner>>,
+    ) -> Result<SessionState> {
+        let mut state = SessionState::clone(&self.session);
+        *state.execution_props_mut() = self.began.clone();
+        if let Some(relations) = &relations {
+            state.register_relation_planner(Arc::clone(relations))?;
+        }
+        state.register_catalog_list(Arc::new(Names { scope: Arc::clone(self), relations }));
+        Ok(state)
     }
 
     /// What DataFusion's planner makes of a statement's syntax, and of the views in it.
@@ -69,9 +90,7 @@ impl Scope {
         syntax: SqlStatement,
         relations: Arc<dyn RelationPlanner>,
     ) -> Result<LogicalPlan> {
-        let mut state = self.state.clone();
-        state.register_relation_planner(relations)?;
-        let planned = self.state_with(state).statement_to_plan(syntax).await;
+        let planned = self.state_with(Some(relations))?.statement_to_plan(syntax).await;
         planned.map_err(|error| plain_names(error).into())
     }
 
@@ -122,7 +141,7 @@ impl Scope {
         let mut known = HashMap::new();
         for name in names {
             let Ok(table) = TableName::new(&name) else { continue };
-            if let Ok(Some(table)) = self.table(table, &self.state).await {
+            if let Ok(Some(table)) = self.table(table, &None).await {
                 let schema = table.schema();
                 let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
                 known.insert(name.to_string(), columns);
@@ -147,11 +166,11 @@ impl Scope {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table of a name; `views` is what views are planned with.
+    /// The table of a name; `relations` is what views are planned with.
     async fn table(
         self: &Arc<Self>,
         name: TableName,
-        views: &SessionState,
+        relations: &Option<Arc<dyn RelationPlanner>>,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some(table) = name.table.strip_suffix(ROW_NUMBERS) {
             let name = TableName { table: table.to_owned(), ..name };
@@ -166,8 +185,8 @@ impl Scope {
         let table = match self.entry(&name) {
             Some(Entry::Table(_)) => return Ok(Some(Arc::new(self.snapshot(&name)?))),
             Some(Entry::Foreign(table)) => table,
-            Some(Entry::View(view)) => self.view(&name, &view, views).await?,
-            None => match files::open(&name.table, &self.state).await? {
+            Some(Entry::View(view)) => self.view(&name, &view, relations).await?,
+            None => match files::open(&name.table, &self.session).await? {
                 Some(table) => table,
                 None => return Ok(None),
             },
@@ -189,10 +208,10 @@ impl Scope {
         self: &Arc<Self>,
         name: &TableName,
         view: &View,
-        views: &SessionState,
+        relations: &Option<Arc<dyn RelationPlanner>>,
     ) -> Result<Arc<dyn TableProvider>> {
+        let state = self.state_with(relations.clone())?;
         self.expanding().push(name.clone());
-        let state = self.state_with(views.clone());
         let planned = state.statement_to_plan(view.syntax.clone()).await;
         self.expanding().pop();
         let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = planned? else {
@@ -227,7 +246,7 @@ fn plain_names(error: DataFusionError) -> DataFusionError {
 struct Names {
     scope: Arc<Scope>,
     /// What views are planned with.
-    views: Arc<SessionState>,
+    relations: Option<Arc<dyn RelationPlanner>>,
 }
 
 impl CatalogProviderList for Names {
@@ -288,7 +307,7 @@ impl SchemaProvider for Tables {
     }
 
     async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
-        Ok(self.names.scope.table(self.name(name), &self.names.views).await?)
+        Ok(self.names.scope.table(self.name(name), &self.names.relations).await?)
     }
 
     fn register_table(

@@ -1,6 +1,7 @@
 //! Between DataFusion's streams, which never block, and work on threads that may: batches in, bytes counted,
 //! batches out; and an end to the work when its reader has gone.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -18,6 +19,7 @@ use datafusion::physical_plan::stream::{
 };
 use futures::{Stream, StreamExt};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::run::{Budget, Cancel, Rows};
 use crate::error::{ErrorKind, Result};
@@ -104,6 +106,25 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let _stop = StopOnDrop(cancel);
     let result = SpawnedTask::spawn_blocking(work).join().await;
     result.map_err(|error| ErrorKind::Internal(error.to_string()))?
+}
+
+/// Runs what never blocks on a thread of the pool, and else does as [`blocking`].
+pub(super) async fn computing<T: Send + 'static>(
+    pool: &rayon::ThreadPool,
+    cancel: Cancel,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let _stop = StopOnDrop(cancel);
+    let (give, result) = oneshot::channel();
+    pool.spawn(move || {
+        // A panic ends the work and not the process.
+        let done = catch_unwind(AssertUnwindSafe(work));
+        let _reader_has_gone = give.send(done);
+    });
+    match result.await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) | Err(_) => Err(ErrorKind::Internal("a computation panicked".into()).into()),
+    }
 }
 
 /// Cancels a run when its reader has gone.

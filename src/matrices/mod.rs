@@ -134,19 +134,19 @@ impl Statements {
 
     /// The matrix that a plan over [`sql::WHOLE`] computes.
     async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
-        let state = self.scope.state();
-        let settings = state.config().get_extension::<Settings>().unwrap_or_default();
-        let calibration = state.config().get_extension::<Calibration>();
+        let session = self.scope.session();
+        let settings = session.config().get_extension::<Settings>().unwrap_or_default();
+        let calibration = session.config().get_extension::<Calibration>();
         let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings, calibration.as_deref())?
         {
             Some(exec) => Arc::new(exec),
             None => {
-                let plan = state.create_physical_plan(plan).await?;
+                let plan = self.scope.state()?.create_physical_plan(plan).await?;
                 cooperative::stoppable(plan, self.running.stop_check())?
             }
         };
         self.running.watch(exec::scans(&plan));
-        let matrix = matrix_exec(&plan)?.matrix(state.task_ctx()).await?;
+        let matrix = matrix_exec(&plan)?.matrix(session.task_ctx()).await?;
         Ok(Computed { matrix, plan })
     }
 
@@ -194,8 +194,7 @@ impl Statements {
 
     /// Bytes that the memory limit still allows.
     fn free_bytes(&self) -> usize {
-        let state = self.scope.state();
-        let pool = &state.runtime_env().memory_pool;
+        let pool = &self.scope.session().runtime_env().memory_pool;
         match pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes.saturating_sub(pool.reserved()),
             _ => usize::MAX,

@@ -149,12 +149,13 @@ impl Session {
                 create.locations.iter().try_for_each(|location| check_local(location))?;
                 let external = DdlStatement::CreateExternalTable(create);
                 // Registers the files under their name through the scope.
-                let context = SessionContext::new_with_state(scope.state());
+                let context = SessionContext::new_with_state(scope.state()?);
                 context.execute_logical_plan(LogicalPlan::Ddl(external)).await?;
                 Ok(Started::Done)
             }
             function @ (DdlStatement::CreateFunction(_) | DdlStatement::DropFunction(_)) => {
                 self.context.execute_logical_plan(LogicalPlan::Ddl(function)).await?;
+                self.forget_state();
                 Ok(Started::Done)
             }
             other => Err(Error::unsupported(format!("{} is not supported", other.name()))),
@@ -193,7 +194,7 @@ impl Session {
         let (schema, rows) = match create.input.as_ref() {
             LogicalPlan::EmptyRelation(_) => (Arc::clone(create.input.schema().inner()), None),
             input => {
-                let state = scope.state();
+                let state = scope.state()?;
                 let plan = if ordered::comes_as_stored(input) {
                     ordered::ordered_query(input, &state).await?
                 } else {

@@ -161,6 +161,8 @@ pub(crate) struct Session {
     temporary: Arc<Catalog>,
     /// DataFusion's settings and functions; its catalog is made anew for each statement.
     context: SessionContext,
+    /// What the context holds, until it is changed: to copy it takes longer than to plan a small statement.
+    state: Mutex<Option<Arc<SessionState>>>,
     settings: Mutex<Settings>,
     /// What RESET goes back to.
     defaults: Settings,
@@ -214,6 +216,7 @@ impl Session {
     pub(crate) fn new(shared: Resources, defaults: Settings, state: SessionState) -> Self {
         Self {
             context: SessionContext::new_with_state(state),
+            state: Mutex::default(),
             matrices: Arc::new(Matrices::of_session(Arc::clone(&shared.matrices))),
             shared,
             temporary: Arc::default(),
@@ -340,6 +343,7 @@ impl Session {
                 statement @ (PlannedStatement::SetVariable(_) | PlannedStatement::ResetVariable(_)),
             ) => {
                 self.context.execute_logical_plan(LogicalPlan::Statement(statement)).await?;
+                self.forget_state();
                 Ok(Started::Done)
             }
             LogicalPlan::Explain(Explain { plan, .. })
@@ -378,7 +382,18 @@ impl Session {
     /// A new scope: the names and the versions that one statement sees.
     pub(crate) fn scope(&self) -> Arc<Scope> {
         let (catalog, temporary) = (Arc::clone(&self.shared.catalog), Arc::clone(&self.temporary));
-        Scope::new(catalog, temporary, self.context.state())
+        Scope::new(catalog, temporary, self.state())
+    }
+
+    /// DataFusion's state as it is now: settings and functions.
+    fn state(&self) -> Arc<SessionState> {
+        let mut state = locked(&self.state);
+        Arc::clone(state.get_or_insert_with(|| Arc::new(self.context.state())))
+    }
+
+    /// To be called by whoever has changed a setting or a function.
+    fn forget_state(&self) {
+        *locked(&self.state) = None;
     }
 
     /// Syntax to logical plan, with values for the parameters.
@@ -414,9 +429,9 @@ impl Session {
         let state = match &plan {
             // Rows are inserted in the order in which they were stored.
             LogicalPlan::Dml(insert) if ordered::comes_as_stored(&insert.input) => {
-                ordered::serial(&scope.state())
+                ordered::serial(&scope.state()?)
             }
-            _ => scope.state(),
+            _ => scope.state()?,
         };
         let plan = state.create_physical_plan(&plan).await?;
         let plan = cooperative::stoppable(plan, running.stop_check())?;

@@ -130,7 +130,7 @@ impl Session {
         let query = modify::query(select, Vec::new(), None);
         let syntax = SqlStatement::Statement(Box::new(Statement::Query(Box::new(query))));
         let scope = self.scope();
-        let state = scope.state();
+        let state = scope.state()?;
         let plan = self.plan(&scope, syntax, &Parameters::new(), &Running::new(None)).await?;
         let plan = state.create_physical_plan(&plan).await?;
         let batches: Vec<RecordBatch> = collect(plan, state.task_ctx()).await?;

@@ -103,6 +103,8 @@ impl Session {
             let builder = SessionStateBuilder::new_from_existing(state.clone());
             *state = builder.with_runtime_env(environment(new, &self.shared.blocks)?).build();
         }
+        drop(state);
+        self.forget_state();
         if old.pool_limits() != new.pool_limits() {
             self.shared.blocks.set_limits(new.pool_limits());
         }
