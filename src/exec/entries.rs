@@ -13,6 +13,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Arra
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
+use rayon::prelude::*;
 
 use super::evaluate;
 use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
@@ -63,16 +64,18 @@ pub(super) fn gather(
         Form::Entries { column_keys, .. } => {
             let rows = keys_of(&batches, 0..intake.row_keys)?;
             let columns = keys_of(&batches, intake.row_keys..intake.row_keys + column_keys)?;
-            let (row_places, row_keys) = places_of(intake, 0, rows, given_rows, "row")?;
-            let (column_places, column_keys) =
-                places_of(intake, intake.row_keys, columns, given_columns, "column")?;
+            let (row_places, row_keys) =
+                pool.install(|| places_of(intake, 0, rows, given_rows, "row"))?;
+            let (column_places, column_keys) = pool
+                .install(|| places_of(intake, intake.row_keys, columns, given_columns, "column"))?;
             let shape = Shape::new(length(&row_keys), length(&column_keys));
             let labels = RelationLabels {
                 rows: intake.labels(0, row_keys),
                 columns: intake.labels(intake.row_keys, column_keys),
             };
             let cells = pool.install(|| {
-                compressed(intake, &batches, shape, &row_places, &column_places, &labels)
+                let places = (&row_places[..], &column_places[..]);
+                compressed(intake, &batches, shape, places, &labels, cancel)
             })?;
             Ok(Gathered { cells, labels })
         }
@@ -84,15 +87,15 @@ pub(super) fn gather(
             };
             let of = node_type(from.data_type(), to.data_type());
             let both = concat(&[cast(from, &of)?.as_ref(), cast(to, &of)?.as_ref()])?;
-            let (places, nodes) = places_of(intake, 0, vec![both], given_rows, "node")?;
+            let (places, nodes) =
+                pool.install(|| places_of(intake, 0, vec![both], given_rows, "node"))?;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
                 rows: intake.labels(0, nodes.clone()),
                 columns: intake.labels(1, nodes),
             };
-            let (row_places, column_places) = places.split_at(from.len());
             let cells = pool.install(|| {
-                compressed(intake, &batches, shape, row_places, column_places, &labels)
+                compressed(intake, &batches, shape, places.split_at(from.len()), &labels, cancel)
             })?;
             Ok(Gathered { cells, labels })
         }
@@ -261,8 +264,11 @@ fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef
         return Ok(None);
     }
     let values = cast(column, &DataType::Int64)?;
-    let values = values.as_primitive::<Int64Type>().values();
-    let (Some(&least), Some(&most)) = (values.iter().min(), values.iter().max()) else {
+    let values = &values.as_primitive::<Int64Type>().values()[..];
+    let chunks = || values.par_chunks(values.len().div_ceil(16).max(1 << 16));
+    let ends = |chunk: &[i64]| Some((*chunk.iter().min()?, *chunk.iter().max()?));
+    let outer = |a: (i64, i64), b: (i64, i64)| (a.0.min(b.0), a.1.max(b.1));
+    let Some((least, most)) = chunks().filter_map(ends).reduce_with(outer) else {
         return Ok(None);
     };
     let range = most.wrapping_sub(least) as u64;
@@ -270,16 +276,30 @@ fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef
         return Ok(None);
     }
     let slot = |value: i64| value.wrapping_sub(least) as usize;
+    // Which values there are, as bits.
+    let there = |chunk: &[i64]| {
+        let mut bits = vec![0u64; range as usize / 64 + 1];
+        chunk.iter().for_each(|&value| bits[slot(value) / 64] |= 1 << (slot(value) % 64));
+        bits
+    };
+    let either = |mut a: Vec<u64>, b: Vec<u64>| {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
+        a
+    };
+    let bits = chunks().map(there).reduce_with(either).unwrap_or_default();
     let mut ranks = vec![0u32; range as usize + 1];
-    values.iter().for_each(|&value| ranks[slot(value)] = 1);
     let mut distinct = Vec::new();
     for (at, rank) in ranks.iter_mut().enumerate() {
-        if *rank == 1 {
+        if bits[at / 64] >> (at % 64) & 1 == 1 {
             *rank = distinct.len() as u32;
             distinct.push(least + at as i64);
         }
     }
-    let places = values.iter().map(|&value| ranks[slot(value)]).collect();
+    let places = if distinct.len() == ranks.len() {
+        values.par_iter().map(|&value| slot(value) as u32).collect()
+    } else {
+        values.par_iter().map(|&value| ranks[slot(value)]).collect()
+    };
     let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
     Ok(Some((places, vec![cast(&distinct, column.data_type())?])))
 }
@@ -339,13 +359,13 @@ fn compressed(
     intake: &Intake,
     batches: &[RecordBatch],
     shape: Shape,
-    rows: &[u32],
-    columns: &[u32],
+    places: (&[u32], &[u32]),
     labels: &RelationLabels,
+    cancel: &Cancel,
 ) -> Result<Cells> {
     match intake.element {
-        Element::Float64 => typed::<f64>(intake, batches, shape, rows, columns, labels),
-        Element::Float32 => typed::<f32>(intake, batches, shape, rows, columns, labels),
+        Element::Float64 => typed::<f64>(intake, batches, shape, places, labels, cancel),
+        Element::Float32 => typed::<f32>(intake, batches, shape, places, labels, cancel),
     }
 }
 
@@ -353,12 +373,12 @@ fn typed<T: Real>(
     intake: &Intake,
     batches: &[RecordBatch],
     shape: Shape,
-    rows: &[u32],
-    columns: &[u32],
+    places: (&[u32], &[u32]),
     labels: &RelationLabels,
+    cancel: &Cancel,
 ) -> Result<Cells> {
     let keys = intake.key_count();
-    let mut values: Vec<T> = Vec::with_capacity(rows.len());
+    let mut values: Vec<T> = Vec::with_capacity(places.0.len());
     for batch in batches {
         match batch.columns().get(keys) {
             Some(column) => {
@@ -373,7 +393,10 @@ fn typed<T: Real>(
         Duplicates::Sum => sparse::Duplicates::Sum,
         Duplicates::Last => sparse::Duplicates::Last,
     };
-    let csr = sparse::from_entries(shape, rows, columns, &values, duplicates).map_err(|entry| {
+    let (rows, columns) = places;
+    let made = sparse::from_entries(shape, rows, columns, &values, duplicates, cancel.stop());
+    cancel.check()?;
+    let csr = made.map_err(|entry| {
         let text = |labels: &Option<Labels>, at: usize| {
             labels
                 .as_ref()
