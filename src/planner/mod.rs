@@ -39,6 +39,7 @@ pub(crate) mod relational;
 mod relations;
 mod schedule;
 mod sparsity;
+mod stored_cells;
 mod subscript;
 mod written;
 
