@@ -32,7 +32,7 @@ fn entries(side: usize, per_row: usize) -> (Vec<u32>, Vec<u32>, Vec<f64>) {
 fn random_sparse(side: usize, per_row: usize) -> Csr<f64> {
     let (rows, columns, values) = entries(side, per_row);
     let shape = Shape::new(side, side);
-    sparse::from_entries(shape, &rows, &columns, &values, sparse::Duplicates::Sum)
+    sparse::from_entries(shape, &rows, &columns, &values, sparse::Duplicates::Sum, Stop::NEVER)
         .expect("duplicates are summed")
 }
 
@@ -120,13 +120,15 @@ mod compressed_rows {
         let (shape, sum) = (Shape::new(SIDE, SIDE), sparse::Duplicates::Sum);
         bencher
             .counter(BytesCount::new(rows.len() * 16))
-            .bench(|| sparse::from_entries(shape, &rows, &columns, &values, sum));
+            .bench(|| sparse::from_entries(shape, &rows, &columns, &values, sum, Stop::NEVER));
     }
 
     #[divan::bench]
     fn transpose(bencher: Bencher) {
         let x = random_sparse(SIDE, 20);
-        bencher.counter(BytesCount::new(x.stored() * 12)).bench(|| sparse::transpose(&x));
+        bencher
+            .counter(BytesCount::new(x.stored() * 12))
+            .bench(|| sparse::transpose(&x, Stop::NEVER));
     }
 
     #[divan::bench(args = [1, 8, 64])]
@@ -158,7 +160,7 @@ mod compressed_rows {
         let x = random_sparse(SIDE, 20);
         bencher
             .counter(BytesCount::new(x.stored() * 24))
-            .bench(|| sparse::zip(&x, &x, |a, b| a + b));
+            .bench(|| sparse::zip(&x, &x, |a, b| a + b, Stop::NEVER));
     }
 }
 

@@ -61,36 +61,40 @@ pub(super) fn gather(
         Form::Entries { column_keys, .. } => {
             let rows = keys_of(&batches, 0..intake.row_keys)?;
             let columns = keys_of(&batches, intake.row_keys..intake.row_keys + column_keys)?;
-            let (row_places, row_keys) = places_of(intake, 0, rows, given_rows, "row")?;
-            let (column_places, column_keys) =
-                places_of(intake, intake.row_keys, columns, given_columns, "column")?;
+            let values = values_of(intake, batches);
+            let (row_places, row_keys) =
+                pool.install(|| places_of(intake, 0, rows, given_rows, "row"))?;
+            let (column_places, column_keys) = pool
+                .install(|| places_of(intake, intake.row_keys, columns, given_columns, "column"))?;
             let shape = Shape::new(length(&row_keys), length(&column_keys));
             let labels = RelationLabels {
                 rows: intake.labels(0, row_keys),
                 columns: intake.labels(intake.row_keys, column_keys),
             };
             let cells = pool.install(|| {
-                compressed(intake, &batches, shape, &row_places, &column_places, &labels)
+                let places = (&row_places[..], &column_places[..]);
+                compressed(intake, values, shape, places, &labels, cancel)
             })?;
             Ok(Gathered { cells, labels })
         }
         Form::Graph => {
-            let from = keys_of(&batches, 0..1)?;
-            let to = keys_of(&batches, 1..2)?;
-            let (Some(from), Some(to)) = (from.first(), to.first()) else {
-                return Err(ErrorKind::Internal("a graph has two key columns".into()).into());
-            };
-            let of = node_type(from.data_type(), to.data_type());
-            let both = concat(&[cast(from, &of)?.as_ref(), cast(to, &of)?.as_ref()])?;
-            let (places, nodes) = places_of(intake, 0, vec![both], given_rows, "node")?;
+            let schema = batches[0].schema();
+            let of = node_type(schema.field(0).data_type(), schema.field(1).data_type());
+            let ends = (0..2).flat_map(|end| batches.iter().map(move |batch| batch.column(end)));
+            let ends = ends.map(|keys| cast(keys, &of)).collect::<Result<Vec<_>, _>>()?;
+            let both = concat(&ends.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())?;
+            drop(ends);
+            let count = both.len() / 2;
+            let values = values_of(intake, batches);
+            let (places, nodes) =
+                pool.install(|| places_of(intake, 0, vec![both], given_rows, "node"))?;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
                 rows: intake.labels(0, nodes.clone()),
                 columns: intake.labels(1, nodes),
             };
-            let (row_places, column_places) = places.split_at(from.len());
             let cells = pool.install(|| {
-                compressed(intake, &batches, shape, row_places, column_places, &labels)
+                compressed(intake, values, shape, places.split_at(count), &labels, cancel)
             })?;
             Ok(Gathered { cells, labels })
         }
@@ -207,46 +211,53 @@ fn refuse_repeated(intake: &Intake, first: usize, index: &Index, given: &[ArrayR
     Err(ErrorKind::Duplicate { what: "label", key, hint }.into())
 }
 
-/// Entries as compressed rows.
+/// The values of entries, where they have any; their keys are not needed any more.
+fn values_of(intake: &Intake, batches: Vec<RecordBatch>) -> Vec<ArrayRef> {
+    let value = |batch: RecordBatch| batch.columns().get(intake.key_count()).map(Arc::clone);
+    batches.into_iter().filter_map(value).collect()
+}
+
+/// Entries as compressed rows; those without values are ones.
 fn compressed(
     intake: &Intake,
-    batches: &[RecordBatch],
+    values: Vec<ArrayRef>,
     shape: Shape,
-    rows: &[u32],
-    columns: &[u32],
+    places: (&[u32], &[u32]),
     labels: &RelationLabels,
+    cancel: &Cancel,
 ) -> Result<Cells> {
     match intake.element {
-        Element::Float64 => typed::<f64>(intake, batches, shape, rows, columns, labels),
-        Element::Float32 => typed::<f32>(intake, batches, shape, rows, columns, labels),
+        Element::Float64 => typed::<f64>(intake, values, shape, places, labels, cancel),
+        Element::Float32 => typed::<f32>(intake, values, shape, places, labels, cancel),
     }
 }
 
 fn typed<T: Real>(
     intake: &Intake,
-    batches: &[RecordBatch],
+    arrays: Vec<ArrayRef>,
     shape: Shape,
-    rows: &[u32],
-    columns: &[u32],
+    places: (&[u32], &[u32]),
     labels: &RelationLabels,
+    cancel: &Cancel,
 ) -> Result<Cells> {
-    let keys = intake.key_count();
-    let mut values: Vec<T> = Vec::with_capacity(rows.len());
-    for batch in batches {
-        match batch.columns().get(keys) {
-            Some(column) => {
-                let column = intake.column::<T>(column, &intake.names[keys], values.len())?;
-                values.extend_from_slice(column.values());
-            }
-            None => values.extend(std::iter::repeat_n(T::ONE, batch.num_rows())),
-        }
+    let mut values: Vec<T> = Vec::with_capacity(places.0.len());
+    for array in &arrays {
+        let column = intake.column::<T>(array, &intake.names[intake.key_count()], values.len())?;
+        values.extend_from_slice(column.values());
     }
+    if arrays.is_empty() {
+        values.resize(places.0.len(), T::ONE);
+    }
+    drop(arrays);
     let duplicates = match intake.duplicates {
         Duplicates::Error => sparse::Duplicates::Refuse,
         Duplicates::Sum => sparse::Duplicates::Sum,
         Duplicates::Last => sparse::Duplicates::Last,
     };
-    let csr = sparse::from_entries(shape, rows, columns, &values, duplicates).map_err(|entry| {
+    let (rows, columns) = places;
+    let made = sparse::from_entries(shape, rows, columns, &values, duplicates, cancel.stop());
+    cancel.check()?;
+    let csr = made.map_err(|entry| {
         let text = |labels: &Option<Labels>, at: usize| {
             labels
                 .as_ref()

@@ -183,14 +183,16 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         Op::Unary(function) => {
             let apply = |x: T| T::from_f64(function.apply(x.to_f64()));
             match input(0) {
-                Storage::Csr(x) if function.zero_preserving() => matrix(sparse::map(&x, apply)),
+                Storage::Csr(x) if function.zero_preserving() => {
+                    matrix(sparse::map(&x, apply, stop))
+                }
                 x => elementwise(&[densified(x)], |builder| {
                     let x = builder.input(0);
                     builder.unary(*function, x)
                 })?,
             }
         }
-        Op::Binary(function) => binary(*function, input(0), input(1))?,
+        Op::Binary(function) => binary(*function, input(0), input(1), stop)?,
         Op::Select => elementwise(&[full(0), full(1), full(2)], |builder| {
             let [condition, a, b] = [builder.input(0), builder.input(1), builder.input(2)];
             builder.select(condition, a, b)
@@ -198,7 +200,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
 
         Op::Transpose => match input(0) {
             Storage::Dense(x) => matrix(dense::transpose(&x)),
-            Storage::Csr(x) => matrix(sparse::transpose(&x)),
+            Storage::Csr(x) => matrix(sparse::transpose(&x, stop)),
         },
         Op::Reshape(to) => {
             let from = shape(0);
@@ -290,7 +292,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                     matrix(dense::transpose(&sparse::cross_dense(&y, &x, stop)))
                 }
                 (Storage::Csr(x), Storage::Csr(y)) => {
-                    settled(sparse::product(&sparse::transpose(&x), &y, stop))
+                    settled(sparse::product(&sparse::transpose(&x, stop), &y, stop))
                 }
             }
         }
@@ -304,7 +306,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                 typed::<T>(&Op::Product, &[inputs[0], &right], stop)?
             }
             (_, Storage::Csr(y)) => {
-                let right: Cells = sparse::transpose(&y).into();
+                let right: Cells = sparse::transpose(&y, stop).into();
                 typed::<T>(&Op::Product, &[inputs[0], &right], stop)?
             }
         },
@@ -317,7 +319,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             settled(sparse::sampled(&stored, &full(1), &full(2), stop))
         }
         Op::Kronecker => match (input(0), input(1)) {
-            (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y)),
+            (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y, stop)),
             (x, y) => matrix(dense::kron(&densified(x), &densified(y))),
         },
         Op::Solve => {
@@ -445,7 +447,12 @@ fn diagonal<T: Real>(x: &Storage<T>) -> Value {
 }
 
 /// A function of two operands where at least one may be sparse.
-fn binary<T: Real>(function: BinaryFunction, x: Storage<T>, y: Storage<T>) -> Result<Value> {
+fn binary<T: Real>(
+    function: BinaryFunction,
+    x: Storage<T>,
+    y: Storage<T>,
+    stop: Stop<'_>,
+) -> Result<Value> {
     let apply = |x: T, y: T| T::from_f64(function.apply(x.to_f64(), y.to_f64()));
     let keeps_zero = apply(T::ZERO, T::ZERO) == T::ZERO;
     let stretches = |of: Shape, over: Shape| {
@@ -453,13 +460,13 @@ fn binary<T: Real>(function: BinaryFunction, x: Storage<T>, y: Storage<T>) -> Re
     };
     Ok(match (x, y) {
         (Storage::Csr(x), Storage::Csr(y)) if x.shape() == y.shape() && keeps_zero => {
-            settled(sparse::zip(&x, &y, apply))
+            settled(sparse::zip(&x, &y, apply, stop))
         }
         (Storage::Csr(x), Storage::Dense(y)) if stretches(y.shape(), x.shape()) => {
-            settled(sparse::zip_dense(&x, &y, apply))
+            settled(sparse::zip_dense(&x, &y, apply, stop))
         }
         (Storage::Dense(x), Storage::Csr(y)) if stretches(x.shape(), y.shape()) => {
-            settled(sparse::zip_dense(&y, &x, |y, x| apply(x, y)))
+            settled(sparse::zip_dense(&y, &x, |y, x| apply(x, y), stop))
         }
         (x, y) => elementwise(&[densified(x), densified(y)], |builder| {
             let (x, y) = (builder.input(0), builder.input(1));

@@ -13,6 +13,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Arra
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
+use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 
@@ -70,26 +71,54 @@ fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef
     if !is_small || column.null_count() > 0 {
         return Ok(None);
     }
-    let values = cast(column, &DataType::Int64)?;
-    let values = values.as_primitive::<Int64Type>().values();
-    let (Some(&least), Some(&most)) = (values.iter().min(), values.iter().max()) else {
-        return Ok(None);
+    // Some of them at a time as integers of one type, on several threads.
+    let chunk_rows = column.len().div_ceil(16).max(1 << 16);
+    let starts: Vec<usize> = (0..column.len()).step_by(chunk_rows).collect();
+    let chunk = |start: usize| -> Result<Int64Array> {
+        let values = column.slice(start, chunk_rows.min(column.len() - start));
+        Ok(cast(&values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
     };
+    let ends = |&start: &usize| {
+        let values = chunk(start)?;
+        let least = values.values().iter().copied().min().unwrap_or(i64::MAX);
+        Ok((least, values.values().iter().copied().max().unwrap_or(i64::MIN)))
+    };
+    let outer = |a: (i64, i64), b: (i64, i64)| Ok::<_, Error>((a.0.min(b.0), a.1.max(b.1)));
+    let none = || (i64::MAX, i64::MIN);
+    let (least, most) = starts.par_iter().map(ends).try_reduce(none, outer)?;
     let range = most.wrapping_sub(least) as u64;
-    if range > 4 * values.len() as u64 + (1 << 16) {
+    if least > most || range > 4 * column.len() as u64 + (1 << 16) {
         return Ok(None);
     }
     let slot = |value: i64| value.wrapping_sub(least) as usize;
+    // Which values there are, as bits.
+    let there = |&start: &usize| {
+        let mut bits = vec![0u64; range as usize / 64 + 1];
+        chunk(start)?.values().iter().for_each(|&x| bits[slot(x) / 64] |= 1 << (slot(x) % 64));
+        Ok(bits)
+    };
+    let either = |mut a: Vec<u64>, b: Vec<u64>| {
+        a.resize(a.len().max(b.len()), 0);
+        a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
+        Ok::<_, Error>(a)
+    };
+    let bits = starts.par_iter().map(there).try_reduce(Vec::new, either)?;
     let mut ranks = vec![0u32; range as usize + 1];
-    values.iter().for_each(|&value| ranks[slot(value)] = 1);
     let mut distinct = Vec::new();
     for (at, rank) in ranks.iter_mut().enumerate() {
-        if *rank == 1 {
+        if bits[at / 64] >> (at % 64) & 1 == 1 {
             *rank = distinct.len() as u32;
             distinct.push(least + at as i64);
         }
     }
-    let places = values.iter().map(|&value| ranks[slot(value)]).collect();
+    let mut places = vec![0u32; column.len()];
+    let is_gapless = distinct.len() == ranks.len();
+    places.par_chunks_mut(chunk_rows).zip(&starts).try_for_each(|(places, &start)| {
+        for (place, &value) in places.iter_mut().zip(chunk(start)?.values()) {
+            *place = if is_gapless { slot(value) as u32 } else { ranks[slot(value)] };
+        }
+        Ok::<_, Error>(())
+    })?;
     let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
     Ok(Some((places, vec![cast(&distinct, column.data_type())?])))
 }

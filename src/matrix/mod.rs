@@ -17,14 +17,17 @@
 
 mod buffer;
 mod cells;
+pub(crate) mod counts;
 mod labels;
 mod pool;
 mod rules;
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 pub use buffer::CellBuffer;
 pub use cells::{Cells, Csr, Dense, Scalar, Storage};
+use counts::Counts;
 pub use labels::Labels;
 pub use pool::MemoryUsage;
 pub(crate) use pool::{IDLE_MAX, Pool, PoolLimits};
@@ -199,6 +202,7 @@ pub struct Matrix {
     is_sparse: bool,
     row_labels: Option<Labels>,
     column_labels: Option<Labels>,
+    counts: OnceLock<Arc<Counts>>,
 }
 
 impl Matrix {
@@ -212,7 +216,8 @@ impl Matrix {
     pub fn new(cells: impl Into<Cells>) -> Self {
         let cells = cells.into();
         let is_sparse = cells.layout() == Layout::Csr;
-        Self { cells, is_sparse, row_labels: None, column_labels: None }
+        let counts = OnceLock::new();
+        Self { cells, is_sparse, row_labels: None, column_labels: None, counts }
     }
 
     /// A dense matrix from its cells in row-major order, which are not copied: `FLOAT64` from `f64`, `FLOAT32`
@@ -270,6 +275,21 @@ impl Matrix {
     /// The same cells, of which those that are zero count as entries, or do not.
     pub(crate) fn with_sparsity(self, is_sparse: bool) -> Self {
         Self { is_sparse, ..self }
+    }
+
+    /// Stored cells of its rows and columns, counted when first asked for; none of a dense matrix, nor of one
+    /// that would take a tenth of a second.
+    pub(crate) fn counts(&self) -> Option<Arc<Counts>> {
+        const CELLS_MAX: usize = 1 << 25;
+        if self.cells.layout() == Layout::Dense || self.cells.stored() > CELLS_MAX {
+            return None;
+        }
+        let count = || match &self.cells {
+            Cells::F64(Storage::Csr(x)) => Arc::new(Counts::of(x)),
+            Cells::F32(Storage::Csr(x)) => Arc::new(Counts::of(x)),
+            _ => unreachable!("a dense matrix is not counted"),
+        };
+        Some(Arc::clone(self.counts.get_or_init(count)))
     }
 
     /// Whether a cell that is zero is no entry: so in what is made from entries, whatever its layout.

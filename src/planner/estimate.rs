@@ -1,21 +1,25 @@
 //! What a graph will cost, guessed before it runs: sizes, stored cells, bytes and seconds of each node.
 //!
 //! Sizes are exact where shapes are known; open ones come from DataFusion's statistics, else from
-//! [`ROWS_UNKNOWN`]. Sparsity goes through operations as if stored cells were spread at random (Sommer
-//! et al., *MNC: Structure-Exploiting Sparsity Estimation for Matrix Expressions*, SIGMOD 2019, §2: the
-//! metadata estimator).
+//! [`ROWS_UNKNOWN`]. What two sparse operands make is estimated from how many cells their rows and columns
+//! store (`stored_cells`); these are counted for matrices at hand, where such an operation asks for them.
+//! Everything else goes by density, as if stored cells were spread at random (Sommer et al., *MNC:
+//! Structure-Exploiting Sparsity Estimation for Matrix Expressions*, SIGMOD 2019, §2).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::cost::{Cost, CostModel};
 use super::graph::{Dim, Graph, Node, NodeId};
 use super::sparsity::keeps_sparse;
+use super::stored_cells;
 use crate::exec::costs::Constant;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::intake::Form;
 use crate::exec::multiply::Algorithm;
 use crate::exec::operation::{Axis, Iteration, Operation as Op};
 use crate::matrix::Layout;
+use crate::matrix::counts::Counts;
 
 /// Rows of a relation about which nothing is known.
 const ROWS_UNKNOWN: f64 = 1e6;
@@ -82,13 +86,16 @@ pub(super) struct Estimator<'a> {
     cost: &'a CostModel,
     /// By the numbers of the nodes.
     pub(super) estimates: Vec<Estimate>,
+    /// Stored cells of their rows and columns, where they have been asked for.
+    counts: Vec<Option<Arc<Counts>>>,
     /// What is guessed for open sizes.
     open: HashMap<Dim, f64>,
 }
 
 impl<'a> Estimator<'a> {
     pub(super) fn new(relation_rows: &'a [Option<f64>], cost: &'a CostModel) -> Self {
-        Self { relation_rows, cost, estimates: Vec::new(), open: HashMap::new() }
+        let (estimates, counts) = (Vec::new(), Vec::new());
+        Self { relation_rows, cost, estimates, counts, open: HashMap::new() }
     }
 
     /// Estimates the nodes that are new. Of an iteration, what its rounds take is not part of it.
@@ -108,8 +115,13 @@ impl<'a> Estimator<'a> {
             open => *self.open.entry(open).or_insert(guess),
         };
         let (rows, columns) = (size(node.rows), size(node.columns));
+        let combined = self.combined(graph, node);
         let estimates = &self.estimates;
-        let density = density(graph, node, estimates, (rows, columns)).clamp(0.0, 1.0);
+        let density = match &combined {
+            Some((counts, _)) => counts.stored() / (rows * columns).max(1.0),
+            None => density(graph, node, estimates, (rows, columns)),
+        };
+        let density = density.clamp(0.0, 1.0);
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
         let layout = if density <= DENSE_FROM && keeps_sparse(graph, node, is_csr) {
             Layout::Csr
@@ -133,7 +145,10 @@ impl<'a> Estimator<'a> {
             Layout::Dense => estimate.cells() * cell,
             Layout::Csr => estimate.stored() * (cell + 4.0) + rows * 8.0,
         };
-        estimate.flops = flops(node, estimates, &estimate);
+        estimate.flops = match combined {
+            Some((_, Some(flops))) => flops,
+            _ => flops(node, estimates, &estimate),
+        };
         let bytes = moved_bytes(graph, node, estimates, &estimate);
         let cost = match node.operation {
             Op::Iterate(_) => Cost { seconds: 0.0, bound: None },
@@ -159,6 +174,85 @@ impl<'a> Estimator<'a> {
             estimate.product = Some(choice);
         }
         self.estimates.push(estimate);
+        self.counts.push(combined.map(|(counts, _)| counts));
+    }
+
+    /// Of what two sparse operands make: its counts and, of a product, its floating-point operations.
+    fn combined(&mut self, graph: &Graph, node: &Node) -> Option<(Arc<Counts>, Option<f64>)> {
+        use crate::exec::kernels::elementwise::BinaryFunction as F;
+        let is_combined = match node.operation {
+            Op::Product | Op::Gram | Op::Cross | Op::Outer => true,
+            Op::Binary(F::Multiply | F::And | F::Add | F::Subtract | F::Or | F::NotEqual) => {
+                node.inputs.iter().all(|&input| {
+                    let operand = graph.node(input);
+                    (operand.rows, operand.columns) == (node.rows, node.columns)
+                })
+            }
+            _ => false,
+        };
+        let is_csr = |input: &NodeId| self.of(*input).layout == Layout::Csr;
+        if !is_combined || !node.inputs.iter().all(is_csr) {
+            return None;
+        }
+        let first = self.counts_of(graph, node.inputs[0]);
+        let second = match node.inputs.get(1) {
+            Some(&input) => self.counts_of(graph, input),
+            None => Arc::clone(&first),
+        };
+        let (left, right) = match node.operation {
+            Op::Gram | Op::Cross => (Arc::new(stored_cells::transposed(&first)), second),
+            Op::Outer => (first, Arc::new(stored_cells::transposed(&second))),
+            _ => (first, second),
+        };
+        let counts = match node.operation {
+            Op::Binary(F::Multiply | F::And) => stored_cells::intersection(&left, &right),
+            Op::Binary(_) => stored_cells::union(&left, &right),
+            _ => stored_cells::product(&left, &right),
+        };
+        let flops = match node.operation {
+            Op::Binary(_) => None,
+            // Half of a symmetric result is enough.
+            Op::Gram => Some(stored_cells::pairs(&left, &right)),
+            _ => Some(2.0 * stored_cells::pairs(&left, &right)),
+        };
+        Some((Arc::new(counts), flops))
+    }
+
+    /// Stored cells of the rows and columns of a node that has been estimated.
+    pub(super) fn counts_of(&mut self, graph: &Graph, id: NodeId) -> Arc<Counts> {
+        if let Some(counts) = &self.counts[id.index()] {
+            return Arc::clone(counts);
+        }
+        let (node, own) = (graph.node(id), *self.of(id));
+        let shaped = |input: &NodeId| {
+            let operand = graph.node(*input);
+            self.of(*input).layout == Layout::Csr
+                && (operand.rows, operand.columns) == (node.rows, node.columns)
+        };
+        let counts = match &node.operation {
+            _ if own.layout == Layout::Dense => None,
+            Op::Stored(stored) => stored.matrix.counts(),
+            Op::Eye(_) | Op::Diagonal => Some(Arc::new(Counts::diagonal(own.rows))),
+            Op::Transpose => {
+                let turned = self.counts_of(graph, node.inputs[0]);
+                Some(Arc::new(stored_cells::transposed(&turned)))
+            }
+            // Where a cell is stored is decided by the sparse operand.
+            Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Cast(_)
+            | Op::Normalize { .. }
+            | Op::Store(_)
+            | Op::Sampled => {
+                let of = node.inputs.iter().copied().find(shaped);
+                of.map(|input| self.counts_of(graph, input))
+            }
+            _ => None,
+        };
+        let even = || Arc::new(Counts::even(own.rows, own.columns, own.stored()));
+        let counts = counts.unwrap_or_else(even);
+        self.counts[id.index()] = Some(Arc::clone(&counts));
+        counts
     }
 
     fn of(&self, id: NodeId) -> &Estimate {

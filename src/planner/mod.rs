@@ -46,6 +46,7 @@ pub(crate) mod relational;
 mod relations;
 mod schedule;
 mod sparsity;
+mod stored_cells;
 mod subscript;
 mod written;
 

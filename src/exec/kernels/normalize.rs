@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::reduce::{Axis, Reduction, reduce};
-use super::{Real, dense, sparse};
+use super::{Real, Stop, dense, sparse};
 use crate::matrix::Storage;
 
 /// Each row (or column) divided by its p-norm; those of zeros stay.
@@ -15,7 +15,7 @@ pub fn normalize<T: Real>(x: &Storage<T>, p: f64, axis: Axis) -> Storage<T> {
     let norms = reduce(x, Reduction::Norm(p), axis);
     let divide = |x: T, norm: T| if norm == T::ZERO { x } else { x / norm };
     match x {
-        Storage::Csr(x) => Storage::Csr(sparse::zip_dense(x, &norms, divide)),
+        Storage::Csr(x) => Storage::Csr(sparse::zip_dense(x, &norms, divide, Stop::NEVER)),
         Storage::Dense(x) => {
             let (n, norms) = (x.shape().columns, norms.cells());
             let mut cells = x.cells().to_vec();

@@ -11,18 +11,23 @@
 //! far as there is room for: a long chain begins in the order that is found here.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::super::cost::CostModel;
-use super::super::estimate::{Estimate, estimate};
+use super::super::estimate::{Estimate, Estimator};
 use super::super::graph::{Graph, NodeId};
+use super::super::stored_cells;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::operation::Operation as Op;
-use crate::matrix::Element;
+use crate::matrix::counts::Counts;
+use crate::matrix::{Element, Layout};
 
 /// A factor of a chain.
 struct Factor {
     id: NodeId,
     estimate: Estimate,
+    /// Stored cells of its rows and columns, where it is sparse.
+    counts: Option<Arc<Counts>>,
     /// What it is the transpose of.
     transposed: Option<NodeId>,
 }
@@ -36,10 +41,12 @@ enum Tree {
 }
 
 /// What is known about the product of an interval.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Interval {
     seconds: f64,
     density: f64,
+    /// Where all its factors are sparse.
+    counts: Option<Arc<Counts>>,
     /// The last factor of the left part.
     split: usize,
 }
@@ -52,7 +59,8 @@ pub(super) fn ordered(
     relation_rows: &[Option<f64>],
     cost: &CostModel,
 ) -> (Graph, NodeId) {
-    let estimates = estimate(graph, relation_rows, cost);
+    let mut estimator = Estimator::new(relation_rows, cost);
+    estimator.extend(graph);
     let readers = graph.readers(root);
     let is_product = |id: NodeId| matches!(graph.node(id).operation, Op::Product);
     let is_inner = |id: NodeId| is_product(id) && readers.get(&id).copied() == Some(1);
@@ -68,7 +76,10 @@ pub(super) fn ordered(
                     let node = graph.node(id);
                     let is_transpose = matches!(node.operation, Op::Transpose);
                     let transposed = is_transpose.then(|| node.inputs[0]);
-                    Factor { id, estimate: estimates[id.index()], transposed }
+                    let estimate = estimator.estimates[id.index()];
+                    let is_sparse = factors.len() > 2 && estimate.layout == Layout::Csr;
+                    let counts = is_sparse.then(|| estimator.counts_of(graph, id));
+                    Factor { id, estimate, counts, transposed }
                 })
                 .collect();
             built(&mut new, &products(&links, cost), &factors, &moved)
@@ -120,38 +131,53 @@ fn built(
 /// The cheapest order of a chain of at least one factor.
 fn products(factors: &[Factor], cost: &CostModel) -> Tree {
     let n = factors.len();
-    let single =
-        |at: usize| Interval { seconds: 0.0, density: factors[at].estimate.density, split: at };
+    let single = |at: usize| {
+        let Factor { estimate, counts, .. } = &factors[at];
+        Interval { seconds: 0.0, density: estimate.density, counts: counts.clone(), split: at }
+    };
     let mut best: Vec<Vec<Interval>> = (0..n).map(|at| vec![single(at); n]).collect();
     for length in 2..=n {
         for first in 0..=n - length {
             let last = first + length - 1;
-            let candidates = (first..last).map(|split| {
-                let (left, right) = (best[first][split], best[split + 1][last]);
-                let inner = factors[split].estimate.columns;
-                let rows = factors[first].estimate.rows;
-                let columns = factors[last].estimate.columns;
-                let mut flops = 2.0 * rows * inner * columns * left.density * right.density;
+            let inner = |split: usize| factors[split].estimate.columns;
+            let (rows, columns) = (factors[first].estimate.rows, factors[last].estimate.columns);
+            let seconds = |split: usize| {
+                let (left, right) = (&best[first][split], &best[split + 1][last]);
+                let cells = rows * columns;
+                let (mut flops, bytes) = match (&left.counts, &right.counts) {
+                    (Some(left), Some(right)) => {
+                        let pairs = stored_cells::pairs(left, right);
+                        (2.0 * pairs, 12.0 * pairs.min(cells) + 8.0 * rows)
+                    }
+                    _ => (2.0 * cells * inner(split) * left.density * right.density, 8.0 * cells),
+                };
                 if length == 2 && factors[first].transposed == Some(factors[last].id) {
                     // Of t(x) @ x half is enough.
                     flops /= 2.0;
                 }
-                let bytes = 8.0 * rows * columns;
                 let is_sparse = left.density.min(right.density) <= DENSE_FROM;
                 let own = if is_sparse {
                     cost.sparse_cost(flops, bytes).seconds
                 } else {
                     cost.cost(&Op::Product, Element::Float64, flops, bytes).seconds
                 };
-                Interval {
-                    seconds: left.seconds + right.seconds + own,
-                    density: 1.0 - (1.0 - left.density * right.density).powf(inner),
-                    split,
-                }
-            });
+                left.seconds + right.seconds + own
+            };
             // Of equals the leftmost, which is the order of evaluation as written, reading from the left.
-            let chosen = candidates.rev().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            best[first][last] = chosen.expect("an interval of two has a split");
+            let candidates = (first..last).rev().map(|split| (split, seconds(split)));
+            let (split, seconds) = candidates
+                .min_by(|a, b| a.1.total_cmp(&b.1))
+                .expect("an interval of two has a split");
+            let (left, right) = (&best[first][split], &best[split + 1][last]);
+            let counts = match (&left.counts, &right.counts) {
+                (Some(left), Some(right)) => Some(Arc::new(stored_cells::product(left, right))),
+                _ => None,
+            };
+            let density = match &counts {
+                Some(counts) => (counts.stored() / (rows * columns).max(1.0)).min(1.0),
+                None => 1.0 - (1.0 - left.density * right.density).powf(inner(split)),
+            };
+            best[first][last] = Interval { seconds, density, counts, split };
         }
     }
     tree(&best, 0, n - 1)
@@ -187,6 +213,7 @@ mod tests {
                     bound: None,
                     product: None,
                 },
+                counts: None,
                 transposed: None,
             })
             .collect();

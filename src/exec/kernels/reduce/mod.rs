@@ -273,8 +273,8 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
 
 #[cfg(test)]
 mod tests {
-    use super::super::sparse;
     use super::super::testing::*;
+    use super::super::{Stop, sparse};
     use super::*;
 
     const ALL: [Reduction; 12] = [
@@ -355,7 +355,7 @@ mod tests {
             check(&Storage::Dense(x.clone()), &x);
             for density in [0.0, 0.1, 0.9, 1.0] {
                 let x = random_sparse::<T>(&mut rng, m, n, density);
-                let negative = sparse::map(&x, |x| -x);
+                let negative = sparse::map(&x, |x| -x, Stop::NEVER);
                 check(&Storage::Csr(x.clone()), &sparse::to_dense(&x));
                 check(&Storage::Csr(negative.clone()), &sparse::to_dense(&negative));
             }

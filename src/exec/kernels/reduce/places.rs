@@ -1,6 +1,6 @@
 //! Where the largest cell is: the first of them, counted from 0, or the first `NaN`.
 
-use super::super::{Real, dense, fold_blocks, sparse};
+use super::super::{Real, Stop, dense, fold_blocks, sparse};
 use super::{Axis, BLOCK_CELLS};
 use crate::matrix::{Csr, Dense, Shape, Storage};
 
@@ -34,7 +34,7 @@ pub(super) fn of_largest<T: Real>(x: &Storage<T>, axis: Axis) -> Dense<T> {
         }
         (Storage::Dense(x), Axis::Columns) => written(Shape::new(1, n), of_columns(x), m),
         (Storage::Csr(x), Axis::Columns) => {
-            let turned = Storage::Csr(sparse::transpose(x));
+            let turned = Storage::Csr(sparse::transpose(x, Stop::NEVER));
             written(Shape::new(1, n), rows(&turned), m)
         }
     }

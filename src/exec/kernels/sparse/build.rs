@@ -13,7 +13,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::Stop;
-use super::rows::{Rows, by_rows, fill_rows, join};
+use super::cuts::row_parts;
+use super::lanes::{CELLS_MAX, LANES, Lanes};
+use super::rows::{Rows, accumulate, by_rows, fill_rows, join, stored_before};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
 /// What to do where an entry comes twice.
@@ -53,6 +55,7 @@ pub fn from_entries<T: Scalar>(
     columns: &[u32],
     values: &[T],
     duplicates: Duplicates,
+    stop: Stop<'_>,
 ) -> Result<Csr<T>, RepeatedEntry> {
     assert!(rows.len() == columns.len() && rows.len() == values.len(), "entries have three parts");
     let within = |row: &u32, column: &u32| {
@@ -67,21 +70,20 @@ pub fn from_entries<T: Scalar>(
         let places = rows[range.clone()].iter().zip(&columns[range.clone()]);
         places.zip(&values[range]).map(|((&i, &j), &x)| (i, j, x))
     };
-    sort_entries(shape, runs, run, duplicates).ok_or_else(|| first_repeated(rows, columns))
+    sort_entries(shape, runs, run, duplicates, stop).ok_or_else(|| first_repeated(rows, columns))
 }
 
 /// The transpose.
-pub fn transpose<T: Scalar>(x: &Csr<T>) -> Csr<T> {
-    let rows = x.shape().rows;
+pub fn transpose<T: Scalar>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     let runs = (x.stored() >> 16).clamp(1, 64);
-    let height = rows.div_ceil(runs).max(1);
+    let cuts = row_parts(x.shape().rows, runs, stored_before(x));
     let run = |run: usize| {
-        ((run * height).min(rows)..((run + 1) * height).min(rows)).flat_map(|i| {
+        cuts[run].clone().flat_map(|i| {
             let (columns, values) = x.row(i);
             columns.iter().zip(values).map(move |(&j, &x)| (j, i as u32, x))
         })
     };
-    sort_entries(x.shape().transposed(), runs, run, Duplicates::Last)
+    sort_entries(x.shape().transposed(), cuts.len(), run, Duplicates::Last, stop)
         .expect("only refused duplicates give none")
 }
 
@@ -89,8 +91,9 @@ pub fn transpose<T: Scalar>(x: &Csr<T>) -> Csr<T> {
 pub fn from_dense<T: Scalar>(x: &Dense<T>) -> Csr<T> {
     by_rows(
         x.shape(),
-        x.shape().cells(),
+        |row| row * x.shape().columns,
         || (),
+        Stop::NEVER,
         |(), i, rows| {
             for (j, &x) in x.row(i).iter().enumerate() {
                 rows.push(j as u32, x);
@@ -126,13 +129,17 @@ fn sort_entries<T: Scalar, I: Iterator<Item = Entry<T>>>(
     runs: usize,
     run: impl Fn(usize) -> I + Sync,
     duplicates: Duplicates,
+    stop: Stop<'_>,
 ) -> Option<Csr<T>> {
     // Buckets of 2ˢ rows: at most 512, so that a run writes few enough streams for the cache.
     let shift = (shape.rows.max(1).div_ceil(512)).next_power_of_two().trailing_zeros();
     let buckets = if runs == 1 { 1 } else { (shape.rows >> shift) + 1 };
     let bucket = |row: u32| if runs == 1 { 0 } else { (row >> shift) as usize };
-    let runs: Vec<Run<T>> =
-        (0..runs).into_par_iter().map(|at| by_bucket(|| run(at), buckets, bucket)).collect();
+    let runs: Vec<Run<T>> = (0..runs)
+        .into_par_iter()
+        .filter(|_| !stop.is_asked())
+        .map(|at| by_bucket(|| run(at), buckets, bucket))
+        .collect();
     let parts: Vec<Option<Rows<T>>> = (0..buckets)
         .into_par_iter()
         .map(|at| {
@@ -141,9 +148,14 @@ fn sort_entries<T: Scalar, I: Iterator<Item = Entry<T>>>(
             } else {
                 at << shift..shape.rows.min((at + 1) << shift)
             };
-            sort_bucket(&runs, at, rows, duplicates)
+            if stop.is_asked() {
+                return Some(Rows::empty(rows.len()));
+            }
+            sort_bucket(&runs, at, rows, shape.columns, duplicates)
         })
         .collect();
+    // What is sorted is in the parts, and joining them takes as much once more.
+    drop(runs);
     Some(join(shape, parts.into_iter().collect::<Option<_>>()?))
 }
 
@@ -170,6 +182,7 @@ fn sort_bucket<T: Scalar>(
     runs: &[Run<T>],
     bucket: usize,
     rows: Range<usize>,
+    columns: usize,
     duplicates: Duplicates,
 ) -> Option<Rows<T>> {
     let entries = || runs.iter().flat_map(|(starts, run)| &run[starts[bucket]..starts[bucket + 1]]);
@@ -183,12 +196,10 @@ fn sort_bucket<T: Scalar>(
         cells[*place] = (column, value);
         *place += 1;
     }
+    sort_by_column(&starts, columns, &mut cells);
     let mut written = Rows::with_capacity(rows.len(), cells.len());
     for ends in starts.windows(2) {
-        let row = &mut cells[ends[0]..ends[1]];
-        if !row.is_sorted_by_key(|&(column, _)| column) {
-            row.sort_by_key(|&(column, _)| column);
-        }
+        let row = &cells[ends[0]..ends[1]];
         for same in row.chunk_by(|left, right| left.0 == right.0) {
             let value = match duplicates {
                 Duplicates::Refuse if same.len() > 1 => return None,
@@ -202,10 +213,29 @@ fn sort_bucket<T: Scalar>(
     Some(written)
 }
 
-/// Counts to where each begins: the count of `i` stands at `i + 1`.
-fn accumulate(counts: &mut [usize]) {
-    for at in 1..counts.len() {
-        counts[at] += counts[at - 1];
+/// Sorts each row by column, stably; row `i` begins at `starts[i]`.
+fn sort_by_column<T: Scalar>(starts: &[usize], columns: usize, cells: &mut [(u32, T)]) {
+    let mut lanes = Lanes::new();
+    let rows: Vec<Range<usize>> = starts.windows(2).map(|ends| ends[0]..ends[1]).collect();
+    for rows in rows.chunks(LANES) {
+        for (lane, row) in rows.iter().enumerate() {
+            let row = &mut cells[row.clone()];
+            if row.is_sorted_by_key(|&(column, _)| column) {
+                continue;
+            }
+            if row.len() <= CELLS_MAX && Lanes::<T>::hold(columns) {
+                lanes.extend(lane, row.iter().copied());
+            } else {
+                row.sort_by_key(|&(column, _)| column);
+            }
+        }
+        lanes.sort();
+        for (lane, row) in rows.iter().enumerate() {
+            // A lane without cells is that of a row in order already.
+            for (to, cell) in cells[row.clone()].iter_mut().zip(lanes.take(lane)) {
+                *to = cell;
+            }
+        }
     }
 }
 
@@ -254,7 +284,7 @@ mod tests {
             [(0, 3, 0.5), (3, 0, 0.5), (1, 1, 1.0), (40, 90, 0.2), (900, 700, 0.3)]
         {
             let x = random_sparse::<f32>(&mut rng, m, n, density);
-            let (dense, found) = (to_dense(&x), transpose(&x));
+            let (dense, found) = (to_dense(&x), transpose(&x, Stop::NEVER));
             assert_close(&to_dense(&found), &build(n, m, |i, j| dense.row(j)[i]), 0.0);
         }
     }
@@ -278,7 +308,9 @@ mod tests {
         {
             let shape = Shape::new(m, n);
             let (rows, columns, values) = entries(seed, m, n, count);
-            let found = from_entries(shape, &rows, &columns, &values, Duplicates::Refuse).unwrap();
+            let found =
+                from_entries(shape, &rows, &columns, &values, Duplicates::Refuse, Stop::NEVER)
+                    .unwrap();
             assert_eq!(found.stored(), count, "seed {seed}");
             let dense = to_dense(&found);
             for ((&i, &j), &x) in rows.iter().zip(&columns).zip(&values) {
@@ -292,7 +324,8 @@ mod tests {
         let shape = Shape::new(3, 3);
         let (rows, columns) = ([2, 0, 2, 1, 2], [1, 0, 1, 2, 1]);
         let values = [1.0, 5.0, 10.0, 7.0, 100.0];
-        let with = |duplicates| from_entries(shape, &rows, &columns, &values, duplicates);
+        let with =
+            |duplicates| from_entries(shape, &rows, &columns, &values, duplicates, Stop::NEVER);
         let repeated = RepeatedEntry { row: 2, column: 1, first: 0, second: 2 };
         assert_eq!(with(Duplicates::Refuse).unwrap_err(), repeated);
         let cell = |x: Csr<f64>| to_dense(&x).row(2)[1];
@@ -313,7 +346,8 @@ mod tests {
             (rows, columns, values) = (rows.repeat(2), columns.repeat(2), values.repeat(2));
         }
         let times = rows.len() / 7000;
-        let found = from_entries(shape, &rows, &columns, &values, Duplicates::Sum).unwrap();
+        let found =
+            from_entries(shape, &rows, &columns, &values, Duplicates::Sum, Stop::NEVER).unwrap();
         let dense = to_dense(&found);
         for at in 0..7000 {
             let sum = dense.row(rows[at] as usize)[columns[at] as usize];
@@ -324,7 +358,14 @@ mod tests {
     #[test]
     fn no_zero_is_stored() {
         let shape = Shape::new(1, 3);
-        let found = from_entries(shape, &[0, 0, 0], &[0, 1, 1], &[0.0, 2.0, -2.0], Duplicates::Sum);
+        let found = from_entries(
+            shape,
+            &[0, 0, 0],
+            &[0, 1, 1],
+            &[0.0, 2.0, -2.0],
+            Duplicates::Sum,
+            Stop::NEVER,
+        );
         assert_eq!(found.unwrap().stored(), 0);
     }
 }

@@ -5,16 +5,17 @@
 
 use rayon::prelude::*;
 
-use super::super::Real;
-use super::rows::{by_rows, stored_values};
+use super::super::{Real, Stop};
+use super::rows::{by_rows, stored_before, stored_values};
 use crate::matrix::{Csr, Dense, Scalar, Shape};
 
 /// `f` of each stored cell, where `f(0)` is 0.
-pub fn map<T: Scalar>(x: &Csr<T>, f: impl Fn(T) -> T + Sync) -> Csr<T> {
+pub fn map<T: Scalar>(x: &Csr<T>, f: impl Fn(T) -> T + Sync, stop: Stop<'_>) -> Csr<T> {
     by_rows(
         x.shape(),
-        x.stored(),
+        stored_before(x),
         || (),
+        stop,
         |(), i, rows| {
             let (columns, values) = x.row(i);
             for (&j, &x) in columns.iter().zip(values) {
@@ -28,12 +29,19 @@ pub fn map<T: Scalar>(x: &Csr<T>, f: impl Fn(T) -> T + Sync) -> Csr<T> {
 ///
 /// # Panics
 /// Where the shapes differ.
-pub fn zip<T: Scalar>(x: &Csr<T>, y: &Csr<T>, f: impl Fn(T, T) -> T + Sync) -> Csr<T> {
+pub fn zip<T: Scalar>(
+    x: &Csr<T>,
+    y: &Csr<T>,
+    f: impl Fn(T, T) -> T + Sync,
+    stop: Stop<'_>,
+) -> Csr<T> {
     assert_eq!(x.shape(), y.shape(), "equal shapes");
+    let (x_before, y_before) = (stored_before(x), stored_before(y));
     by_rows(
         x.shape(),
-        x.stored() + y.stored(),
+        |row| x_before(row) + y_before(row),
         || (),
+        stop,
         |(), i, rows| {
             let ((x_columns, x_values), (y_columns, y_values)) = (x.row(i), y.row(i));
             let (mut at, mut bt) = (0, 0);
@@ -63,18 +71,25 @@ pub fn zip<T: Scalar>(x: &Csr<T>, y: &Csr<T>, f: impl Fn(T, T) -> T + Sync) -> C
 ///
 /// # Panics
 /// Where the shapes do not fit.
-pub fn zip_dense<T: Scalar>(x: &Csr<T>, y: &Dense<T>, f: impl Fn(T, T) -> T + Sync) -> Csr<T> {
+pub fn zip_dense<T: Scalar>(
+    x: &Csr<T>,
+    y: &Dense<T>,
+    f: impl Fn(T, T) -> T + Sync,
+    stop: Stop<'_>,
+) -> Csr<T> {
     let (shape, width) = (x.shape(), y.shape().columns);
     let fits = |side: usize, of: usize| side == of || side == 1;
     assert!(fits(y.shape().rows, shape.rows) && fits(width, shape.columns), "shapes that fit");
     let keeps_zeros = |row: &[T]| row.iter().all(|&y| f(T::ZERO, y) == T::ZERO);
     // Asked once where there is one row, else of each.
     let always = y.shape().rows == 1 && keeps_zeros(y.row(0));
-    let cells = if y.shape().rows == 1 { x.stored() } else { x.stored() + y.cells().len() };
+    let stored_before = stored_before(x);
+    let width_read = if y.shape().rows == 1 { 0 } else { width };
     by_rows(
         shape,
-        cells,
+        |row| stored_before(row) + row * width_read,
         || (),
+        stop,
         |(), i, rows| {
             let right = y.row(if y.shape().rows == 1 { 0 } else { i });
             let y = |j: usize| right[if width == 1 { 0 } else { j }];
@@ -110,7 +125,13 @@ pub fn diagonal<T: Real>(x: &Csr<T>) -> Dense<T> {
 /// The square matrix with these cells on its diagonal.
 pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Csr<T> {
     let n = values.len();
-    by_rows(Shape::new(n, n), n, || (), |(), i, rows| rows.push(i as u32, values[i]))
+    by_rows(
+        Shape::new(n, n),
+        |row| row,
+        || (),
+        Stop::NEVER,
+        |(), i, rows| rows.push(i as u32, values[i]),
+    )
 }
 
 #[cfg(test)]
@@ -130,10 +151,10 @@ mod tests {
             let (dx, dy) = (to_dense(&x), to_dense(&y));
             for f in [|x: f64, y: f64| x + y, |x, y| x - y, |x, y| x * y] {
                 let expected = build(m, n, |i, j| f(dx.row(i)[j], dy.row(i)[j]));
-                assert_close(&to_dense(&zip(&x, &y, f)), &expected, 0.0);
+                assert_close(&to_dense(&zip(&x, &y, f, Stop::NEVER)), &expected, 0.0);
             }
-            assert_eq!(zip(&x, &x, |x, y| x - y).stored(), 0);
-            let halved = map(&x, |x| x * 0.5);
+            assert_eq!(zip(&x, &x, |x, y| x - y, Stop::NEVER).stored(), 0);
+            let halved = map(&x, |x| x * 0.5, Stop::NEVER);
             assert_close(&to_dense(&halved), &build(m, n, |i, j| dx.row(i)[j] * 0.5), 0.0);
             assert_eq!(non_zeros(&x), x.stored());
         }
@@ -155,14 +176,14 @@ mod tests {
                     for f in [|x: f64, y: f64| x * y, |x, y| x / y] {
                         let at = |i: usize, j: usize| y.row(i.min(rows - 1))[j.min(columns - 1)];
                         let expected = build(m, n, |i, j| f(dx.row(i)[j], at(i, j)));
-                        assert_close(&to_dense(&zip_dense(&x, &y, f)), &expected, 0.0);
+                        assert_close(&to_dense(&zip_dense(&x, &y, f, Stop::NEVER)), &expected, 0.0);
                     }
                 }
             }
         }
         let x = from_dense(&build(2, 2, |i, j| if i == j { f64::NAN } else { 0.0 }));
         let y = from_dense(&build(2, 2, |i, _| i as f64));
-        let found = to_dense(&zip(&x, &y, |x, y| x * y));
+        let found = to_dense(&zip(&x, &y, |x, y| x * y, Stop::NEVER));
         assert!(found.row(0)[0].is_nan() && found.row(1)[1].is_nan() && found.row(0)[1] == 0.0);
     }
 

@@ -6,6 +6,8 @@
 
 mod build;
 mod combine;
+mod cuts;
+mod lanes;
 mod multiply;
 mod product;
 mod reshape;

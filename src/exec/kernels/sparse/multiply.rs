@@ -1,11 +1,18 @@
 //! Products of a sparse and a dense matrix: `s·d`, `d·s` and `t(s)·d`; the results are dense.
 //!
-//! Each row of `s·d` is a sum of rows of `d`, so rows are cut by stored cells and nothing is added
-//! across a cut. `t(s)·d` and a thin `d·s` scatter: blocks of rows add into results of their own where
-//! those are small beside the blocks, else the transpose of `s` is formed first.
+//! Each row of `s·d` is a sum of rows of `d`, held in registers for a block of columns at a time. Rows
+//! are cut by stored cells, and a long row between pieces whose sums are added in order. `t(s)·d` and a
+//! thin `d·s` scatter: blocks of rows add into results of their own where those are small beside the
+//! blocks, else the transpose of `s` is formed first.
+
+use std::ops::Range;
+
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
 
 use super::super::{Real, Stop, add_into, dense, fold_blocks};
-use super::rows::{all_finite, fill_rows};
+use super::cuts::{Cut, PIECE_CELLS, piece_cuts, row_parts};
+use super::rows::{all_finite, stored_before};
 use super::transpose;
 use crate::matrix::{CellBuffer, Csr, Dense, Shape};
 
@@ -51,9 +58,22 @@ pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T
     let shape = Shape::new(x.shape().rows, y.shape().columns);
     let mut cells = CellBuffer::arbitrary(shape.cells());
     let non_finite = NonFinite::of(y);
-    fill_rows(x, shape.columns, &mut cells, stop, &|x, out| {
-        times_dense_into(x, y, &non_finite, out)
-    });
+    let mut left = &mut cells[..];
+    let mut parts = Vec::new();
+    for part in piece_cuts(x, shape.columns) {
+        let (out, rest) = left.split_at_mut(begun(x, &part).len() * shape.columns);
+        left = rest;
+        parts.push((part, out));
+    }
+    let continued: Vec<_> = parts
+        .into_par_iter()
+        .map(|(part, out)| (part.start.row, Sums { x, y, stop }.part(&part, &non_finite, out)))
+        .collect();
+    for (row, pieces) in continued {
+        for piece in pieces.chunks(shape.columns.max(1)) {
+            add_into(&mut cells[row * shape.columns..][..shape.columns], piece);
+        }
+    }
     dense(shape, cells)
 }
 
@@ -62,20 +82,113 @@ pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T
 /// # Panics
 /// Where the inner sizes differ or `out` is not as long as the result.
 pub fn times_dense_into<T: Real>(x: &Csr<T>, y: &Dense<T>, non_finite: &NonFinite, out: &mut [T]) {
-    let n = y.shape().columns;
-    assert!(x.shape().columns == y.shape().rows && out.len() == x.shape().rows * n, "inner sizes");
-    for i in 0..x.shape().rows {
-        let (columns, values) = x.row(i);
-        let out = &mut out[i * n..(i + 1) * n];
-        if let [out] = out {
-            *out = gathered_dot(columns, values, y.cells());
-        } else {
-            out.fill(T::ZERO);
-            for (&k, &x) in columns.iter().zip(values) {
-                add_scaled(out, x, y.row(k as usize));
+    let (rows, offsets) = (x.shape().rows, x.offsets());
+    let cells = rows * y.shape().columns;
+    assert!(x.shape().columns == y.shape().rows && out.len() == cells, "inner sizes");
+    let cut = |row: usize| Cut { row, cell: offsets[row] as usize };
+    Sums { x, y, stop: Stop::NEVER }.part(&(cut(0)..cut(rows)), non_finite, out);
+}
+
+/// The rows that begin in a part.
+fn begun<T: Real>(x: &Csr<T>, part: &Range<Cut>) -> Range<usize> {
+    let row = |cut: Cut| cut.row + usize::from(x.offsets()[cut.row] as usize != cut.cell);
+    row(part.start)..row(part.end)
+}
+
+/// Rows of `x·y`.
+struct Sums<'a, T: Real> {
+    x: &'a Csr<T>,
+    y: &'a Dense<T>,
+    stop: Stop<'a>,
+}
+
+impl<T: Real> Sums<'_, T> {
+    /// Writes the rows that begin in a part, as far as it has them, and returns the sum of each piece of
+    /// the row that it begins within.
+    fn part(&self, part: &Range<Cut>, non_finite: &NonFinite, out: &mut [T]) -> Vec<T> {
+        let (offsets, n) = (self.x.offsets(), self.y.shape().columns);
+        let begun = begun(self.x, part);
+        let mut piece = vec![T::ZERO; n];
+        let mut continued = Vec::new();
+        if begun.start > part.start.row {
+            let end = part.end.cell.min(offsets[begun.start] as usize);
+            for cells in pieces(part.start.cell..end) {
+                self.write(cells, &mut piece);
+                continued.extend_from_slice(&piece);
             }
         }
-        non_finite.mark(columns, out);
+        for (at, row) in begun.enumerate() {
+            if self.stop.is_asked() {
+                break;
+            }
+            let out = &mut out[at * n..(at + 1) * n];
+            let start = offsets[row] as usize;
+            let end = part.end.cell.min(offsets[row + 1] as usize);
+            let first = end.min(start + PIECE_CELLS);
+            self.write(start..first, out);
+            for cells in pieces(first..end) {
+                self.write(cells, &mut piece);
+                add_into(out, &piece);
+            }
+            non_finite.mark(self.x.row(row).0, out);
+        }
+        continued
+    }
+
+    /// The sum of the rows of `y` that some cells of one row meet.
+    #[inline]
+    fn write(&self, cells: Range<usize>, out: &mut [T]) {
+        let (columns, values) = (&self.x.columns()[cells.clone()], &self.x.values()[cells]);
+        if let [out] = out {
+            *out = gathered_dot(columns, values, self.y.cells());
+        } else {
+            Arch::new().dispatch(Combination { columns, values, y: self.y, out });
+        }
+    }
+}
+
+/// Cells of a row, cut into pieces.
+fn pieces(cells: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    cells.clone().step_by(PIECE_CELLS).map(move |at| at..cells.end.min(at + PIECE_CELLS))
+}
+
+/// `out = Σ valueₖ·rowₖ` of the rows of `y` at these places, a block of columns at a time.
+struct Combination<'a, T: Real> {
+    columns: &'a [u32],
+    values: &'a [T],
+    y: &'a Dense<T>,
+    out: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Combination<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _: S) {
+        let first = self.blocks::<32>(0);
+        let first = self.blocks::<8>(first);
+        let first = self.blocks::<2>(first);
+        self.blocks::<1>(first);
+    }
+}
+
+impl<T: Real> Combination<'_, T> {
+    /// Blocks of so many columns from `first` on; returns where fewer are left.
+    #[inline(always)]
+    fn blocks<const WIDTH: usize>(&mut self, mut first: usize) -> usize {
+        let (n, cells) = (self.out.len(), self.y.cells());
+        while n - first >= WIDTH {
+            let mut sums = [T::ZERO; WIDTH];
+            for (&k, &x) in self.columns.iter().zip(self.values) {
+                let row = &cells[k as usize * n + first..][..WIDTH];
+                for at in 0..WIDTH {
+                    sums[at] += x * row[at];
+                }
+            }
+            self.out[first..first + WIDTH].copy_from_slice(&sums);
+            first += WIDTH;
+        }
+        first
     }
 }
 
@@ -87,7 +200,7 @@ pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>, stop: Stop<'_>) -> Dense<T
     let shape = Shape::new(x.shape().rows, y.shape().columns);
     let blocks = blocks(y);
     if shape.rows >= 8 || blocks == 1 {
-        let leaf = |rows: std::ops::Range<usize>| {
+        let leaf = |rows: Range<usize>| {
             let mut out = vec![T::ZERO; rows.len() * shape.columns];
             if !stop.is_asked() {
                 dense_times_into(&x.rows(rows), y, &mut out);
@@ -102,14 +215,15 @@ pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>, stop: Stop<'_>) -> Dense<T
         let cells = fold_blocks(shape.rows, grain, &leaf, &join).unwrap_or_default();
         return dense(shape, cells);
     }
-    let leaf = |inner: std::ops::Range<usize>| {
+    let leaf = |inner: Range<usize>| {
         let mut out = vec![T::ZERO; shape.cells()];
-        let x = super::super::dense::slice_columns(x, inner.clone());
-        dense_times_into(&x, &y.rows(inner), &mut out);
+        for inner in strips(inner, stop) {
+            let x = super::super::dense::slice_columns(x, inner.clone());
+            dense_times_into(&x, &y.rows(inner), &mut out);
+        }
         out
     };
-    let grain = y.shape().rows.div_ceil(blocks);
-    dense(shape, fold_blocks(y.shape().rows, grain, &leaf, &sum).expect("there are blocks"))
+    dense(shape, by_cells(y, blocks, &leaf).expect("there are blocks"))
 }
 
 /// `out += x·y` for a block of rows `x`, on the calling thread.
@@ -134,18 +248,17 @@ pub fn dense_times_into<T: Real>(x: &Dense<T>, y: &Csr<T>, out: &mut [T]) {
 pub fn cross_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     let blocks = blocks(x);
     if blocks == 1 && x.stored() > 1 << 16 {
-        return times_dense(&transpose(x), y, stop);
+        return times_dense(&transpose(x, stop), y, stop);
     }
     let shape = Shape::new(x.shape().columns, y.shape().columns);
-    let leaf = |rows: std::ops::Range<usize>| {
+    let leaf = |rows: Range<usize>| {
         let mut out = vec![T::ZERO; shape.cells()];
-        if !stop.is_asked() {
+        for rows in strips(rows, stop) {
             cross_dense_into(&x.rows(rows.clone()), &y.rows(rows), &mut out);
         }
         out
     };
-    let grain = x.shape().rows.div_ceil(blocks).max(1);
-    let cells = fold_blocks(x.shape().rows, grain, &leaf, &sum);
+    let cells = by_cells(x, blocks, &leaf);
     dense(shape, cells.unwrap_or_else(|| vec![T::ZERO; shape.cells()]))
 }
 
@@ -216,6 +329,23 @@ fn blocks<T: Real>(x: &Csr<T>) -> usize {
     if x.stored() < 1 << 16 { 1 } else { (per_column / 4).clamp(1, 16) }
 }
 
+/// The sum of what `leaf` yields for blocks of rows that store equally many cells.
+fn by_cells<T: Real>(
+    x: &Csr<T>,
+    blocks: usize,
+    leaf: &(impl Fn(Range<usize>) -> Vec<T> + Sync),
+) -> Option<Vec<T>> {
+    let parts = row_parts(x.shape().rows, blocks, stored_before(x));
+    fold_blocks(parts.len(), 1, &|part| leaf(parts[part.start].clone()), &sum)
+}
+
+/// Rows in strips, between which it may stop.
+fn strips(rows: Range<usize>, stop: Stop<'_>) -> impl Iterator<Item = Range<usize>> {
+    const ROWS: usize = 1 << 12;
+    let strips = rows.clone().step_by(ROWS).map(move |at| at..rows.end.min(at + ROWS));
+    strips.take_while(move |_| !stop.is_asked())
+}
+
 fn sum<T: Real>(mut left: Vec<T>, right: Vec<T>) -> Vec<T> {
     add_into(&mut left, &right);
     left
@@ -275,6 +405,33 @@ mod tests {
     fn cells_that_are_not_stored_meet_nan_and_infinity_too() {
         products_match::<f64>(Some(f64::NAN));
         products_match::<f64>(Some(f64::INFINITY));
+    }
+
+    fn long_rows_match<T: Real>() {
+        let mut rng = rng(3);
+        let (short, long) = (
+            random_sparse::<T>(&mut rng, 600, 9000, 0.002),
+            random_sparse(&mut rng, 40, 9000, 0.7),
+        );
+        let none = random_sparse(&mut rng, 300, 9000, 0.0);
+        let s = super::super::vstack(&[short.clone(), long, none, short]);
+        for n in [1, 2, 3, 41, 64] {
+            let y = random::<T>(&mut rng, 9000, n);
+            let found = times_dense(&s, &y, Stop::NEVER);
+            assert_close(&found, &naive_product(&to_dense(&s), &y), 1e4);
+            let non_finite = NonFinite::of(&y);
+            for rows in [0..1, 0..1540, 590..640, 601..602, 700..1540] {
+                let mut block = vec![T::ONE; rows.len() * n];
+                times_dense_into(&s.rows(rows.clone()), &y, &non_finite, &mut block);
+                assert_eq!(block, found.rows(rows).cells(), "{n} columns");
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_cut_has_the_bits_of_one_that_is_not() {
+        long_rows_match::<f64>();
+        long_rows_match::<f32>();
     }
 
     #[test]

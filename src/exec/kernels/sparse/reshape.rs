@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::super::Real;
-use super::rows::by_rows;
+use super::super::{Real, Stop};
+use super::rows::{Rows, accumulate, by_rows, stored_before};
 use crate::matrix::{Csr, Scalar, Shape};
 
 /// A range of columns.
@@ -17,8 +17,9 @@ pub fn slice_columns<T: Scalar>(x: &Csr<T>, columns: Range<usize>) -> Csr<T> {
     let shape = Shape::new(x.shape().rows, columns.len());
     by_rows(
         shape,
-        x.stored(),
+        stored_before(x),
         || (),
+        Stop::NEVER,
         |(), i, rows| {
             let (places, values) = x.row(i);
             let from = places.partition_point(|&j| (j as usize) < columns.start);
@@ -47,7 +48,7 @@ pub fn gather_columns<T: Scalar>(x: &Csr<T>, places: &[usize]) -> Csr<T> {
         next[place] += 1;
     }
     let shape = Shape::new(x.shape().rows, places.len());
-    by_rows(shape, x.stored(), Vec::new, |cells: &mut Vec<(u32, T)>, i, rows| {
+    let write = |cells: &mut Vec<(u32, T)>, i, rows: &mut Rows<T>| {
         let (columns, values) = x.row(i);
         for (&j, &x) in columns.iter().zip(values) {
             let targets = &targets[starts[j as usize]..starts[j as usize + 1]];
@@ -55,7 +56,8 @@ pub fn gather_columns<T: Scalar>(x: &Csr<T>, places: &[usize]) -> Csr<T> {
         }
         cells.sort_unstable_by_key(|&(target, _)| target);
         cells.drain(..).for_each(|(target, x)| rows.push(target, x));
-    })
+    };
+    by_rows(shape, stored_before(x), Vec::new, Stop::NEVER, write)
 }
 
 /// The rows at these places, in their order; a place may come again.
@@ -63,17 +65,25 @@ pub fn gather_columns<T: Scalar>(x: &Csr<T>, places: &[usize]) -> Csr<T> {
 /// # Panics
 /// Where one is outside.
 pub fn gather_rows<T: Scalar>(x: &Csr<T>, places: &[usize]) -> Csr<T> {
-    let stored = places.iter().map(|&place| x.row(place).0.len()).sum();
     let shape = Shape::new(places.len(), x.shape().columns);
+    let before = before(places.iter().map(|&place| x.row(place).0.len()));
     by_rows(
         shape,
-        stored,
+        |row| before[row],
         || (),
+        Stop::NEVER,
         |(), i, rows| {
             let (columns, values) = x.row(places[i]);
             rows.extend(columns, values);
         },
     )
+}
+
+/// What is counted before each row.
+fn before(counts: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut before: Vec<usize> = std::iter::once(0).chain(counts).collect();
+    accumulate(&mut before);
+    before
 }
 
 /// Matrices of equally many rows, side by side.
@@ -84,11 +94,12 @@ pub fn hstack<T: Scalar>(parts: &[Csr<T>]) -> Csr<T> {
     let height = parts[0].shape().rows;
     assert!(parts.iter().all(|part| part.shape().rows == height), "equally many rows");
     let columns = parts.iter().map(|part| part.shape().columns).sum();
-    let stored = parts.iter().map(Csr::stored).sum();
+    let before: Vec<_> = parts.iter().map(stored_before).collect();
     by_rows(
         Shape::new(height, columns),
-        stored,
+        |row| before.iter().map(|before| before(row)).sum(),
         || (),
+        Stop::NEVER,
         |(), i, rows| {
             let mut left = 0;
             for part in parts {
@@ -112,11 +123,12 @@ pub fn vstack<T: Scalar>(parts: &[Csr<T>]) -> Csr<T> {
     let places: Vec<(usize, usize)> = (parts.iter().enumerate())
         .flat_map(|(part, x)| (0..x.shape().rows).map(move |i| (part, i)))
         .collect();
-    let stored = parts.iter().map(Csr::stored).sum();
+    let before = before(places.iter().map(|&(part, i)| parts[part].row(i).0.len()));
     by_rows(
         Shape::new(places.len(), columns),
-        stored,
+        |row| before[row],
         || (),
+        Stop::NEVER,
         |(), i, rows| {
             let (part, i) = places[i];
             let (columns, values) = parts[part].row(i);
@@ -126,13 +138,20 @@ pub fn vstack<T: Scalar>(parts: &[Csr<T>]) -> Csr<T> {
 }
 
 /// The Kronecker product: each cell of `x` times the whole of `y`.
-pub fn kron<T: Real>(x: &Csr<T>, y: &Csr<T>) -> Csr<T> {
+pub fn kron<T: Real>(x: &Csr<T>, y: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     let (height, width) = (y.shape().rows, y.shape().columns);
     let shape = Shape::new(x.shape().rows * height, x.shape().columns * width);
+    let (x_before, y_before) = (stored_before(x), stored_before(y));
+    let before = |row: usize| {
+        let (i, k) = (row / height.max(1), row % height.max(1));
+        let own = if k > 0 { (x_before(i + 1) - x_before(i)) * y_before(k) } else { 0 };
+        x_before(i).saturating_mul(y.stored()).saturating_add(own)
+    };
     by_rows(
         shape,
-        x.stored().saturating_mul(y.stored()),
+        before,
         || (),
+        stop,
         |(), i, rows| {
             let (left, right) = (x.row(i / height), y.row(i % height));
             let is_finite = |(_, values): (&[u32], &[T])| values.iter().all(|x| x.is_finite());
@@ -208,10 +227,10 @@ mod tests {
             let (x, y) =
                 (random_sparse::<f64>(&mut rng, a, b, 0.5), random_sparse(&mut rng, c, d, 0.5));
             let expected = dense::kron(&to_dense(&x), &to_dense(&y));
-            assert_close(&to_dense(&kron(&x, &y)), &expected, 0.0);
-            let x = map(&x, |x| if x > 0.6 { f64::NAN } else { x });
+            assert_close(&to_dense(&kron(&x, &y, Stop::NEVER)), &expected, 0.0);
+            let x = map(&x, |x| if x > 0.6 { f64::NAN } else { x }, Stop::NEVER);
             let expected = dense::kron(&to_dense(&x), &to_dense(&y));
-            assert_close(&to_dense(&kron(&x, &y)), &expected, 0.0);
+            assert_close(&to_dense(&kron(&x, &y, Stop::NEVER)), &expected, 0.0);
         }
     }
 }

@@ -1,14 +1,13 @@
 //! How sparse results are made: rows written in order, in parts, in parallel.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::super::{Real, Stop};
+use super::cuts::row_cuts;
 use crate::matrix::{CellBuffer, Csr, Scalar, Shape};
-
-/// Stored cells read or written that are worth a task.
-const TASK_CELLS: usize = 1 << 14;
 
 /// Consecutive rows of a result, as they are written.
 #[derive(Debug)]
@@ -26,6 +25,11 @@ impl<T: Scalar> Rows<T> {
             columns: Vec::with_capacity(cells),
             values: Vec::with_capacity(cells),
         }
+    }
+
+    /// So many rows without cells.
+    pub(super) fn empty(rows: usize) -> Self {
+        Self { ends: vec![0; rows], columns: Vec::new(), values: Vec::new() }
     }
 
     /// Writes the next cell of this row, unless it is zero.
@@ -48,47 +52,61 @@ impl<T: Scalar> Rows<T> {
     }
 }
 
-/// A matrix whose rows `write` writes in order, some thousands of stored cells (of about `cells` in
-/// all) to a task. Tasks take their scratch from a pool, so that there are as many as threads.
+/// A matrix whose rows `write` writes in order; about `before(i)` cells are read or written for the rows
+/// before row `i`. Tasks take their scratch from a pool, so that there are as many as threads. Once it is
+/// asked to stop, the rows that are left are empty.
 pub(super) fn by_rows<T: Scalar, S: Send>(
     shape: Shape,
-    cells: usize,
-    scratch: impl Fn() -> S + Sync,
-    write: impl Fn(&mut S, usize, &mut Rows<T>) + Sync,
-) -> Csr<T> {
-    by_rows_until(shape, cells, scratch, Stop::NEVER, write)
-}
-
-/// The same; once it is asked to stop, the rows that are left are empty.
-pub(super) fn by_rows_until<T: Scalar, S: Send>(
-    shape: Shape,
-    cells: usize,
+    before: impl Fn(usize) -> usize + Sync,
     scratch: impl Fn() -> S + Sync,
     stop: Stop<'_>,
     write: impl Fn(&mut S, usize, &mut Rows<T>) + Sync,
 ) -> Csr<T> {
-    let parts = (cells / TASK_CELLS).clamp(1, 256);
-    let height = shape.rows.div_ceil(parts).max(1);
-    // Pages that are not written cost nothing, so the guess may be too large, within reason.
-    let capacity = (cells / parts).min(1 << 22);
+    by_parts(shape, before, scratch, |scratch, part, rows| {
+        for row in part {
+            if !stop.is_asked() {
+                write(scratch, row, rows);
+            }
+            rows.end_row();
+        }
+    })
+}
+
+/// The same where `write` writes and ends all rows of a part.
+pub(super) fn by_parts<T: Scalar, S: Send>(
+    shape: Shape,
+    before: impl Fn(usize) -> usize + Sync,
+    scratch: impl Fn() -> S + Sync,
+    write: impl Fn(&mut S, Range<usize>, &mut Rows<T>) + Sync,
+) -> Csr<T> {
     let pool = Mutex::new(Vec::new());
-    let parts = (0..shape.rows.div_ceil(height))
+    let parts = row_cuts(shape.rows, &before)
         .into_par_iter()
         .map(|part| {
             let taken = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut scratch = taken.unwrap_or_else(&scratch);
-            let mut rows = Rows::with_capacity(height, capacity);
-            for row in part * height..shape.rows.min((part + 1) * height) {
-                if !stop.is_asked() {
-                    write(&mut scratch, row, &mut rows);
-                }
-                rows.end_row();
-            }
+            // Pages that are not written cost nothing, so the guess may be too large, within reason.
+            let capacity = (before(part.end) - before(part.start)).min(1 << 22);
+            let mut rows = Rows::with_capacity(part.len(), capacity);
+            write(&mut scratch, part, &mut rows);
             pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
             rows
         })
         .collect();
     join(shape, parts)
+}
+
+/// Cells that a matrix stores before each of its rows.
+pub(super) fn stored_before<T: Scalar>(x: &Csr<T>) -> impl Fn(usize) -> usize + Sync {
+    let offsets = x.offsets();
+    move |row| (offsets[row] - offsets[0]) as usize
+}
+
+/// Counts to where each begins: the count of `i` stands at `i + 1`.
+pub(super) fn accumulate(counts: &mut [usize]) {
+    for at in 1..counts.len() {
+        counts[at] += counts[at - 1];
+    }
 }
 
 /// The parts laid end to end.
@@ -124,8 +142,7 @@ pub(super) fn join<T: Scalar>(shape: Shape, mut parts: Vec<Rows<T>>) -> Csr<T> {
     Csr::new(shape, offsets.into(), columns.into(), values.into())
 }
 
-/// Fills `out`, which has `width` cells for each row of `x`, in parallel: the rows are halved by their
-/// stored cells until a part is worth a task.
+/// Fills `out`, which has `width` cells for each row of `x`, in parallel.
 pub(super) fn fill_rows<T: Scalar>(
     x: &Csr<T>,
     width: usize,
@@ -133,21 +150,17 @@ pub(super) fn fill_rows<T: Scalar>(
     stop: Stop<'_>,
     fill: &(impl Fn(&Csr<T>, &mut [T]) + Sync),
 ) {
-    let (rows, stored) = (x.shape().rows, x.stored());
-    if stop.is_asked() {
-        return;
+    let mut left = out;
+    let mut parts = Vec::new();
+    for rows in row_cuts(x.shape().rows, stored_before(x)) {
+        let (out, rest) = left.split_at_mut(rows.len() * width);
+        left = rest;
+        parts.push((rows, out));
     }
-    if rows < 2 || (stored + rows).saturating_mul(width) <= 4 * TASK_CELLS {
-        return fill(x, out);
-    }
-    let offsets = x.offsets();
-    let half = offsets[0] + stored as i64 / 2;
-    let cut = offsets.partition_point(|&offset| offset < half).clamp(1, rows - 1);
-    let (top, bottom) = out.split_at_mut(cut * width);
-    rayon::join(
-        || fill_rows(&x.rows(0..cut), width, top, stop, fill),
-        || fill_rows(&x.rows(cut..rows), width, bottom, stop, fill),
-    );
+    parts
+        .into_par_iter()
+        .filter(|_| !stop.is_asked())
+        .for_each(|(rows, out)| fill(&x.rows(rows), out));
 }
 
 /// Whether every cell is neither infinite nor `NaN`.

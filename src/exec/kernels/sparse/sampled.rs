@@ -4,7 +4,7 @@ use pulp::Arch;
 
 use super::super::dot::dot;
 use super::super::{Real, Stop};
-use super::rows::by_rows_until;
+use super::rows::{by_rows, stored_before};
 use crate::matrix::{Csr, Dense};
 
 /// `m·(a·t(b))`, cell by cell, where `m` stores one, and nothing elsewhere.
@@ -22,9 +22,9 @@ pub fn sampled<T: Real>(m: &Csr<T>, a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) 
     );
     assert_eq!(inner, b.shape().columns, "inner sizes");
     let arch = Arch::new();
-    by_rows_until(
+    by_rows(
         shape,
-        m.stored(),
+        stored_before(m),
         || (),
         stop,
         |(), i, rows| {

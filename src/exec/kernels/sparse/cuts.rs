@@ -1,0 +1,183 @@
+//! Where work over rows is cut: into parts of equal work, which follow from the stored cells alone and never
+//! from the number of threads.
+//!
+//! A part ends where its share of the work is full. A sum along a row may be cut too, between pieces of
+//! [`PIECE_CELLS`] cells: the sum of a row is that of its pieces, in order, wherever the cuts fall (after
+//! Merrill and Garland, *Merge-Based Parallel Sparse Matrix-Vector Multiplication*, SC 2016, §III).
+//!
+//! ```text
+//! row 0 ··   row 1 ···   row 2 ·········|·········|·····   row 3 ·   row 4 ··
+//! part 0 ───────────────────────────────┤ part 1 ─────────┤ …
+//! ```
+
+use std::ops::Range;
+
+use crate::matrix::{Csr, Scalar};
+
+/// Cells of a row that are added as one piece.
+pub(super) const PIECE_CELLS: usize = 1 << 10;
+/// Work that is worth a task, in stored cells read or written.
+const TASK_CELLS: usize = 1 << 14;
+/// Parts of one kernel, at most.
+const PARTS_MAX: usize = 256;
+/// A stored cell takes as long as so many rows without one.
+const CELL_WORK: usize = 8;
+
+/// Consecutive rows of about equal work, where `before(i)` cells are read or written for the rows before
+/// row `i`. A row is never cut.
+pub(super) fn row_cuts(rows: usize, before: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let parts = ((before(rows) + rows / CELL_WORK) / TASK_CELLS).clamp(1, PARTS_MAX);
+    row_parts(rows, parts, before)
+}
+
+/// The same for so many parts, of which those without rows are left out.
+pub(super) fn row_parts(
+    rows: usize,
+    parts: usize,
+    before: impl Fn(usize) -> usize,
+) -> Vec<Range<usize>> {
+    let work = |row: usize| CELL_WORK.saturating_mul(before(row)).saturating_add(row);
+    let total = work(rows) as u128;
+    let cut = |part: usize| {
+        let share = (total * part as u128 / parts as u128) as usize;
+        let row = first(rows, |row| work(row) >= share);
+        // Of the two rows beside the share, the one it ends closer to.
+        row - usize::from(row > 0 && work(row) - share > share - work(row - 1))
+    };
+    let cuts: Vec<usize> = (0..=parts).map(cut).collect();
+    cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|rows| !rows.is_empty()).collect()
+}
+
+/// The first number up to `end` at which what holds from somewhere on does hold.
+fn first(end: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// A place between two pieces: the next cell, and the row it is in or, at the end of one, the row behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) row: usize,
+    /// Counted as the offsets of the matrix are.
+    pub(super) cell: usize,
+}
+
+/// Pieces of rows of about equal work, for sums along rows of `x` that are `width` wide.
+pub(super) fn piece_cuts<T: Scalar>(x: &Csr<T>, width: usize) -> Vec<Range<Cut>> {
+    let (rows, offsets) = (x.shape().rows, x.offsets());
+    let work = |row: usize| CELL_WORK * (offsets[row] - offsets[0]) as usize + row;
+    let total = work(rows);
+    let tasks = (total / CELL_WORK).saturating_mul(width) / TASK_CELLS;
+    // A cut is at most half a piece from its place, on either side of a part of forty pieces or more: 2.5 %.
+    let even = x.stored() / (40 * PIECE_CELLS);
+    let parts = tasks.min(even.max(16)).clamp(1, PARTS_MAX);
+    let cut = |part: usize| {
+        let share = (total as u128 * part as u128 / parts as u128) as usize;
+        let row = first(rows, |row| work(row + 1) > share);
+        let start = offsets[row] as usize;
+        let cells = if row < rows { (share - work(row)) / CELL_WORK } else { 0 };
+        let rounded = (cells + PIECE_CELLS / 2) / PIECE_CELLS * PIECE_CELLS;
+        match offsets.get(row + 1) {
+            Some(&end) if rounded >= (end as usize - start).max(1) => {
+                Cut { row: row + 1, cell: end as usize }
+            }
+            _ => Cut { row, cell: start + rounded },
+        }
+    };
+    let cuts: Vec<Cut> = (0..=parts).map(cut).collect();
+    cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|part| part.start != part.end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::Rng;
+
+    use super::super::super::testing::*;
+    use super::*;
+    use crate::matrix::Shape;
+
+    /// Row i of a random order stores some n/(i + 1) cells: the first rows hold a large part of all.
+    fn power_law(rows: usize, columns: usize) -> Csr<f64> {
+        let mut rng = rng(11);
+        let mut offsets = vec![0];
+        let mut places = Vec::new();
+        let mut order: Vec<usize> = (0..rows).collect();
+        rand::seq::SliceRandom::shuffle(&mut order[..], &mut rng);
+        for at in order {
+            let count = (columns / (at + 1)).max(usize::from(rng.random_bool(0.9)));
+            let step = columns / count.max(1);
+            places.extend((0..count).map(|k| (k * step) as u32));
+            offsets.push(places.len() as i64);
+        }
+        let values = vec![1.0; places.len()];
+        Csr::new(Shape::new(rows, columns), offsets.into(), places.into(), values.into())
+    }
+
+    /// The largest of some parts beside their mean.
+    fn imbalance(parts: &[usize]) -> f64 {
+        let mean = parts.iter().sum::<usize>() as f64 / parts.len() as f64;
+        *parts.iter().max().unwrap() as f64 / mean - 1.0
+    }
+
+    #[test]
+    fn parts_of_a_skewed_matrix_hold_equally_many_cells() {
+        let x = power_law(200_000, 150_000);
+        assert!(x.row((0..200_000).max_by_key(|&i| x.row(i).0.len()).unwrap()).0.len() == 150_000);
+        for width in [1, 7, 64] {
+            let parts = piece_cuts(&x, width);
+            let cells: Vec<usize> =
+                parts.iter().map(|part| part.end.cell - part.start.cell).collect();
+            assert!(parts.len() >= 16 && imbalance(&cells) < 0.05, "{:?}", imbalance(&cells));
+        }
+    }
+
+    #[test]
+    fn cuts_lie_end_to_end_between_pieces() {
+        let mut rng = rng(12);
+        let matrices = [
+            power_law(3000, 60_000),
+            random_sparse(&mut rng, 500, 40, 0.3),
+            random_sparse(&mut rng, 3, 200_000, 0.5),
+            random_sparse(&mut rng, 100_000, 3, 0.0),
+            random_sparse(&mut rng, 0, 3, 0.0),
+        ];
+        for x in matrices.iter().chain([&matrices[0].rows(100..2000)]) {
+            let offsets = x.offsets();
+            let (mut at, rows) = (Cut { row: 0, cell: offsets[0] as usize }, x.shape().rows);
+            for part in piece_cuts(x, 64) {
+                assert_eq!(part.start, at);
+                let within = part.end.cell - offsets[part.end.row] as usize;
+                assert_eq!(within % PIECE_CELLS, 0);
+                at = part.end;
+            }
+            assert_eq!(at, Cut { row: rows, cell: offsets[rows] as usize });
+            let mut next = 0;
+            for part in row_cuts(rows, |row| (offsets[row] - offsets[0]) as usize) {
+                assert_eq!(part.start, next);
+                next = part.end;
+            }
+            assert_eq!(next, rows);
+        }
+    }
+
+    #[test]
+    fn rows_that_are_not_cut_are_dealt_evenly() {
+        let mut rng = rng(13);
+        // Blocks of full rows among sparse ones: equal numbers of rows would be 8 times too uneven.
+        let lengths: Vec<usize> = (0..100_000)
+            .map(|i| if i % 20_000 < 1000 { 300 } else { rng.random_range(0..5) })
+            .collect();
+        let mut before = vec![0];
+        for length in lengths {
+            before.push(before[before.len() - 1] + length);
+        }
+        let parts = row_cuts(100_000, |row| before[row]);
+        let cells: Vec<usize> =
+            parts.iter().map(|part| before[part.end] - before[part.start]).collect();
+        assert!(parts.len() > 60 && imbalance(&cells) < 0.05, "{}", imbalance(&cells));
+    }
+}
