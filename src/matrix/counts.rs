@@ -8,7 +8,7 @@
 use super::{Csr, Scalar};
 
 /// Groups of one dimension.
-pub(crate) const GROUPS: usize = 256;
+pub(crate) const GROUPS: usize = 64;
 
 /// Counts of the stored cells of a matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,9 +24,11 @@ pub(crate) struct Counts {
 pub(crate) struct Side {
     /// How many there are.
     pub(crate) size: f64,
+    /// How many a group holds; the last one may hold fewer.
+    pub(crate) width: f64,
     /// Stored cells of each group; one group alone stands for all, evenly.
     pub(crate) groups: Vec<f64>,
-    /// Of these, the cells that have the other dimension's row or column for themselves.
+    /// Of these, the cells that have the other dimension's row or column for themselves, where counted.
     pub(crate) alone: Vec<f64>,
     /// Cells of the fullest.
     pub(crate) most: f64,
@@ -95,6 +97,7 @@ impl Side {
             counts.chunks(width).map(|group| group.iter().sum::<usize>() as f64).collect();
         Self {
             size: counts.len() as f64,
+            width: width as f64,
             alone: vec![0.0; groups.len()],
             groups,
             most: counts.iter().copied().max().unwrap_or(0) as f64,
@@ -108,8 +111,9 @@ impl Side {
         let each = stored / size.max(1.0);
         Self {
             size,
+            width: size,
             groups: vec![stored],
-            alone: vec![0.0],
+            alone: Vec::new(),
             // More than one, for that there is but one in each nobody has said.
             most: each.max(2.0),
             present: size,
@@ -120,16 +124,12 @@ impl Side {
 
     /// The group of one of them.
     fn group(&self, at: usize) -> usize {
-        at / (self.size as usize).div_ceil(GROUPS).max(1)
+        at / self.width as usize
     }
 
     /// How many of them a group holds.
-    pub(crate) fn width(&self, group: usize) -> f64 {
-        if self.groups.len() == 1 {
-            return self.size;
-        }
-        let width = (self.size / GROUPS as f64).ceil();
-        (self.size - group as f64 * width).min(width)
+    pub(crate) fn width_of(&self, group: usize) -> f64 {
+        (self.size - group as f64 * self.width).min(self.width)
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn groups_of_a_large_matrix_cover_it() {
-        for size in [1, 255, 256, 257, 1000, 70_001] {
+        for size in [1, 63, 64, 65, 1000, 70_001] {
             let (offsets, columns) = ((0..=size as i64).collect(), (0..size as u32).collect());
             let offsets: Vec<i64> = offsets;
             let columns: Vec<u32> = columns;
@@ -167,7 +167,7 @@ mod tests {
             let counts = Counts::of(&x);
             let side = &counts.rows;
             assert!(side.groups.len() <= GROUPS && counts.is_diagonal);
-            assert!((0..side.groups.len()).all(|at| side.width(at) == side.groups[at]));
+            assert!((0..side.groups.len()).all(|at| side.width_of(at) == side.groups[at]));
             assert_eq!((counts.stored(), side.single), (size as f64, size as f64));
         }
     }

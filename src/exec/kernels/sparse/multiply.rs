@@ -61,13 +61,13 @@ pub fn times_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T
     let mut left = &mut cells[..];
     let mut parts = Vec::new();
     for part in piece_cuts(x, shape.columns) {
-        let (out, rest) = left.split_at_mut(begun(x, &part).len() * shape.columns);
+        let (out, rest) = left.split_at_mut(begun(x.offsets(), &part).len() * shape.columns);
         left = rest;
         parts.push((part, out));
     }
     let continued: Vec<_> = parts
         .into_par_iter()
-        .map(|(part, out)| (part.start.row, Sums { x, y, stop }.part(&part, &non_finite, out)))
+        .map(|(part, out)| (part.start.row, Sums::new(x, y, stop).part(&part, &non_finite, out)))
         .collect();
     for (row, pieces) in continued {
         for piece in pieces.chunks(shape.columns.max(1)) {
@@ -86,28 +86,34 @@ pub fn times_dense_into<T: Real>(x: &Csr<T>, y: &Dense<T>, non_finite: &NonFinit
     let cells = rows * y.shape().columns;
     assert!(x.shape().columns == y.shape().rows && out.len() == cells, "inner sizes");
     let cut = |row: usize| Cut { row, cell: offsets[row] as usize };
-    Sums { x, y, stop: Stop::NEVER }.part(&(cut(0)..cut(rows)), non_finite, out);
+    Sums::new(x, y, Stop::NEVER).part(&(cut(0)..cut(rows)), non_finite, out);
 }
 
 /// The rows that begin in a part.
-fn begun<T: Real>(x: &Csr<T>, part: &Range<Cut>) -> Range<usize> {
-    let row = |cut: Cut| cut.row + usize::from(x.offsets()[cut.row] as usize != cut.cell);
+fn begun(offsets: &[i64], part: &Range<Cut>) -> Range<usize> {
+    let row = |cut: Cut| cut.row + usize::from(offsets[cut.row] as usize != cut.cell);
     row(part.start)..row(part.end)
 }
 
 /// Rows of `x·y`.
 struct Sums<'a, T: Real> {
-    x: &'a Csr<T>,
+    offsets: &'a [i64],
+    columns: &'a [u32],
+    values: &'a [T],
     y: &'a Dense<T>,
     stop: Stop<'a>,
 }
 
-impl<T: Real> Sums<'_, T> {
+impl<'a, T: Real> Sums<'a, T> {
+    fn new(x: &'a Csr<T>, y: &'a Dense<T>, stop: Stop<'a>) -> Self {
+        Self { offsets: x.offsets(), columns: x.columns(), values: x.values(), y, stop }
+    }
+
     /// Writes the rows that begin in a part, as far as it has them, and returns the sum of each piece of
     /// the row that it begins within.
     fn part(&self, part: &Range<Cut>, non_finite: &NonFinite, out: &mut [T]) -> Vec<T> {
-        let (offsets, n) = (self.x.offsets(), self.y.shape().columns);
-        let begun = begun(self.x, part);
+        let (offsets, n) = (self.offsets, self.y.shape().columns);
+        let begun = begun(offsets, part);
         let mut piece = vec![T::ZERO; n];
         let mut continued = Vec::new();
         if begun.start > part.start.row {
@@ -130,7 +136,7 @@ impl<T: Real> Sums<'_, T> {
                 self.write(cells, &mut piece);
                 add_into(out, &piece);
             }
-            non_finite.mark(self.x.row(row).0, out);
+            non_finite.mark(&self.columns[start..offsets[row + 1] as usize], out);
         }
         continued
     }
@@ -138,7 +144,7 @@ impl<T: Real> Sums<'_, T> {
     /// The sum of the rows of `y` that some cells of one row meet.
     #[inline]
     fn write(&self, cells: Range<usize>, out: &mut [T]) {
-        let (columns, values) = (&self.x.columns()[cells.clone()], &self.x.values()[cells]);
+        let (columns, values) = (&self.columns[cells.clone()], &self.values[cells]);
         if let [out] = out {
             *out = gathered_dot(columns, values, self.y.cells());
         } else {
