@@ -162,6 +162,10 @@ impl<'a> Estimator<'a> {
                 };
                 self.cost.sparse_cost(estimate.flops, bytes + turned)
             }
+            Op::Product | Op::Gram | Op::Cross | Op::Outer => {
+                let flops = CostModel::packed(estimate.flops, rows, columns);
+                self.cost.cost(&node.operation, node.element, flops, bytes)
+            }
             _ => self.cost.cost(&node.operation, node.element, estimate.flops, bytes),
         };
         (estimate.seconds, estimate.bound) = (cost.seconds, cost.bound);

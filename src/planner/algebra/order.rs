@@ -159,6 +159,7 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
                 let own = if is_sparse {
                     cost.sparse_cost(flops, bytes).seconds
                 } else {
+                    let flops = CostModel::packed(flops, rows, columns);
                     cost.cost(&Op::Product, Element::Float64, flops, bytes).seconds
                 };
                 left.seconds + right.seconds + own
