@@ -21,14 +21,40 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, Extension, LogicalPlan, Operator, Projection, SubqueryAlias, Window,
     WindowFunctionDefinition,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
 use super::matrix_node::MatrixNode;
 use crate::exec::kernels::best::Best;
 
 /// The rule; see the header of this file.
-#[derive(Debug)]
-pub(super) struct BestEntries;
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    _: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let found = match &plan {
+        LogicalPlan::Sort(sort) => {
+            let count = sort.fetch.and_then(|count| match &sort.expr[..] {
+                [key] => ranked(key, count),
+                _ => None,
+            });
+            count.and_then(|(best, by)| pruned(&sort.input, Wanted { best, by, each: None }))
+        }
+        LogicalPlan::Filter(filter) => match filter.input.as_ref() {
+            LogicalPlan::Window(window) => {
+                let wanted = numbered(window, &filter.predicate);
+                let rows = wanted.and_then(|wanted| pruned(&window.input, wanted));
+                rows.map(|rows| {
+                    LogicalPlan::Window(Window { input: Arc::new(rows), ..window.clone() })
+                })
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(input) = found else { return Ok(Transformed::no(plan)) };
+    let expressions = plan.expressions();
+    Ok(Transformed::yes(plan.with_new_exprs(expressions, vec![input])?))
+}
 
 /// What a query wants of some rows.
 struct Wanted {
@@ -37,50 +63,6 @@ struct Wanted {
     by: Column,
     /// What each few share; none where the few are of all rows together.
     each: Option<Vec<Column>>,
-}
-
-impl OptimizerRule for BestEntries {
-    fn name(&self) -> &str {
-        "best_entries"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let found = match &plan {
-            LogicalPlan::Sort(sort) => {
-                let count = sort.fetch.and_then(|count| match &sort.expr[..] {
-                    [key] => ranked(key, count),
-                    _ => None,
-                });
-                count.and_then(|(best, by)| pruned(&sort.input, Wanted { best, by, each: None }))
-            }
-            LogicalPlan::Filter(filter) => match filter.input.as_ref() {
-                LogicalPlan::Window(window) => {
-                    let wanted = numbered(window, &filter.predicate);
-                    let rows = wanted.and_then(|wanted| pruned(&window.input, wanted));
-                    rows.map(|rows| {
-                        LogicalPlan::Window(Window { input: Arc::new(rows), ..window.clone() })
-                    })
-                }
-                _ => None,
-            },
-            _ => None,
-        };
-        let Some(input) = found else { return Ok(Transformed::no(plan)) };
-        let expressions = plan.expressions();
-        Ok(Transformed::yes(plan.with_new_exprs(expressions, vec![input])?))
-    }
 }
 
 /// The few that a sort key puts first, and the column that it is.

@@ -27,7 +27,7 @@ use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Expr, ExprSchemable, Extension, Join, LogicalPlan, LogicalPlanBuilder,
     Operator, UserDefinedLogicalNode, UserDefinedLogicalNodeCore, cast,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::statistics::StatisticsContext;
@@ -38,38 +38,20 @@ use crate::exec::contraction::{Call, Contraction, ContractionExec, Function};
 use crate::exec::kernels::contract::Combine;
 
 /// The rule; see the header of this file.
-#[derive(Debug)]
-pub(super) struct Contractions;
-
-impl OptimizerRule for Contractions {
-    fn name(&self) -> &str {
-        "contractions"
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    _: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+    if is_volatile(&plan)? {
+        return Ok(Transformed::no(plan));
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
-        if is_volatile(&plan)? {
-            return Ok(Transformed::no(plan));
+    match recognized(aggregate)? {
+        Some(node) => {
+            let node = LogicalPlan::Extension(Extension { node: Arc::new(node) });
+            Ok(Transformed::yes(node))
         }
-        match recognized(aggregate)? {
-            Some(node) => {
-                let node = LogicalPlan::Extension(Extension { node: Arc::new(node) });
-                Ok(Transformed::yes(node))
-            }
-            None => Ok(Transformed::no(plan)),
-        }
+        None => Ok(Transformed::no(plan)),
     }
 }
 

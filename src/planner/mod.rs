@@ -44,6 +44,7 @@ mod patterns;
 mod relation;
 pub(crate) mod relational;
 mod relations;
+mod rule;
 mod schedule;
 mod sparsity;
 mod stored_cells;

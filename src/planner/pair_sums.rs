@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
     Projection, col,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
 use crate::functions::pair_sums;
 
@@ -28,62 +28,43 @@ use crate::functions::pair_sums;
 const PAIRS_MIN: usize = 4;
 
 /// The rule; see the header of this file.
-#[derive(Debug)]
-pub(super) struct PairSums;
-
-impl OptimizerRule for PairSums {
-    fn name(&self) -> &str {
-        "pair_sums"
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+    let found: Vec<_> = aggregate.aggr_expr.iter().map(|call| product(call, aggregate)).collect();
+    if !aggregate.group_expr.is_empty() || found.iter().flatten().count() < PAIRS_MIN {
+        return Ok(Transformed::no(plan));
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
+    let mut columns = Columns::default();
+    let name = config.alias_generator().next("__pair_sums");
+    let mut pairs = Vec::new();
+    let mut calls = Vec::new();
+    let mut results = Vec::new();
+    for (call, found) in aggregate.aggr_expr.iter().zip(found) {
+        results.push(match found {
+            Some((x, y)) => {
+                pairs.push((columns.place(x), columns.place(y)));
+                get_field(col(&name), pair_sums::field(pairs.len() - 1))
+            }
+            None => {
+                calls.push(call.clone());
+                Expr::Column(Column::from_name(call.schema_name().to_string()))
+            }
+        });
     }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
-        let found: Vec<_> =
-            aggregate.aggr_expr.iter().map(|call| product(call, aggregate)).collect();
-        if !aggregate.group_expr.is_empty() || found.iter().flatten().count() < PAIRS_MIN {
-            return Ok(Transformed::no(plan));
-        }
-        let mut columns = Columns::default();
-        let name = config.alias_generator().next("__pair_sums");
-        let mut pairs = Vec::new();
-        let mut calls = Vec::new();
-        let mut results = Vec::new();
-        for (call, found) in aggregate.aggr_expr.iter().zip(found) {
-            results.push(match found {
-                Some((x, y)) => {
-                    pairs.push((columns.place(x), columns.place(y)));
-                    get_field(col(&name), pair_sums::field(pairs.len() - 1))
-                }
-                None => {
-                    calls.push(call.clone());
-                    Expr::Column(Column::from_name(call.schema_name().to_string()))
-                }
-            });
-        }
-        let (arguments, input) = columns.over(&aggregate.input, &name)?;
-        calls.push(pair_sums::pair_sums(pairs).call(arguments).alias(&name));
-        let summed = Aggregate::try_new(Arc::new(input), Vec::new(), calls)?;
-        let results = results
-            .into_iter()
-            .zip(aggregate.schema.columns())
-            .map(|(result, column)| result.alias_qualified(column.relation, column.name));
-        let summed = Arc::new(LogicalPlan::Aggregate(summed));
-        let schema = Arc::clone(&aggregate.schema);
-        let projection = Projection::try_new_with_schema(results.collect(), summed, schema)?;
-        Ok(Transformed::yes(LogicalPlan::Projection(projection)))
-    }
+    let (arguments, input) = columns.over(&aggregate.input, &name)?;
+    calls.push(pair_sums::pair_sums(pairs).call(arguments).alias(&name));
+    let summed = Aggregate::try_new(Arc::new(input), Vec::new(), calls)?;
+    let results = results
+        .into_iter()
+        .zip(aggregate.schema.columns())
+        .map(|(result, column)| result.alias_qualified(column.relation, column.name));
+    let summed = Arc::new(LogicalPlan::Aggregate(summed));
+    let schema = Arc::clone(&aggregate.schema);
+    let projection = Projection::try_new_with_schema(results.collect(), summed, schema)?;
+    Ok(Transformed::yes(LogicalPlan::Projection(projection)))
 }
 
 /// The factors of a sum of products of two numbers in 64 bits.

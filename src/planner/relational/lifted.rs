@@ -16,61 +16,43 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, Projection, Window, col,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
 use super::overflow::may_overflow;
 
 /// The rule; see the header of this file.
-#[derive(Debug)]
-pub(super) struct LiftedArithmetic;
-
-impl OptimizerRule for LiftedArithmetic {
-    fn name(&self) -> &str {
-        "lifted_arithmetic"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let (LogicalPlan::Aggregate(Aggregate { input, .. })
-        | LogicalPlan::Window(Window { input, .. })) = &plan
-        else {
-            return Ok(Transformed::no(plan));
-        };
-        let mut lifted = Lifted { schema: input.schema(), config, computed: Vec::new() };
-        let rewritten = match &plan {
-            LogicalPlan::Aggregate(aggregate) => {
-                let group_expr = lifted.all(&aggregate.group_expr)?;
-                let aggr_expr = lifted.all(&aggregate.aggr_expr)?;
-                let Some(input) = lifted.below(input)? else { return Ok(Transformed::no(plan)) };
-                let schema = Arc::clone(&aggregate.schema);
-                let aggregate =
-                    Aggregate::try_new_with_schema(Arc::new(input), group_expr, aggr_expr, schema)?;
-                LogicalPlan::Aggregate(aggregate)
-            }
-            LogicalPlan::Window(window) => {
-                let expressions = lifted.all(&window.window_expr)?;
-                let Some(input) = lifted.below(input)? else { return Ok(Transformed::no(plan)) };
-                let above = Window::try_new(expressions, Arc::new(input))?;
-                // Without what was computed for it.
-                let schema = Arc::clone(&window.schema);
-                let above = Arc::new(LogicalPlan::Window(above));
-                LogicalPlan::Projection(Projection::new_from_schema(above, schema))
-            }
-            _ => return Ok(Transformed::no(plan)),
-        };
-        Ok(Transformed::yes(rewritten))
-    }
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let (LogicalPlan::Aggregate(Aggregate { input, .. })
+    | LogicalPlan::Window(Window { input, .. })) = &plan
+    else {
+        return Ok(Transformed::no(plan));
+    };
+    let mut lifted = Lifted { schema: input.schema(), config, computed: Vec::new() };
+    let rewritten = match &plan {
+        LogicalPlan::Aggregate(aggregate) => {
+            let group_expr = lifted.all(&aggregate.group_expr)?;
+            let aggr_expr = lifted.all(&aggregate.aggr_expr)?;
+            let Some(input) = lifted.below(input)? else { return Ok(Transformed::no(plan)) };
+            let schema = Arc::clone(&aggregate.schema);
+            let aggregate =
+                Aggregate::try_new_with_schema(Arc::new(input), group_expr, aggr_expr, schema)?;
+            LogicalPlan::Aggregate(aggregate)
+        }
+        LogicalPlan::Window(window) => {
+            let expressions = lifted.all(&window.window_expr)?;
+            let Some(input) = lifted.below(input)? else { return Ok(Transformed::no(plan)) };
+            let above = Window::try_new(expressions, Arc::new(input))?;
+            // Without what was computed for it.
+            let schema = Arc::clone(&window.schema);
+            let above = Arc::new(LogicalPlan::Window(above));
+            LogicalPlan::Projection(Projection::new_from_schema(above, schema))
+        }
+        _ => return Ok(Transformed::no(plan)),
+    };
+    Ok(Transformed::yes(rewritten))
 }
 
 /// What is computed below a node.

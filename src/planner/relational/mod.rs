@@ -26,9 +26,8 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-use super::best_entries::BestEntries;
-use super::contraction::Contractions;
-use super::pair_sums::PairSums;
+use super::rule::Rule;
+use super::{best_entries, contraction, pair_sums};
 use crate::functions::StringSubscript;
 
 pub(crate) use types::TypeNames;
@@ -77,14 +76,18 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         )
     });
     let place = after.map_or(rules.len(), |last| last + 1);
-    rules.insert(place, Arc::new(subquery::UnnestSubqueries));
+    // From the innermost subquery outwards: the outer one's rewrite then meets plain relations.
+    rules.insert(place, Arc::new(Rule::bottom_up("unnest_subqueries", subquery::rewrite)));
     // Before the rule that drops the columns nobody reads.
     let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
-    rules.insert(projections.unwrap_or(rules.len()), Arc::new(sort_keys::ComputedSortKeys));
+    rules.insert(
+        projections.unwrap_or(rules.len()),
+        Arc::new(Rule::bottom_up("computed_sort_keys", sort_keys::rewrite)),
+    );
     // Where filters and limits have come to rest.
-    rules.push(Arc::new(BestEntries));
-    rules.push(Arc::new(lifted::LiftedArithmetic));
-    rules.push(Arc::new(Contractions));
-    rules.push(Arc::new(PairSums));
+    rules.push(Arc::new(Rule::top_down("best_entries", best_entries::rewrite)));
+    rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
+    rules.push(Arc::new(Rule::bottom_up("contractions", contraction::rewrite)));
+    rules.push(Arc::new(Rule::bottom_up("pair_sums", pair_sums::rewrite)));
     rules
 }

@@ -16,50 +16,32 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Sort, col};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
 use super::overflow::may_overflow;
 
 /// The rule; see the header of this file.
-#[derive(Debug)]
-pub(super) struct ComputedSortKeys;
-
-impl OptimizerRule for ComputedSortKeys {
-    fn name(&self) -> &str {
-        "computed_sort_keys"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Sort(Sort { mut expr, input, fetch }) = plan else {
-            return Ok(Transformed::no(plan));
-        };
-        let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
-        let mut computed = columns.clone();
-        for key in &mut expr {
-            if reads_list(&key.expr, &input) || computes(&key.expr, &input)? {
-                let name = config.alias_generator().next("__sort_key");
-                computed.push(std::mem::replace(&mut key.expr, col(&name)).alias(name));
-            }
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Sort(Sort { mut expr, input, fetch }) = plan else {
+        return Ok(Transformed::no(plan));
+    };
+    let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+    let mut computed = columns.clone();
+    for key in &mut expr {
+        if reads_list(&key.expr, &input) || computes(&key.expr, &input)? {
+            let name = config.alias_generator().next("__sort_key");
+            computed.push(std::mem::replace(&mut key.expr, col(&name)).alias(name));
         }
-        if computed.len() == columns.len() {
-            return Ok(Transformed::no(LogicalPlan::Sort(Sort { expr, input, fetch })));
-        }
-        let input = LogicalPlanBuilder::from(input).project(computed)?.build()?;
-        let sort = LogicalPlan::Sort(Sort { expr, input: Arc::new(input), fetch });
-        Ok(Transformed::yes(LogicalPlanBuilder::from(sort).project(columns)?.build()?))
     }
+    if computed.len() == columns.len() {
+        return Ok(Transformed::no(LogicalPlan::Sort(Sort { expr, input, fetch })));
+    }
+    let input = LogicalPlanBuilder::from(input).project(computed)?.build()?;
+    let sort = LogicalPlan::Sort(Sort { expr, input: Arc::new(input), fetch });
+    Ok(Transformed::yes(LogicalPlanBuilder::from(sort).project(columns)?.build()?))
 }
 
 /// Whether an expression computes integers that may leave their range, which a projection checks.

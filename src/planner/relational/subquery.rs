@@ -34,7 +34,7 @@ use datafusion::logical_expr::{
     LogicalPlanBuilder, Operator, Projection, SkipType, Sort, Subquery, SubqueryAlias, Union,
     Unnest, Window, WindowFunctionDefinition, binary_expr, lit, not, when,
 };
-use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig};
 
 use crate::functions::single_value;
 
@@ -80,61 +80,42 @@ fn single_row(plan: &LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// Turns what DataFusion leaves of subqueries into joins; see the header of this file.
-#[derive(Debug)]
-pub(super) struct UnnestSubqueries;
-
-impl OptimizerRule for UnnestSubqueries {
-    fn name(&self) -> &str {
-        "unnest_subqueries"
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Join(join) = &plan {
+        return Ok(match lateral(join, config)? {
+            Some(joined) => Transformed::yes(joined),
+            None => Transformed::no(plan),
+        });
     }
-
-    /// From the innermost subquery outwards: the outer one's rewrite then meets plain relations.
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
+    let Some(input) = input_of(&plan) else { return Ok(Transformed::no(plan)) };
+    if !plan.expressions().iter().any(is_open) {
+        return Ok(Transformed::no(plan));
     }
-
-    fn supports_rewrite(&self) -> bool {
-        true
+    let mut joins = Joins { input: input.clone(), config };
+    let names = NamePreserver::new(&plan);
+    let mut failed = false;
+    let expressions = plan
+        .expressions()
+        .into_iter()
+        .map(|expression| {
+            let name = names.save(&expression);
+            let replaced = expression.transform_up(|node| joins.replace(node, &mut failed))?;
+            Ok(name.restore(replaced.data))
+        })
+        .collect::<Result<Vec<Expr>>>()?;
+    if failed {
+        return Ok(Transformed::no(plan));
     }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        if let LogicalPlan::Join(join) = &plan {
-            return Ok(match lateral(join, config)? {
-                Some(joined) => Transformed::yes(joined),
-                None => Transformed::no(plan),
-            });
-        }
-        let Some(input) = input_of(&plan) else { return Ok(Transformed::no(plan)) };
-        if !plan.expressions().iter().any(is_open) {
-            return Ok(Transformed::no(plan));
-        }
-        let mut joins = Joins { input: input.clone(), config };
-        let names = NamePreserver::new(&plan);
-        let mut failed = false;
-        let expressions = plan
-            .expressions()
-            .into_iter()
-            .map(|expression| {
-                let name = names.save(&expression);
-                let replaced = expression.transform_up(|node| joins.replace(node, &mut failed))?;
-                Ok(name.restore(replaced.data))
-            })
-            .collect::<Result<Vec<Expr>>>()?;
-        if failed {
-            return Ok(Transformed::no(plan));
-        }
-        let columns = plan.schema().columns().into_iter().map(Expr::Column).collect::<Vec<_>>();
-        let rewritten = plan.with_new_exprs(expressions, vec![joins.input])?;
-        if rewritten.schema().fields().len() == columns.len() {
-            return Ok(Transformed::yes(rewritten));
-        }
-        let projected = LogicalPlanBuilder::from(rewritten).project(columns)?.build()?;
-        Ok(Transformed::yes(projected))
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).collect::<Vec<_>>();
+    let rewritten = plan.with_new_exprs(expressions, vec![joins.input])?;
+    if rewritten.schema().fields().len() == columns.len() {
+        return Ok(Transformed::yes(rewritten));
     }
+    let projected = LogicalPlanBuilder::from(rewritten).project(columns)?.build()?;
+    Ok(Transformed::yes(projected))
 }
 
 /// A lateral join that DataFusion left: the right side is computed for each value of the left columns

@@ -1,0 +1,58 @@
+//! A function as one of DataFusion's optimizer rules.
+
+use std::fmt;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+/// What makes another plan of a node and what is below it.
+type Rewrite = fn(LogicalPlan, &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>>;
+
+/// A rewrite of each node of a plan.
+pub(super) struct Rule {
+    name: &'static str,
+    is_top_down: bool,
+    rewrite: Rewrite,
+}
+
+impl Rule {
+    /// One for which what is below a node is rewritten first.
+    pub(super) fn bottom_up(name: &'static str, rewrite: Rewrite) -> Self {
+        Self { name, is_top_down: false, rewrite }
+    }
+
+    /// One for which a node is rewritten before what is below it.
+    pub(super) fn top_down(name: &'static str, rewrite: Rewrite) -> Self {
+        Self { name, is_top_down: true, rewrite }
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.name).finish()
+    }
+}
+
+impl OptimizerRule for Rule {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(if self.is_top_down { ApplyOrder::TopDown } else { ApplyOrder::BottomUp })
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        (self.rewrite)(plan, config)
+    }
+}
