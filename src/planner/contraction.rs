@@ -125,7 +125,7 @@ fn recognized(aggregate: &Aggregate) -> Result<Option<ContractionNode>> {
     let mut calls = Vec::new();
     for call in &aggregate.aggr_expr {
         let call = replaced(call.clone())?.unalias();
-        let Some(call) = recognized_call(&call, &mut sides)? else { return Ok(None) };
+        let Some(call) = recognized_call(&call, &join.schema, &mut sides)? else { return Ok(None) };
         calls.push(call);
     }
     if !is_contracted(&sides) || aggregate.schema.fields().len() != keys.len() + calls.len() {
@@ -213,7 +213,11 @@ fn is_contracted(sides: &[Side<'_>; 2]) -> bool {
 }
 
 /// An aggregate of terms that each side has a part in.
-fn recognized_call(expr: &Expr, sides: &mut [Side<'_>; 2]) -> Result<Option<Call>> {
+fn recognized_call(
+    expr: &Expr,
+    joined: &DFSchemaRef,
+    sides: &mut [Side<'_>; 2],
+) -> Result<Option<Call>> {
     let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return Ok(None) };
     let plain = !params.distinct && params.filter.is_none() && params.order_by.is_empty();
     let [argument] = &params.args[..] else { return Ok(None) };
@@ -235,7 +239,9 @@ fn recognized_call(expr: &Expr, sides: &mut [Side<'_>; 2]) -> Result<Option<Call
     }
     // Widening alone is left out: what is summed up are the terms as they are.
     let term = match argument {
-        Expr::Cast(Cast { expr, field }) if is_wide(field.data_type()) => expr.as_ref(),
+        Expr::Cast(Cast { expr, field }) if widens(&expr.get_type(joined)?, field.data_type()) => {
+            expr.as_ref()
+        }
         term => term,
     };
     let Some((values, combine)) = operands(term, sides) else { return Ok(None) };
@@ -259,9 +265,14 @@ fn recognized_call(expr: &Expr, sides: &mut [Side<'_>; 2]) -> Result<Option<Call
     Ok(Some(Call { function, values: places, combine, term_type }))
 }
 
-/// Whether a number that is summed up is cast to this type for that alone.
-fn is_wide(of: &DataType) -> bool {
-    matches!(of, DataType::Int64 | DataType::Float64)
+/// Whether numbers of one type are cast to another only to be summed up: none is another number then, but for
+/// rounding of integers that are summed up exactly or not at all.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    match to {
+        DataType::Int64 => from.is_signed_integer(),
+        DataType::Float64 => from.is_signed_integer() || from.is_floating(),
+        _ => false,
+    }
 }
 
 /// The parts that the sides have in a term, and what is made of them.

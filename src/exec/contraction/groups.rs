@@ -216,9 +216,8 @@ fn is_product(call: &Call, bounds: &[Vec<Bound>; 2], inner_count: usize) -> bool
     let bounds = || read(call, bounds);
     let exact = match &call.term_type {
         DataType::Float64 => true,
-        DataType::Float32 => {
-            bounds().map(|bound| bound.float).product::<f64>() < f64::from(f32::MAX)
-        }
+        // Each product is rounded, as none within a product of matrices is.
+        DataType::Float32 => call.combine != Combine::Times,
         _ => {
             let largest: u128 = bounds().map(|bound| bound.integer).product();
             largest.saturating_mul(inner_count as u128) <= EXACT_MAX

@@ -223,6 +223,8 @@ impl Job {
     /// The entries of both sides.
     fn read(&mut self) -> Result<Result<[Entries; 2], Ordinary>> {
         let mut batches = [Vec::new(), Vec::new()];
+        let rows =
+            |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
         for side in [self.first, 1 - self.first] {
             batches[side] = self.batches(side)?;
             if side == self.first
@@ -230,6 +232,10 @@ impl Job {
             {
                 return Ok(Err(Ordinary::FewPairs));
             }
+        }
+        // Places are numbers of 32 bits.
+        if batches.iter().map(|batches| rows(batches)).sum::<usize>() > u32::MAX as usize {
+            return Ok(Err(Ordinary::Memory));
         }
         let contraction = Arc::clone(&self.contraction);
         self.engine.pool.install(|| sides::entries(&contraction, batches)).map(Ok)
