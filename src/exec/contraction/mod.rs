@@ -10,8 +10,9 @@
 //! ```
 //!
 //! What SQL would answer is answered: the groups that a pair reaches and no others, NULL where no term is
-//! a number, an error where one is too large. Where numbers might not fit, where memory is short and
-//! where the join makes few pairs, the ordinary plan runs instead, before anything has left.
+//! a number, an error where one is too large. Where numbers might not fit, where a row fails that may join
+//! nothing, where memory is short and where the join makes few pairs, the ordinary plan runs instead, before
+//! anything has left.
 
 mod dense;
 mod groups;
@@ -89,6 +90,8 @@ enum Ordinary {
     Overflow,
     /// The limit would be passed.
     Memory,
+    /// A row has no value, which only matters if it joins another.
+    Error,
 }
 
 /// The contraction as an operator.
@@ -164,6 +167,7 @@ struct Metrics {
     few_pairs: Count,
     overflow: Count,
     memory: Count,
+    error: Count,
 }
 
 impl Metrics {
@@ -176,6 +180,7 @@ impl Metrics {
             few_pairs: counter("joined_for_few_pairs"),
             overflow: counter("joined_for_large_numbers"),
             memory: counter("joined_for_memory"),
+            error: counter("joined_for_errors"),
         }
     }
 
@@ -184,6 +189,7 @@ impl Metrics {
             Ordinary::FewPairs => self.few_pairs.add(1),
             Ordinary::Overflow => self.overflow.add(1),
             Ordinary::Memory => self.memory.add(1),
+            Ordinary::Error => self.error.add(1),
         }
     }
 }
@@ -195,7 +201,8 @@ impl Job {
         let read = match self.read() {
             Ok(read) => read,
             Err(error) if spent(&error) => return Ok(Some(Ordinary::Memory)),
-            Err(error) => return Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => return Err(error),
+            Err(_) => return Ok(Some(Ordinary::Error)),
         };
         let sides = match read {
             Ok(sides) => sides,
