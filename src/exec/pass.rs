@@ -29,7 +29,7 @@ const BLOCK_IMAGES_MIN: usize = 1;
 /// Blocks in a window for each thread.
 const WINDOW_BLOCKS: usize = 4;
 /// The same where a block leaves next to nothing but what it writes where it stays: threads wait for one
-/// another at the end of a window, which took a tenth of the time of a loop over cells.
+/// another at the end of a window, and of such blocks many may be under way.
 const LONG_WINDOW_BLOCKS: usize = 64;
 
 /// What the sinks have so far.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -41,6 +42,16 @@ fn full(rng: &mut SmallRng, keys: i64, groups: i64) -> RecordBatch {
         ("x", floats),
     ])
     .unwrap()
+}
+
+/// Of every cell, those whose group is among the first where the key is, and among the others where it is not:
+/// half of the groups of two such sides share no key.
+fn halved(rng: &mut SmallRng, keys: i64, groups: i64) -> RecordBatch {
+    let cells = full(rng, keys, groups);
+    let integers = |at: usize| cells.column(at).as_primitive::<Int64Type>().values().to_vec();
+    let pairs = integers(0).into_iter().zip(integers(1));
+    let kept = pairs.map(|(k, g)| Some((k < keys / 2) == (g < groups / 2)));
+    filter_record_batch(&cells, &kept.collect::<BooleanArray>()).unwrap()
 }
 
 fn call(function: Function, values: [Option<usize>; 2], combine: Combine) -> Call {
@@ -147,10 +158,11 @@ fn sums_and_counts_are_those_of_the_join_by_either_way() {
     ];
     let (contraction, schema) = contraction(calls);
     let mut rng = rng(5);
-    // Full, with gaps, with cells that come twice, without any pair, empty.
+    // Full, with gaps, with groups that no pair reaches, with cells that come twice, without any pair, empty.
     let sides = [
         (full(&mut rng, 30, 20), full(&mut rng, 30, 25), Some(true)),
         (full(&mut rng, 100, 9).slice(0, 700), full(&mut rng, 100, 11).slice(300, 600), Some(true)),
+        (halved(&mut rng, 60, 14), halved(&mut rng, 60, 18), Some(true)),
         (side(&mut rng, 500, 20, 10), side(&mut rng, 400, 20, 12), Some(false)),
         (side(&mut rng, 60, 300, 50), side(&mut rng, 50, 300, 40), None),
         (side(&mut rng, 0, 5, 5), full(&mut rng, 3, 3), None),
