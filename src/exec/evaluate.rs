@@ -180,18 +180,15 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         }
         Op::Diagonal => diagonal(&input(0)),
 
-        Op::Unary(function) => {
-            let apply = |x: T| T::from_f64(function.apply(x.to_f64()));
-            match input(0) {
-                Storage::Csr(x) if function.zero_preserving() => {
-                    matrix(sparse::map(&x, apply, stop))
-                }
-                x => elementwise(&[densified(x)], |builder| {
-                    let x = builder.input(0);
-                    builder.unary(*function, x)
-                })?,
+        Op::Unary(function) => match input(0) {
+            Storage::Csr(x) if function.zero_preserving() => {
+                matrix(sparse::map(&x, *function, stop))
             }
-        }
+            x => elementwise(&[densified(x)], |builder| {
+                let x = builder.input(0);
+                builder.unary(*function, x)
+            })?,
+        },
         Op::Binary(function) => binary(*function, input(0), input(1), stop)?,
         Op::Select => elementwise(&[full(0), full(1), full(2)], |builder| {
             let [condition, a, b] = [builder.input(0), builder.input(1), builder.input(2)];

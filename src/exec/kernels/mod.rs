@@ -111,7 +111,8 @@ macro_rules! real {
             const INFINITY: Self = $type::INFINITY;
             const NAN: Self = $type::NAN;
 
-            #[inline]
+            // Loops that are compiled for wider vectors call it.
+            #[inline(always)]
             fn abs(self) -> Self {
                 self.abs()
             }
@@ -233,6 +234,13 @@ pub(crate) mod testing {
             offsets.push(places.len() as i64);
         }
         Csr::new(shape, offsets.into(), places.into(), values.into()).rows(1..rows + 1)
+    }
+
+    /// The same with `poison` for each stored cell above a bound.
+    pub(crate) fn spoiled(x: &Csr<f64>, bound: f64, poison: f64) -> Csr<f64> {
+        let values = x.values().iter().map(|&x| if x > bound { poison } else { x });
+        let values = values.collect::<Vec<_>>().into();
+        Csr::new(x.shape(), x.offsets().clone(), x.columns().clone(), values)
     }
 
     /// Cell by cell, through the definition.

@@ -5,25 +5,54 @@
 
 use rayon::prelude::*;
 
+use super::super::elementwise::UnaryFunction;
+use super::super::fused::{Builder, Input, Scratch};
 use super::super::{Real, Stop};
+use super::cuts::row_cuts;
 use super::rows::{by_rows, stored_before, stored_values};
-use crate::matrix::{Csr, Dense, Scalar, Shape};
+use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
-/// `f` of each stored cell, where `f(0)` is 0.
-pub fn map<T: Scalar>(x: &Csr<T>, f: impl Fn(T) -> T + Sync, stop: Stop<'_>) -> Csr<T> {
+/// `function` of each stored cell, of a function that maps zero to zero.
+pub fn map<T: Scalar>(x: &Csr<T>, function: UnaryFunction, stop: Stop<'_>) -> Csr<T> {
+    let mut builder = Builder::new();
+    let cell = builder.input(0);
+    let value = builder.unary(function, cell);
+    let program = builder.finish(value);
+    let stored = stored_values(x);
+    let mut values = CellBuffer::arbitrary(stored.len());
+    values.par_chunks_mut(MAP_CELLS).zip(stored.par_chunks(MAP_CELLS)).for_each(|(out, cells)| {
+        if !stop.is_asked() {
+            let inputs = [Input::Cells(cells)];
+            program.run(&inputs, 1, cells.len(), &mut Scratch::new(), out);
+        }
+    });
+    with_values(x, values, stop)
+}
+
+/// The same places with other values, of which those that are zero are left out.
+fn with_values<T: Scalar>(x: &Csr<T>, values: CellBuffer<T>, stop: Stop<'_>) -> Csr<T> {
+    let first = x.offsets()[0];
+    if values.par_iter().all(|&value| value != T::ZERO) {
+        let offsets = x.offsets().iter().map(|&offset| offset - first).collect::<Vec<_>>();
+        let columns = x.columns().slice(first as usize, values.len());
+        return Csr::new(x.shape(), offsets.into(), columns, values.into());
+    }
     by_rows(
         x.shape(),
         stored_before(x),
         || (),
         stop,
         |(), i, rows| {
-            let (columns, values) = x.row(i);
-            for (&j, &x) in columns.iter().zip(values) {
-                rows.push(j, f(x));
+            let [start, end] = [i, i + 1].map(|row| (x.offsets()[row] - first) as usize);
+            for (&j, &value) in x.row(i).0.iter().zip(&values[start..end]) {
+                rows.push(j, value);
             }
         },
     )
 }
+
+/// Stored cells that a thread maps at a time.
+const MAP_CELLS: usize = 1 << 16;
 
 /// `f` of the cells of two matrices of one shape, where `f(0, 0)` is 0.
 ///
@@ -83,6 +112,9 @@ pub fn zip_dense<T: Scalar>(
     let keeps_zeros = |row: &[T]| row.iter().all(|&y| f(T::ZERO, y) == T::ZERO);
     // Asked once where there is one row, else of each.
     let always = y.shape().rows == 1 && keeps_zeros(y.row(0));
+    if width == 1 && y.cells().iter().all(|y| f(T::ZERO, *y) == T::ZERO) {
+        return scaled_rows(x, y, f, stop);
+    }
     let stored_before = stored_before(x);
     let width_read = if y.shape().rows == 1 { 0 } else { width };
     by_rows(
@@ -105,6 +137,34 @@ pub fn zip_dense<T: Scalar>(
             }
         },
     )
+}
+
+/// `f` of each stored cell and the cell of its row, or of all.
+fn scaled_rows<T: Scalar>(
+    x: &Csr<T>,
+    y: &Dense<T>,
+    f: impl Fn(T, T) -> T + Sync,
+    stop: Stop<'_>,
+) -> Csr<T> {
+    let mut values = CellBuffer::arbitrary(stored_values(x).len());
+    let mut left = &mut values[..];
+    let mut parts = Vec::new();
+    for rows in row_cuts(x.shape().rows, stored_before(x)) {
+        let stored = x.rows(rows.clone()).stored();
+        let (part, rest) = left.split_at_mut(stored);
+        left = rest;
+        parts.push((rows, part));
+    }
+    parts.into_par_iter().filter(|_| !stop.is_asked()).for_each(|(rows, part)| {
+        let mut part = part.iter_mut();
+        for row in rows {
+            let scale = y.cells()[if y.shape().rows == 1 { 0 } else { row }];
+            for (&x, value) in x.row(row).1.iter().zip(&mut part) {
+                *value = f(x, scale);
+            }
+        }
+    });
+    with_values(x, values, stop)
 }
 
 /// Number of cells that are not zero; a matrix made elsewhere may store some that are.
@@ -154,7 +214,7 @@ mod tests {
                 assert_close(&to_dense(&zip(&x, &y, f, Stop::NEVER)), &expected, 0.0);
             }
             assert_eq!(zip(&x, &x, |x, y| x - y, Stop::NEVER).stored(), 0);
-            let halved = map(&x, |x| x * 0.5, Stop::NEVER);
+            let halved = zip_dense(&x, &Dense::scalar(0.5), |x, half| x * half, Stop::NEVER);
             assert_close(&to_dense(&halved), &build(m, n, |i, j| dx.row(i)[j] * 0.5), 0.0);
             assert_eq!(non_zeros(&x), x.stored());
         }
@@ -185,6 +245,20 @@ mod tests {
         let y = from_dense(&build(2, 2, |i, _| i as f64));
         let found = to_dense(&zip(&x, &y, |x, y| x * y, Stop::NEVER));
         assert!(found.row(0)[0].is_nan() && found.row(1)[1].is_nan() && found.row(0)[1] == 0.0);
+    }
+
+    #[test]
+    fn a_function_of_stored_cells_is_that_of_each_and_keeps_no_zero() {
+        let mut rng = rng(6);
+        let x = random_sparse::<f64>(&mut rng, 60, 50, 0.2);
+        for x in [x.rows(0..60), x.rows(7..31), x.rows(9..9)] {
+            for function in [UnaryFunction::Tanh, UnaryFunction::Round, UnaryFunction::Negate] {
+                let found = map(&x, function, Stop::NEVER);
+                let cells = to_dense(&x).cells().iter().map(|&x| function.apply(x)).collect();
+                assert_close(&to_dense(&found), &Dense::new(x.shape(), cells), 0.0);
+                assert!(stored_values(&found).iter().all(|&x| x != 0.0));
+            }
+        }
     }
 
     #[test]

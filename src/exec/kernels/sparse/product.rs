@@ -238,7 +238,7 @@ impl<T: Real> Sums<T> {
 #[cfg(test)]
 mod tests {
     use super::super::super::testing::*;
-    use super::super::{from_dense, map, to_dense};
+    use super::super::{from_dense, to_dense};
     use super::*;
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
     fn stored_nan_and_infinity_meet_the_cells_that_are_not_stored() {
         let mut rng = rng(2);
         for poison in [f64::NAN, f64::INFINITY] {
-            let spoil = |x: &Csr<f64>| map(x, |x| if x > 0.9 { poison } else { x }, Stop::NEVER);
+            let spoil = |x: &Csr<f64>| spoiled(x, 0.9, poison);
             let a = random_sparse::<f64>(&mut rng, 30, 20, 0.2);
             let b = random_sparse::<f64>(&mut rng, 20, 25, 0.2);
             for (a, b) in [(spoil(&a), b.clone()), (a.clone(), spoil(&b)), (spoil(&a), spoil(&b))] {

@@ -185,7 +185,7 @@ fn in_full<T: Real>((columns, values): (&[u32], &[T]), width: usize) -> Vec<T> {
 mod tests {
     use super::super::super::dense;
     use super::super::super::testing::*;
-    use super::super::{map, to_dense};
+    use super::super::to_dense;
     use super::*;
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
                 (random_sparse::<f64>(&mut rng, a, b, 0.5), random_sparse(&mut rng, c, d, 0.5));
             let expected = dense::kron(&to_dense(&x), &to_dense(&y));
             assert_close(&to_dense(&kron(&x, &y, Stop::NEVER)), &expected, 0.0);
-            let x = map(&x, |x| if x > 0.6 { f64::NAN } else { x }, Stop::NEVER);
+            let x = spoiled(&x, 0.6, f64::NAN);
             let expected = dense::kron(&to_dense(&x), &to_dense(&y));
             assert_close(&to_dense(&kron(&x, &y, Stop::NEVER)), &expected, 0.0);
         }
