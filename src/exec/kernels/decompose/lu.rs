@@ -9,7 +9,9 @@
 
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, Mat, MatMut};
+use pulp::{Simd, WithSimd};
 
+use super::super::arch::Arch;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense};
 use super::triangular::{Triangle, solve_triangular};
@@ -19,6 +21,9 @@ use crate::matrix::{Csr, Dense, Shape};
 
 /// Columns that are eliminated one by one.
 const PANEL: usize = 16;
+
+/// Columns whose rows are swapped side by side.
+const SWAPPED_COLUMNS: usize = 8;
 
 /// The factors of `p·a = l·u` for an m×n matrix, k = min(m, n).
 #[derive(Debug, Clone)]
@@ -118,32 +123,63 @@ fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>)
 
 /// Eliminates a few columns one by one.
 fn eliminate_panel<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize]) {
-    let n = a.ncols();
-    let mut columns: Vec<&mut [T]> = a
-        .col_iter_mut()
+    let mut columns = columns_of(a);
+    Arch::new().dispatch(Panel { columns: &mut columns, swaps });
+}
+
+fn columns_of<T: Real>(a: MatMut<'_, T>) -> Vec<&mut [T]> {
+    a.col_iter_mut()
         .map(|column| column.try_as_col_major_mut().expect("columns lie together").as_slice_mut())
-        .collect();
-    for k in 0..n {
-        let column = &columns[k][k..];
-        let largest =
-            column.iter().fold(T::ZERO, |most, x| if x.abs() > most { x.abs() } else { most });
-        let pivot = column.iter().position(|x| x.abs() == largest).map_or(k, |at| k + at);
-        swaps[k] = pivot;
-        if largest == T::ZERO {
-            continue;
-        }
-        columns.iter_mut().for_each(|column| column.swap(k, pivot));
-        let (left, right) = columns.split_at_mut(k + 1);
-        let column = &mut *left[k];
-        let value = column[k];
-        column[k + 1..].iter_mut().for_each(|x| *x /= value);
-        for other in right {
-            let factor = other[k];
-            for (x, &l) in other[k + 1..].iter_mut().zip(&column[k + 1..]) {
-                *x -= l * factor;
+        .collect()
+}
+
+/// A few columns, and where their swaps go.
+struct Panel<'a, 'b, T> {
+    columns: &'a mut [&'b mut [T]],
+    swaps: &'a mut [usize],
+}
+
+impl<T: Real> WithSimd for Panel<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { columns, swaps } = self;
+        for k in 0..columns.len() {
+            let column = &columns[k][k..];
+            let largest = largest(column);
+            let pivot = column.iter().position(|x| x.abs() == largest).map_or(k, |at| k + at);
+            swaps[k] = pivot;
+            if largest == T::ZERO {
+                continue;
+            }
+            columns.iter_mut().for_each(|column| column.swap(k, pivot));
+            let (left, right) = columns.split_at_mut(k + 1);
+            let column = &mut *left[k];
+            let value = column[k];
+            column[k + 1..].iter_mut().for_each(|x| *x /= value);
+            for other in right {
+                let factor = other[k];
+                for (x, &l) in other[k + 1..].iter_mut().zip(&column[k + 1..]) {
+                    *x -= l * factor;
+                }
             }
         }
     }
+}
+
+/// The largest magnitude; in lanes, for a maximum of one after the other waits for each.
+#[inline(always)]
+fn largest<T: Real>(cells: &[T]) -> T {
+    let mut lanes = [T::ZERO; 32];
+    let (chunks, rest) = cells.as_chunks::<32>();
+    let keep = |most: &mut T, x: T| *most = if x.abs() > *most { x.abs() } else { *most };
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(most, &x)| keep(most, x));
+    }
+    let mut most = T::ZERO;
+    lanes.iter().chain(rest).for_each(|&x| keep(&mut most, x));
+    most
 }
 
 /// Swaps rows of each column in order; columns in parallel.
@@ -154,10 +190,11 @@ pub(super) fn apply_swaps<T: Real>(a: MatMut<'_, T>, swaps: &[usize]) {
         rayon::join(|| apply_swaps(left, swaps), || apply_swaps(right, swaps));
         return;
     }
-    for mut column in a.col_iter_mut() {
+    let mut columns = columns_of(a);
+    // Some columns side by side, so that one waits for memory while others do.
+    for columns in columns.chunks_mut(SWAPPED_COLUMNS) {
         for (i, &swap) in swaps.iter().enumerate() {
-            let (x, y) = (column[i], column[swap]);
-            (column[i], column[swap]) = (y, x);
+            columns.iter_mut().for_each(|column| column.swap(i, swap));
         }
     }
 }
