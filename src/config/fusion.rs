@@ -9,6 +9,7 @@ pub(crate) enum Pattern {
     MultiplyAdd,
     NormActivation,
     MapReduce,
+    RowReduce,
     ProductAdd,
     LinearActivation,
     ConvNormActivation,
@@ -29,6 +30,11 @@ pub(crate) const PATTERNS: &[(Pattern, &str, &str)] = &[
         "the same of a normalization and what it activates",
     ),
     (Pattern::MapReduce, "map-reduce", "a reduction takes in the chain before it"),
+    (
+        Pattern::RowReduce,
+        "row-reduce",
+        "a chain takes in reductions of its rows, while those are in cache",
+    ),
     (
         Pattern::ProductAdd,
         "product-add",

@@ -230,6 +230,8 @@ pub(crate) enum Aggregate {
     Max,
     /// Of a sample, by n − 1, as SQL's VAR.
     Variance,
+    /// Of all there are, by n, as SQL's VAR_POP: what rules make of a mean of squared distances.
+    PopulationVariance,
     /// Of a sample, as SQL's STDDEV.
     Deviation,
     /// The p-norm of the cells as one vector.
@@ -247,6 +249,7 @@ impl Aggregate {
             Aggregate::Min => Reduction::Min,
             Aggregate::Max => Reduction::Max,
             Aggregate::Variance => Reduction::Variance,
+            Aggregate::PopulationVariance => Reduction::PopulationVariance,
             Aggregate::Deviation => Reduction::Deviation,
             Aggregate::Norm(p) => Reduction::Norm(p.get()),
             Aggregate::ArgMax => Reduction::ArgMax,
@@ -434,6 +437,7 @@ impl Aggregate {
             Aggregate::Min => of("min", "row_mins", "col_mins"),
             Aggregate::Max => of("max", "row_maxs", "col_maxs"),
             Aggregate::Variance => of("var", "row_vars", "col_vars"),
+            Aggregate::PopulationVariance => of("var_pop", "row_vars_pop", "col_vars_pop"),
             Aggregate::Deviation => of("stddev", "row_stddevs", "col_stddevs"),
             Aggregate::Norm(_) => of("norm", "row_norms", "col_norms"),
             Aggregate::ArgMax => of("argmax", "row_argmax", "col_argmax"),

@@ -2,17 +2,18 @@
 //!
 //! A node joins its reader's loop where every reader is in that loop, the cells are of one type, and
 //! both have the same number of columns (a column vector inside a wide loop would be computed once for
-//! each of its columns). A reduction of all cells or of columns takes the chain before it into its own loop.
+//! each of its columns). A reduction of all cells or of columns takes the chain before it into its own loop; one
+//! of rows joins the loop of its readers where rows are short enough for a strip, for then they are in cache.
 //! A chain whose pattern is turned off, or that is too short, stays apart.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use super::patterns::{self, Expected, Users};
 use crate::config::{self, Pattern};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused;
-use crate::exec::operation::{Axis, Operation as Op};
+use crate::exec::operation::{Aggregate, Axis, Operation as Op};
 use crate::exec::program::{BlockStep, Fusion, Sink, Slot};
 
 /// The block computations of a pass.
@@ -51,7 +52,9 @@ pub(super) fn chains(
         let depth = 1 + of.iter().filter_map(|user| depths.get(user)).max().unwrap_or(&0);
         let joins = depth <= options.depth_max
             && is_local(id)
-            && is_elementwise(&graph.node(id).operation)
+            && (is_elementwise(&graph.node(id).operation)
+                || (row_reduction(graph, id).is_some()
+                    && options.patterns.contains(Pattern::RowReduce)))
             && !visible.contains(&id)
             && root.is_some_and(|root| {
                 of.iter()
@@ -146,7 +149,7 @@ fn loops(
     let mut loops: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for &id in members {
         let is_loop = match &graph.node(id).operation {
-            Op::Reduce { .. } => !is_local(id),
+            Op::Reduce { .. } => !is_local(id) || roots[&id] != id,
             operation => is_local(id) && is_elementwise(operation),
         };
         if is_loop {
@@ -161,19 +164,45 @@ pub(super) fn is_elementwise(operation: &Op) -> bool {
     matches!(operation, Op::Unary(_) | Op::Binary(_) | Op::Select)
 }
 
-/// Whether the loop of `root` may compute `id` for its reader `user`.
+/// The reduction of rows that a loop over them may compute: one of a known number of columns, few enough.
+pub(super) fn row_reduction(graph: &Graph, id: NodeId) -> Option<fused::Reduction> {
+    let node = graph.node(id);
+    let Op::Reduce { aggregate, axis: Some(Axis::Rows) } = node.operation else { return None };
+    let columns = graph.node(node.inputs[0]).columns.known()?;
+    let reduction = match aggregate {
+        Aggregate::Sum => fused::Reduction::Sum,
+        Aggregate::Mean => fused::Reduction::Mean,
+        Aggregate::Min => fused::Reduction::Min,
+        Aggregate::Max => fused::Reduction::Max,
+        Aggregate::Variance => fused::Reduction::Variance,
+        Aggregate::PopulationVariance => fused::Reduction::PopulationVariance,
+        Aggregate::Deviation => fused::Reduction::Deviation,
+        Aggregate::Norm(_) | Aggregate::ArgMax => return None,
+    };
+    (2..=fused::ROW_MAX).contains(&columns).then_some(reduction)
+}
+
+/// Whether the loop of `root` may compute `id` for its reader `user`, which is in it.
 fn takes_in(graph: &Graph, user: NodeId, id: NodeId, root: NodeId) -> bool {
-    let (node, root) = (graph.node(id), graph.node(root));
+    let node = graph.node(id);
+    // The loop of a reduction runs over the shape of its input.
+    let over = match graph.node(root).operation {
+        Op::Reduce { .. } => graph.node(graph.node(root).inputs[0]),
+        _ => graph.node(root),
+    };
+    let fills = |of: &Node| of.rows == over.rows && of.columns == over.columns;
     match &graph.node(user).operation {
-        operation if is_elementwise(operation) => match root.operation {
-            // The root is a reduction; its loop runs over the shape of its own input.
-            Op::Reduce { .. } => {
-                let over = graph.node(root.inputs[0]);
-                node.columns == over.columns && node.element == over.element
-            }
-            _ => node.columns == root.columns && node.element == root.element,
-        },
-        Op::Reduce { axis: None | Some(Axis::Columns), .. } => true,
+        operation if is_elementwise(operation) => {
+            let is_as_wide = match row_reduction(graph, id) {
+                Some(_) => fills(graph.node(node.inputs[0])),
+                None => node.columns == over.columns,
+            };
+            is_as_wide && node.element == over.element
+        }
+        Op::Reduce { axis: None | Some(Axis::Columns), .. } => row_reduction(graph, id).is_none(),
+        Op::Reduce { axis: Some(Axis::Rows), .. } => {
+            user != root && fills(node) && node.element == over.element
+        }
         _ => false,
     }
 }
@@ -195,7 +224,9 @@ fn chain(
             continue;
         }
         let node = graph.node(id);
-        let inside = roots.get(&id) == Some(&root) && is_elementwise(&node.operation);
+        let reduction = row_reduction(graph, id).filter(|_| id != root);
+        let inside = roots.get(&id) == Some(&root)
+            && (is_elementwise(&node.operation) || reduction.is_some());
         if !inside {
             let register = match graph.as_constant(id) {
                 Some(value) => builder.constant(value),
@@ -219,11 +250,12 @@ fn chain(
             continue;
         }
         let at = |index: usize| registers[&node.inputs[index]];
-        let register = match &node.operation {
-            Op::Unary(function) => builder.unary(*function, at(0)),
-            Op::Binary(function) => builder.binary(*function, at(0), at(1)),
-            Op::Select => builder.select(at(0), at(1), at(2)),
-            other => unreachable!("{other} is not elementwise"),
+        let register = match (&node.operation, reduction) {
+            (Op::Unary(function), _) => builder.unary(*function, at(0)),
+            (Op::Binary(function), _) => builder.binary(*function, at(0), at(1)),
+            (Op::Select, _) => builder.select(at(0), at(1), at(2)),
+            (_, Some(reduction)) => builder.rows(reduction, at(0)),
+            (other, None) => unreachable!("{other} is not of a loop"),
         };
         registers.insert(id, register);
         open.pop();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::cost::CostModel;
 use super::estimate::Estimate;
-use super::fuse::is_elementwise;
+use super::fuse::{is_elementwise, row_reduction};
 use super::graph::{Graph, Node, NodeId};
 use crate::config::Pattern;
 use crate::exec::costs::Constant;
@@ -15,7 +15,7 @@ use crate::exec::program::Fusion;
 /// Who reads a node.
 pub(super) type Users = HashMap<NodeId, Vec<NodeId>>;
 
-/// The pattern of a loop over these elementwise nodes, the last of which it stores.
+/// The pattern of a loop over these nodes, the last of which it stores.
 pub(super) fn of_loop(graph: &Graph, nodes: &[NodeId]) -> Pattern {
     let is = |function: BinaryFunction| {
         move |id: &NodeId| graph.node(*id).operation == Op::Binary(function)
@@ -24,7 +24,9 @@ pub(super) fn of_loop(graph: &Graph, nodes: &[NodeId]) -> Pattern {
     let activates = nodes.iter().any(|&id| is_activation(graph, id));
     let sums = has(BinaryFunction::Add) || has(BinaryFunction::Subtract);
     let plain = nodes.iter().filter(|&&id| !is_activation(graph, id)).count();
-    if activates && has(BinaryFunction::Subtract) && has(BinaryFunction::Divide) {
+    if nodes.iter().any(|&id| row_reduction(graph, id).is_some()) {
+        Pattern::RowReduce
+    } else if activates && has(BinaryFunction::Subtract) && has(BinaryFunction::Divide) {
         Pattern::NormActivation
     } else if plain == 2 && has(BinaryFunction::Multiply) && sums {
         Pattern::MultiplyAdd

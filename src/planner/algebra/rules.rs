@@ -99,6 +99,10 @@ pub(super) const LINES: &[&str] = &[
     "row_sums(s * a) <=> s * row_sums(a) where s: 1 x 1",
     "col_sums(s * a) <=> s * col_sums(a) where s: 1 x 1",
     "sum(a + b @ c) => sum(a) + sum(b @ c) where a: m x n, b: m x k, c: k x n",
+    // Mean and squares about it are of one reading.
+    "mean((a - mean(a)) ^ 2) => var_pop(a)",
+    "row_means((a - row_means(a)) ^ 2) => row_vars_pop(a)",
+    "col_means((a - col_means(a)) ^ 2) => col_vars_pop(a)",
     "sum(row_sums(a)) => sum(a)",
     "sum(col_sums(a)) => sum(a)",
     "sum(diag(v)) => sum(v) where v: n x 1",

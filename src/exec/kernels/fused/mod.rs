@@ -31,7 +31,7 @@ use crate::matrix::Scalar;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
 pub use reduce::{Accumulator, Reduction};
-pub use strips::Scratch;
+pub use strips::{ROW_MAX, Scratch};
 
 /// What a program reads, beside a block of m rows and n columns.
 #[derive(Debug, Clone, Copy)]
@@ -80,33 +80,46 @@ enum Instruction {
     Chain(Chain, Operand, Operand, Operand),
     /// The second operand where the first is true, else the third.
     Select(Operand, Operand, Operand),
+    /// The reduction of each row, in each of its cells.
+    Rows(Reduction, Operand),
 }
 
 /// Two steps of arithmetic in one: a step costs about as much for its loads and stores as for its sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Chain {
-    first: Arithmetic,
-    second: Arithmetic,
+    first: First,
+    second: Second,
     /// Applied to the outcome, for the many expressions that end so.
     relu: bool,
 }
 
-/// The functions that chain.
+/// The functions that begin a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Arithmetic {
+enum First {
+    Add,
+    Subtract,
+    Multiply,
+}
+
+/// The functions that go on with what the first one gave, a, and an operand b.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Second {
     Add,
     Subtract,
     /// b - a
     SubtractFrom,
     Multiply,
+    Divide,
     /// a · a, whatever b
     Square,
+    /// a, whatever b
+    Keep,
 }
 
 impl Instruction {
     fn operands(self) -> impl Iterator<Item = Operand> {
         let operands = match self {
-            Instruction::Unary(_, a) => [Some(a), None, None],
+            Instruction::Unary(_, a) | Instruction::Rows(_, a) => [Some(a), None, None],
             Instruction::Binary(_, a, b) => [Some(a), Some(b), None],
             Instruction::Chain(_, a, b, c) | Instruction::Select(a, b, c) => {
                 [Some(a), Some(b), Some(c)]
@@ -121,6 +134,7 @@ impl Instruction {
             Instruction::Binary(function, a, b) => Instruction::Binary(function, f(a), f(b)),
             Instruction::Chain(chain, a, b, c) => Instruction::Chain(chain, f(a), f(b), f(c)),
             Instruction::Select(a, b, c) => Instruction::Select(f(a), f(b), f(c)),
+            Instruction::Rows(reduction, a) => Instruction::Rows(reduction, f(a)),
         }
     }
 }
@@ -169,6 +183,8 @@ impl Builder {
         match function {
             BinaryFunction::Power => self.power(a, b),
             BinaryFunction::Divide => self.quotient(a, b),
+            // The same number, a zero's sign included, and it chains.
+            BinaryFunction::Greatest if self.is_zero(b) => self.unary(UnaryFunction::Relu, a),
             _ => self.push(Instruction::Binary(function, a.0, b.0)),
         }
     }
@@ -176,6 +192,17 @@ impl Builder {
     /// `a` where `condition` is true, else `b`.
     pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
         self.push(Instruction::Select(condition.0, a.0, b.0))
+    }
+
+    /// The reduction of each row, for all of its cells. The program then is for blocks of at most [`ROW_MAX`]
+    /// columns, for a strip holds whole rows of those alone.
+    pub fn rows(&mut self, reduction: Reduction, x: Value) -> Value {
+        self.push(Instruction::Rows(reduction, x.0))
+    }
+
+    /// Whether it is the constant 0, which is not -0.
+    fn is_zero(&self, value: Value) -> bool {
+        matches!(value.0, Operand::Constant(number) if self.constants[number].to_bits() == 0)
     }
 
     /// The small constant exponents by the steps that define them, which run on vectors.
@@ -256,32 +283,32 @@ impl Builder {
             };
             let merge = |(read, part): (usize, Instruction), second, c| {
                 let Instruction::Binary(function, a, b) = part else { return None };
-                let first = arithmetic(function, false)?;
-                // A square reads no third operand; the chain may not read the step that it replaces.
-                let c = if second == Arithmetic::Square { a } else { c };
+                let first = first(function)?;
+                // Some read no third operand; the chain may not read the step that it replaces.
+                let c = if matches!(second, Second::Square | Second::Keep) { a } else { c };
                 Some((read, Instruction::Chain(Chain { first, second, relu: false }, a, b, c)))
             };
             let merged = match self.instructions[number] {
                 Instruction::Unary(UnaryFunction::Relu, a) => match only_reader(a) {
-                    Some((read, Instruction::Chain(chain, a, b, c))) => {
-                        Some((read, Instruction::Chain(Chain { relu: true, ..chain }, a, b, c)))
-                    }
-                    _ => None,
+                    Some(part @ (_, Instruction::Chain(..))) => Some(with_relu(part)),
+                    Some(part) => merge(part, Second::Keep, a).map(with_relu),
+                    None => None,
                 },
                 Instruction::Binary(BinaryFunction::Multiply, Operand::Register(read), b)
                     if b == Operand::Register(read) && readers[read] == 2 =>
                 {
-                    merge((read, self.instructions[read]), Arithmetic::Square, b)
+                    merge((read, self.instructions[read]), Second::Square, b)
                 }
                 Instruction::Binary(function, a, b) => {
-                    let left =
-                        arithmetic(function, false).zip(only_reader(a).map(|part| (part, b)));
-                    let right =
-                        arithmetic(function, true).zip(only_reader(b).map(|part| (part, a)));
+                    let left = second(function, false).zip(only_reader(a).map(|part| (part, b)));
+                    let right = second(function, true).zip(only_reader(b).map(|part| (part, a)));
                     let mut parts = left.into_iter().chain(right);
                     parts.find_map(|(second, (part, c))| merge(part, second, c))
                 }
-                Instruction::Unary(..) | Instruction::Chain(..) | Instruction::Select(..) => None,
+                Instruction::Unary(..)
+                | Instruction::Chain(..)
+                | Instruction::Select(..)
+                | Instruction::Rows(..) => None,
             };
             if let Some((read, instruction)) = merged.filter(|_| readers[number] > 0) {
                 self.instructions[number] = instruction;
@@ -332,13 +359,33 @@ impl Builder {
     }
 }
 
-fn arithmetic(function: BinaryFunction, swapped: bool) -> Option<Arithmetic> {
+fn first(function: BinaryFunction) -> Option<First> {
     match function {
-        BinaryFunction::Add => Some(Arithmetic::Add),
-        BinaryFunction::Subtract if swapped => Some(Arithmetic::SubtractFrom),
-        BinaryFunction::Subtract => Some(Arithmetic::Subtract),
-        BinaryFunction::Multiply => Some(Arithmetic::Multiply),
+        BinaryFunction::Add => Some(First::Add),
+        BinaryFunction::Subtract => Some(First::Subtract),
+        BinaryFunction::Multiply => Some(First::Multiply),
         _ => None,
+    }
+}
+
+/// `swapped` where the first function's outcome is the right operand.
+fn second(function: BinaryFunction, swapped: bool) -> Option<Second> {
+    match function {
+        BinaryFunction::Add => Some(Second::Add),
+        BinaryFunction::Subtract if swapped => Some(Second::SubtractFrom),
+        BinaryFunction::Subtract => Some(Second::Subtract),
+        BinaryFunction::Multiply => Some(Second::Multiply),
+        BinaryFunction::Divide if !swapped => Some(Second::Divide),
+        _ => None,
+    }
+}
+
+fn with_relu((read, instruction): (usize, Instruction)) -> (usize, Instruction) {
+    match instruction {
+        Instruction::Chain(chain, a, b, c) => {
+            (read, Instruction::Chain(Chain { relu: true, ..chain }, a, b, c))
+        }
+        other => (read, other),
     }
 }
 
@@ -362,10 +409,18 @@ impl Program {
     /// How many operations the loop makes of each cell, a multiply-add counting as the two it is.
     pub fn operations(&self) -> usize {
         let of = |step: &Step| match step.instruction {
-            Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => 1,
+            Instruction::Unary(..)
+            | Instruction::Binary(..)
+            | Instruction::Select(..)
+            | Instruction::Rows(..) => 1,
             Instruction::Chain(Chain { relu, .. }, ..) => 2 + usize::from(relu),
         };
         self.steps.iter().map(of).sum()
+    }
+
+    /// Whether it is for blocks of at most [`ROW_MAX`] columns.
+    fn reduces_rows(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.instruction, Instruction::Rows(..)))
     }
 
     /// Computes the cells of one block, on the calling thread.
@@ -381,7 +436,8 @@ impl Program {
         out: &mut [T],
     ) {
         assert_eq!(out.len(), rows * columns, "a cell of the result for each of {rows}x{columns}");
-        let flat = inputs.iter().all(|input| matches!(input, Input::Cells(_) | Input::Scalar(_)));
+        let is_flat = |input: &Input<'_, T>| matches!(input, Input::Cells(_) | Input::Scalar(_));
+        let flat = inputs.iter().all(is_flat) && !self.reduces_rows();
         let (rows, columns) = if flat { (1, rows * columns) } else { (rows, columns) };
         strips::each(self, inputs, rows, columns, scratch, |machine, strip| {
             let cells = strip.cells();

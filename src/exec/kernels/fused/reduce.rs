@@ -36,6 +36,8 @@ pub enum Reduction {
     Max,
     /// Sample variance, over n - 1 as SQL's `VAR_SAMP`; `NaN` of one cell
     Variance,
+    /// Variance over n, as SQL's `VAR_POP`
+    PopulationVariance,
     /// Square root of the sample variance, as SQL's `STDDEV_SAMP`
     Deviation,
 }
@@ -90,11 +92,9 @@ impl Accumulator {
             }
             Reduction::Min => self.value = BinaryFunction::Least.apply(self.value, other.value),
             Reduction::Max => self.value = BinaryFunction::Greatest.apply(self.value, other.value),
-            Reduction::Variance | Reduction::Deviation if self.count == 0 => {
-                (self.value, self.rest) = (other.value, other.rest);
-            }
-            Reduction::Variance | Reduction::Deviation if other.count == 0 => {}
-            Reduction::Variance | Reduction::Deviation => {
+            _ if self.count == 0 => (self.value, self.rest) = (other.value, other.rest),
+            _ if other.count == 0 => {}
+            Reduction::Variance | Reduction::PopulationVariance | Reduction::Deviation => {
                 let (mine, others) = (self.count as f64, other.count as f64);
                 let share = others / (mine + others);
                 let distance = other.value - self.value;
@@ -116,6 +116,7 @@ impl Accumulator {
             Reduction::Min | Reduction::Max if self.count == 0 => f64::NAN,
             Reduction::Min | Reduction::Max => self.value,
             Reduction::Variance => variance,
+            Reduction::PopulationVariance => self.rest / self.count as f64,
             Reduction::Deviation => variance.sqrt(),
         }
     }
@@ -130,6 +131,7 @@ impl Reduction {
             | Reduction::SumOfSquares
             | Reduction::Mean
             | Reduction::Variance
+            | Reduction::PopulationVariance
             | Reduction::Deviation => 0.0,
         }
     }
@@ -254,13 +256,13 @@ impl Program {
 const PARTS_PER_PANEL: usize = 16;
 
 /// Reduces at most a strip of cells, or a row of them.
-fn chain<T: Scalar>(arch: Arch, reduction: Reduction, cells: &[T]) -> Accumulator {
+pub(super) fn chain<T: Scalar>(arch: Arch, reduction: Reduction, cells: &[T]) -> Accumulator {
     let (value, rest) = match reduction {
         Reduction::Sum | Reduction::Mean => (vector::sum(arch, cells), 0.0),
         Reduction::SumOfSquares => (vector::sum_of_squares(arch, cells, 0.0), 0.0),
         Reduction::Min => (vector::least(arch, cells), 0.0),
         Reduction::Max => (vector::greatest(arch, cells), 0.0),
-        Reduction::Variance | Reduction::Deviation => {
+        Reduction::Variance | Reduction::PopulationVariance | Reduction::Deviation => {
             let mean = vector::sum(arch, cells) / cells.len() as f64;
             (mean, vector::sum_of_squares(arch, cells, mean))
         }
@@ -297,7 +299,7 @@ impl Chains {
             Reduction::SumOfSquares => vector::add_squares(arch, cells, values),
             Reduction::Min => vector::keep_least(arch, cells, values),
             Reduction::Max => vector::keep_greatest(arch, cells, values),
-            Reduction::Variance | Reduction::Deviation => {
+            Reduction::Variance | Reduction::PopulationVariance | Reduction::Deviation => {
                 let count = self.length;
                 arch.dispatch(vector::Moments {
                     rows: cells,

@@ -4,9 +4,9 @@ use crate::exec::kernels::arch::Arch;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::strips::STRIP;
+use super::strips::{ROW_MAX, STRIP};
 use super::{
-    Accumulator, Arithmetic, Builder, Chain, Input, Program, Reduction, Scratch, Value, vector,
+    Accumulator, Builder, Chain, First, Input, Program, Reduction, Scratch, Second, Value, vector,
 };
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction, select};
 use crate::matrix::Scalar;
@@ -40,18 +40,20 @@ const BINARY: [BinaryFunction; 15] = {
     ]
 };
 
-const ARITHMETIC: [Arithmetic; 5] = {
-    use Arithmetic::*;
-    [Add, Subtract, SubtractFrom, Multiply, Square]
+const FIRST: [First; 3] = [First::Add, First::Subtract, First::Multiply];
+
+const SECOND: [Second; 7] = {
+    use Second::*;
+    [Add, Subtract, SubtractFrom, Multiply, Divide, Square, Keep]
 };
 
-const REDUCTIONS: [Reduction; 7] = {
+const REDUCTIONS: [Reduction; 8] = {
     use Reduction::*;
-    [Sum, SumOfSquares, Mean, Min, Max, Variance, Deviation]
+    [Sum, SumOfSquares, Mean, Min, Max, Variance, PopulationVariance, Deviation]
 };
 
 /// Empty, small, narrow, and around the length of a strip and its multiples.
-const SHAPES: [(usize, usize); 21] = [
+const SHAPES: [(usize, usize); 24] = [
     (3, 17 * STRIP),
     (0, 0),
     (0, 5),
@@ -61,6 +63,9 @@ const SHAPES: [(usize, usize); 21] = [
     (1, STRIP - 1),
     (1, STRIP),
     (1, STRIP + 1),
+    (3, ROW_MAX - 1),
+    (2, ROW_MAX),
+    (2, ROW_MAX + 1),
     (2, 2 * STRIP + 3),
     (3, 5000),
     (STRIP, 1),
@@ -230,8 +235,8 @@ fn every_instruction_set_agrees<T: Scalar>(seed: u64) {
         compare(function.name(), &|arch, out| vector::binary(arch, function, &a, &b, out));
     }
     compare("select", &|arch, out| vector::select(arch, [&a, &b, &c], out));
-    for first in ARITHMETIC {
-        for second in ARITHMETIC {
+    for first in FIRST {
+        for second in SECOND {
             for relu in [false, true] {
                 let chain = Chain { first, second, relu };
                 compare("chain", &|arch, out| vector::chain(arch, chain, [&a, &b, &c], out));
@@ -276,7 +281,8 @@ fn naive(cells: &[f64], reduction: Reduction) -> f64 {
     };
     let count = cells.len() as f64;
     let mean = total(&mut cells.iter().copied()) / count;
-    let variance = total(&mut cells.iter().map(|x| (x - mean) * (x - mean))) / (count - 1.0);
+    let squares = total(&mut cells.iter().map(|x| (x - mean) * (x - mean)));
+    let variance = squares / (count - 1.0);
     let first =
         |order: fn(f64, f64) -> f64| cells.iter().copied().reduce(order).unwrap_or(f64::NAN);
     match reduction {
@@ -287,6 +293,7 @@ fn naive(cells: &[f64], reduction: Reduction) -> f64 {
         Reduction::Max => first(f64::max),
         Reduction::Variance | Reduction::Deviation if cells.len() < 2 => f64::NAN,
         Reduction::Variance => variance,
+        Reduction::PopulationVariance => squares / count,
         Reduction::Deviation => variance.sqrt(),
     }
 }
@@ -400,6 +407,66 @@ fn the_order_of_a_reduction_depends_on_the_shape_alone() {
     }
 }
 
+/// `exp(x - extreme) / sum(exp(x - extreme))` with rows reduced within the loop, and between three.
+fn reducing_rows_within_changes_no_bit<T: Scalar>(reduction: Reduction) {
+    let mut rng = SmallRng::seed_from_u64(9);
+    let mut scratch = Scratch::<T>::new();
+    let mut builder = Builder::new();
+    let x = builder.input(0);
+    let extreme = builder.rows(reduction, x);
+    let distance = builder.binary(BinaryFunction::Subtract, x, extreme);
+    let power = builder.unary(UnaryFunction::Exp, distance);
+    let sum = builder.rows(Reduction::Sum, power);
+    let share = builder.binary(BinaryFunction::Divide, power, sum);
+    let within = builder.finish(share);
+    let apart = |second: &dyn Fn(&mut Builder, Value, Value) -> Value| {
+        let mut builder = Builder::new();
+        let inputs = [0, 1].map(|number| builder.input(number));
+        let result = second(&mut builder, inputs[0], inputs[1]);
+        builder.finish(result)
+    };
+    let powers = apart(&|builder, x, extreme| {
+        let distance = builder.binary(BinaryFunction::Subtract, x, extreme);
+        builder.unary(UnaryFunction::Exp, distance)
+    });
+    let shares = apart(&|builder, power, sum| builder.binary(BinaryFunction::Divide, power, sum));
+    let identity = apart(&|_, x, _| x);
+    for (rows, columns) in SHAPES.into_iter().filter(|(_, columns)| *columns <= ROW_MAX) {
+        let x: Vec<T> =
+            (0..rows * columns).map(|_| T::from_f64(rng.random_range(-1.0..2.0))).collect();
+        let mut reduced = |x: &[T], reduction: Reduction| {
+            let mut cells = vec![T::ZERO; rows];
+            let inputs = [Input::Cells(x)];
+            identity.reduce_rows(&inputs, rows, columns, reduction, &mut scratch, &mut cells);
+            cells
+        };
+        let mut power = vec![T::ZERO; x.len()];
+        let extreme = reduced(&x, reduction);
+        let inputs = [Input::Cells(&x), Input::Column(&extreme)];
+        powers.run(&inputs, rows, columns, &mut Scratch::new(), &mut power);
+        let sum = reduced(&power, Reduction::Sum);
+        let (mut expected, mut found) = (power.clone(), power.clone());
+        let inputs = [Input::Cells(&power), Input::Column(&sum)];
+        shares.run(&inputs, rows, columns, &mut Scratch::new(), &mut expected);
+        within.run(&[Input::Cells(&x)], rows, columns, &mut Scratch::new(), &mut found);
+        let same = |(a, b): (&T, &T)| {
+            let (a, b) = (a.to_f64(), b.to_f64());
+            a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+        };
+        assert!(found.iter().zip(&expected).all(same), "{reduction:?} of {rows}x{columns}");
+    }
+}
+
+#[test]
+fn rows_are_reduced_within_a_loop_as_they_are_by_themselves() {
+    for reduction in
+        REDUCTIONS.into_iter().filter(|reduction| *reduction != Reduction::SumOfSquares)
+    {
+        reducing_rows_within_changes_no_bit::<f64>(reduction);
+        reducing_rows_within_changes_no_bit::<f32>(reduction);
+    }
+}
+
 #[test]
 fn accumulators_of_blocks_merge() {
     let mut rng = SmallRng::seed_from_u64(8);
@@ -417,7 +484,7 @@ fn accumulators_of_blocks_merge() {
         let (found, expected) = (total.value(), naive(&cells, reduction));
         let tolerance = match reduction {
             // A distance of 1 from a mean of 10⁶ carries 10⁻¹⁰ of rounding.
-            Reduction::Variance | Reduction::Deviation => 1e-10,
+            Reduction::Variance | Reduction::PopulationVariance | Reduction::Deviation => 1e-10,
             _ => 1e-14,
         };
         assert!(

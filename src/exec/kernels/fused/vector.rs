@@ -8,7 +8,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::{Arithmetic, Chain};
+use super::{Chain, First, Second};
 use crate::exec::kernels::arch::Arch;
 use crate::exec::kernels::elementwise::{self, BinaryFunction, UnaryFunction};
 use crate::matrix::Scalar;
@@ -106,8 +106,10 @@ pub(super) fn binary<T: Scalar>(
 
 /// `out = second(first(a, b), c)`, cell by cell.
 pub(super) fn chain<T: Scalar>(arch: Arch, chain: Chain, operands: [&[T]; 3], out: &mut [T]) {
-    specialize!(chain.first, FIRST: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
-        specialize!(chain.second, SECOND: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+    specialize!(chain.first, FIRST: First { Add Subtract Multiply } => {
+        specialize!(chain.second, SECOND: Second {
+            Add Subtract SubtractFrom Multiply Divide Square Keep
+        } => {
             if chain.relu {
                 map(arch, operands, out, #[inline(always)] |[a, b, c]| {
                     let x = SECOND.apply(FIRST.apply(a, b), c);
@@ -135,15 +137,28 @@ pub(super) fn select<T: Scalar>(arch: Arch, operands: [&[T]; 3], out: &mut [T]) 
     );
 }
 
-impl Arithmetic {
+impl First {
     #[inline(always)]
     fn apply<T: Scalar>(self, a: T, b: T) -> T {
         match self {
-            Arithmetic::Add => a + b,
-            Arithmetic::Subtract => a - b,
-            Arithmetic::SubtractFrom => b - a,
-            Arithmetic::Multiply => a * b,
-            Arithmetic::Square => a * a,
+            First::Add => a + b,
+            First::Subtract => a - b,
+            First::Multiply => a * b,
+        }
+    }
+}
+
+impl Second {
+    #[inline(always)]
+    fn apply<T: Scalar>(self, a: T, b: T) -> T {
+        match self {
+            Second::Add => a + b,
+            Second::Subtract => a - b,
+            Second::SubtractFrom => b - a,
+            Second::Multiply => a * b,
+            Second::Divide => a / b,
+            Second::Square => a * a,
+            Second::Keep => a,
         }
     }
 }
@@ -242,13 +257,9 @@ pub(super) fn sum_of_squares<T: Scalar>(arch: Arch, cells: &[T], center: f64) ->
 }
 
 /// `Σ function(a, b)`.
-pub(super) fn sum_of_binary<T: Scalar>(
-    arch: Arch,
-    function: Arithmetic,
-    operands: [&[T]; 2],
-) -> f64 {
+pub(super) fn sum_of_binary<T: Scalar>(arch: Arch, function: First, operands: [&[T]; 2]) -> f64 {
     let add = |a, b| a + b;
-    specialize!(function, F: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+    specialize!(function, F: First { Add Subtract Multiply } => {
         let cell = |[a, b]: [T; 2]| F.apply(a, b).to_f64();
         Lanes { operands, cell, identity: 0.0, push: add, merge: add }.reduce(arch)
     })
@@ -257,13 +268,15 @@ pub(super) fn sum_of_binary<T: Scalar>(
 /// `Σ second(first(a, b), c)`.
 pub(super) fn sum_of_chain<T: Scalar>(
     arch: Arch,
-    first: Arithmetic,
-    second: Arithmetic,
+    first: First,
+    second: Second,
     operands: [&[T]; 3],
 ) -> f64 {
     let add = |a, b| a + b;
-    specialize!(first, FIRST: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
-        specialize!(second, SECOND: Arithmetic { Add Subtract SubtractFrom Multiply Square } => {
+    specialize!(first, FIRST: First { Add Subtract Multiply } => {
+        specialize!(second, SECOND: Second {
+            Add Subtract SubtractFrom Multiply Divide Square Keep
+        } => {
             let cell = |[a, b, c]: [T; 3]| SECOND.apply(FIRST.apply(a, b), c).to_f64();
             Lanes { operands, cell, identity: 0.0, push: add, merge: add }.reduce(arch)
         })

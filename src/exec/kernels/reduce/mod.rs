@@ -36,6 +36,8 @@ pub enum Reduction {
     Max,
     /// Sample variance, over n - 1 as SQL's `VAR_SAMP`; `NaN` of one cell.
     Variance,
+    /// Variance over n, as SQL's `VAR_POP`.
+    PopulationVariance,
     /// Square root of the sample variance, as SQL's `STDDEV_SAMP`.
     Deviation,
     /// The norm of the cells as one vector, `(Σ|x|ᵖ)^(1/p)` for p above 0; the largest |x| for infinity.
@@ -69,6 +71,7 @@ impl Reduction {
             Reduction::Min => plain(fused::Reduction::Min),
             Reduction::Max => plain(fused::Reduction::Max),
             Reduction::Variance => plain(fused::Reduction::Variance),
+            Reduction::PopulationVariance => plain(fused::Reduction::PopulationVariance),
             Reduction::Deviation => plain(fused::Reduction::Deviation),
             Reduction::Norm(2.0) => plain(fused::Reduction::SumOfSquares),
             Reduction::Norm(p) => {
@@ -277,12 +280,13 @@ mod tests {
     use super::super::{Stop, sparse};
     use super::*;
 
-    const ALL: [Reduction; 12] = [
+    const ALL: [Reduction; 13] = [
         Reduction::Sum,
         Reduction::Mean,
         Reduction::Min,
         Reduction::Max,
         Reduction::Variance,
+        Reduction::PopulationVariance,
         Reduction::Deviation,
         Reduction::Norm(1.0),
         Reduction::Norm(2.0),
@@ -307,6 +311,7 @@ mod tests {
             Reduction::Max => or_nan(fold(f64::max)),
             Reduction::Variance if cells.len() < 2 => f64::NAN,
             Reduction::Variance => squares / (n - 1.0),
+            Reduction::PopulationVariance => squares / n,
             Reduction::Deviation => naive(cells, Reduction::Variance).sqrt(),
             Reduction::Norm(_) if poisoned => f64::NAN,
             Reduction::Norm(f64::INFINITY) => cells.iter().fold(0.0, |m, x| m.max(x.abs())),
@@ -355,7 +360,7 @@ mod tests {
             check(&Storage::Dense(x.clone()), &x);
             for density in [0.0, 0.1, 0.9, 1.0] {
                 let x = random_sparse::<T>(&mut rng, m, n, density);
-                let negative = sparse::map(&x, |x| -x, Stop::NEVER);
+                let negative = sparse::map(&x, UnaryFunction::Negate, Stop::NEVER);
                 check(&Storage::Csr(x.clone()), &sparse::to_dense(&x));
                 check(&Storage::Csr(negative.clone()), &sparse::to_dense(&negative));
             }
