@@ -6,12 +6,14 @@
 
 mod catalog;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
 use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
@@ -24,7 +26,7 @@ use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::planner::{
-    Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec,
+    Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec, lone_plan,
     matrix_exec, whole_plan,
 };
 use crate::query::Running;
@@ -112,12 +114,8 @@ impl Statements {
         let mut held = Vec::new();
         let seed = rand::random();
         for _round in 0..ROUNDS_MAX {
-            let names = Names {
-                matrices: Arc::clone(&self.matrices),
-                parameters: self.parameters.clone(),
-                scope: Arc::clone(&self.scope),
-            };
-            let planning = Arc::new(Planning::new(Arc::new(names), held.clone(), seed));
+            let names = Arc::new(self.names());
+            let planning = Arc::new(Planning::new(names, held.clone(), seed));
             let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
             let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
@@ -132,21 +130,30 @@ impl Statements {
         Err(ErrorKind::Internal(message).into())
     }
 
+    fn names(&self) -> Names {
+        Names {
+            matrices: Arc::clone(&self.matrices),
+            parameters: self.parameters.clone(),
+            scope: Arc::clone(&self.scope),
+        }
+    }
+
     /// The matrix that a plan over [`sql::WHOLE`] computes.
     async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
         let session = self.scope.session();
         let settings = session.config().get_extension::<Settings>().unwrap_or_default();
         let calibration = session.config().get_extension::<Calibration>();
-        let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings, calibration.as_deref())?
-        {
-            Some(exec) => Arc::new(exec),
-            None => {
-                let plan = self.scope.state()?.create_physical_plan(plan).await?;
-                cooperative::stoppable(plan, self.running.stop_check())?
-            }
-        };
+        let (plan, context): (Arc<dyn ExecutionPlan>, _) =
+            match lone_exec(plan, &settings, calibration.as_deref())? {
+                Some(exec) => (Arc::new(exec), without_functions(session)),
+                None => {
+                    let plan = self.scope.state()?.create_physical_plan(plan).await?;
+                    let plan = cooperative::stoppable(plan, self.running.stop_check())?;
+                    (plan, session.task_ctx())
+                }
+            };
         self.running.watch(exec::scans(&plan));
-        let matrix = matrix_exec(&plan)?.matrix(session.task_ctx()).await?;
+        let matrix = matrix_exec(&plan)?.matrix(context).await?;
         Ok(Computed { matrix, plan })
     }
 
@@ -175,7 +182,11 @@ impl Statements {
     }
 
     async fn whole(&self, expr: Expr, options: &MatrixOptions) -> Result<LogicalPlan> {
-        let mut statement = sql::whole(options.around(expr));
+        let expr = options.around(expr);
+        if let Some(plan) = lone_plan(&expr, &self.names(), rand::random())? {
+            return Ok(plan);
+        }
+        let mut statement = sql::whole(expr);
         let known = self.scope.columns(sql::merged_tables(&statement)).await;
         sql::distinguish(&mut statement, &mut sql::DisplayNames::default(), &known)?;
         self.plan(statement).await
@@ -363,6 +374,14 @@ impl Statements {
         write_file(copy.path, &copy.options, matrix).await?;
         Ok(rows)
     }
+}
+
+/// What runs an operator that calls no function of SQL's, of which a session has hundreds to copy.
+fn without_functions(session: &SessionState) -> Arc<TaskContext> {
+    let (id, config) = (session.session_id().to_owned(), session.config().clone());
+    let runtime = Arc::clone(session.runtime_env());
+    let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+    Arc::new(TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, runtime))
 }
 
 async fn read_file(

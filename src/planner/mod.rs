@@ -56,4 +56,4 @@ pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub(crate) use contraction::ContractionPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
-pub(crate) use relations::{Catalog, MatrixRelations, Planning, whole_plan};
+pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};

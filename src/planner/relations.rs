@@ -134,6 +134,82 @@ pub(crate) fn whole_plan(relation: Relation) -> Result<LogicalPlan> {
     matrix_plan(graph, root, Output::Whole, &ReaderNames::default())
 }
 
+/// The plan of an expression that is made of matrices, parameters and numbers, of which SQL's planner need not
+/// know; `None` for one that reads a table or a query. `seed` is that of the statement.
+///
+/// # Errors
+/// What keeps the expression from being bound.
+pub(crate) fn lone_plan(
+    expression: &Expr,
+    catalog: &dyn Catalog,
+    seed: u64,
+) -> Result<Option<LogicalPlan>> {
+    let seeds = SmallRng::seed_from_u64(seed);
+    let mut scope =
+        LoneScope { catalog, seeds, reading: Reading::default(), reads_relation: false };
+    let mut binder = Binder::new(&mut scope);
+    let planned = binder.expression(expression).and_then(|root| {
+        binder.ready_for(root, Output::Whole)?;
+        Ok((binder.into_graph(), root))
+    });
+    if scope.reads_relation {
+        return Ok(None);
+    }
+    let planned = planned
+        .and_then(|(graph, root)| matrix_plan(graph, root, Output::Whole, &ReaderNames::default()));
+    planned.map(Some).map_err(|error| error.at(sql::place_of(expression)))
+}
+
+/// Names within an expression that is to do without relations.
+struct LoneScope<'a> {
+    catalog: &'a dyn Catalog,
+    seeds: SmallRng,
+    reading: Reading,
+    /// Whether it asked for one.
+    reads_relation: bool,
+}
+
+impl LoneScope<'_> {
+    fn relation(&mut self) -> Result<Relation> {
+        self.reads_relation = true;
+        Err(ErrorKind::Internal("a relation is planned by SQL's planner".into()).into())
+    }
+}
+
+impl Scope for LoneScope<'_> {
+    fn matrix(&mut self, name: &str) -> Option<Stored> {
+        self.catalog.matrix(name)
+    }
+
+    fn table(&mut self, _: &ObjectName) -> Result<Relation> {
+        self.relation()
+    }
+
+    fn query(&mut self, _: &MatrixQuery) -> Result<Relation> {
+        self.relation()
+    }
+
+    fn reading(&mut self) -> &mut Reading {
+        &mut self.reading
+    }
+
+    fn parameter(&mut self, name: &str) -> Result<Parameter> {
+        self.catalog.parameter(name)
+    }
+
+    fn held(&self, _: &Relation) -> Option<Stored> {
+        None
+    }
+
+    fn want(&mut self, _: Relation) {
+        self.reads_relation = true;
+    }
+
+    fn seed(&mut self) -> u64 {
+        self.seeds.random()
+    }
+}
+
 /// Names, within one matrix expression.
 struct PlanScope<'a> {
     planning: &'a Planning,
