@@ -32,7 +32,8 @@ fn entries(side: usize, per_row: usize) -> (Vec<u32>, Vec<u32>, Vec<f64>) {
 fn random_sparse(side: usize, per_row: usize) -> Csr<f64> {
     let (rows, columns, values) = entries(side, per_row);
     let shape = Shape::new(side, side);
-    sparse::from_entries(shape, &rows, &columns, &values, sparse::Duplicates::Sum, Stop::NEVER)
+    let entry = |at: usize| (rows[at], columns[at], values[at]);
+    sparse::from_entries(shape, rows.len(), entry, sparse::Duplicates::Sum, Stop::NEVER)
         .expect("duplicates are summed")
 }
 
@@ -118,9 +119,10 @@ mod compressed_rows {
     fn from_entries(bencher: Bencher) {
         let (rows, columns, values) = entries(SIDE, 20);
         let (shape, sum) = (Shape::new(SIDE, SIDE), sparse::Duplicates::Sum);
+        let entry = |at: usize| (rows[at], columns[at], values[at]);
         bencher
             .counter(BytesCount::new(rows.len() * 16))
-            .bench(|| sparse::from_entries(shape, &rows, &columns, &values, sum, Stop::NEVER));
+            .bench(|| sparse::from_entries(shape, rows.len(), entry, sum, Stop::NEVER));
     }
 
     #[divan::bench]

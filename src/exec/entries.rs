@@ -14,7 +14,7 @@ use arrow::compute::{cast, concat};
 use super::evaluate;
 use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
 use super::kernels::{Real, sparse};
-use super::keys::{Index, distinct, keys_of, length};
+use super::keys::{Index, distinct, distinct_integers, keys_of, length};
 use super::labels::RelationLabels;
 use super::reader::InSequence;
 use super::run::{Cancel, Inputs, Rows, Surroundings};
@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Duplicates, Element, Labels, Nulls, Shape};
 
 /// Bytes for each entry beside its batch: places of row and column, and those that sorting moves.
-const PLACES_BYTES: usize = 40;
+const PLACES_BYTES: usize = 32;
 
 /// A relation read whole.
 pub(super) struct Gathered {
@@ -71,10 +71,10 @@ pub(super) fn gather(
                 rows: intake.labels(0, row_keys),
                 columns: intake.labels(intake.row_keys, column_keys),
             };
-            let cells = pool.install(|| {
-                let places = (&row_places[..], &column_places[..]);
-                compressed(intake, values, shape, places, &labels, cancel)
-            })?;
+            let count = row_places.len();
+            let place = move |at: usize| (row_places[at], column_places[at]);
+            let cells = pool
+                .install(|| compressed(intake, values, shape, (count, place), &labels, cancel))?;
             Ok(Gathered { cells, labels })
         }
         Form::Graph => {
@@ -82,20 +82,17 @@ pub(super) fn gather(
             let of = node_type(schema.field(0).data_type(), schema.field(1).data_type());
             let ends = (0..2).flat_map(|end| batches.iter().map(move |batch| batch.column(end)));
             let ends = ends.map(|keys| cast(keys, &of)).collect::<Result<Vec<_>, _>>()?;
-            let both = concat(&ends.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())?;
-            drop(ends);
-            let count = both.len() / 2;
             let values = values_of(intake, batches);
-            let (places, nodes) =
-                pool.install(|| places_of(intake, 0, vec![both], given_rows, "node"))?;
+            let (places, nodes) = pool.install(|| nodes_of(intake, ends, given_rows))?;
+            let count = places.len() / 2;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
                 rows: intake.labels(0, nodes.clone()),
                 columns: intake.labels(1, nodes),
             };
-            let cells = pool.install(|| {
-                compressed(intake, values, shape, places.split_at(count), &labels, cancel)
-            })?;
+            let place = move |at: usize| (places[at], places[count + at]);
+            let cells = pool
+                .install(|| compressed(intake, values, shape, (count, place), &labels, cancel))?;
             Ok(Gathered { cells, labels })
         }
     };
@@ -202,6 +199,22 @@ fn places_of(
     Ok((places, given))
 }
 
+/// The same for the ends of edges, all first ones before all second ones, in as many pieces as they came in.
+fn nodes_of(
+    intake: &Intake,
+    ends: Vec<ArrayRef>,
+    given: Option<Vec<ArrayRef>>,
+) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
+    if given.is_none()
+        && let Some(by_value) = distinct_integers(&ends)?
+    {
+        return Ok(by_value);
+    }
+    let both = concat(&ends.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())?;
+    drop(ends);
+    places_of(intake, 0, vec![both], given, "node")
+}
+
 /// Labels that OVER gives are unique.
 fn refuse_repeated(intake: &Intake, first: usize, index: &Index, given: &[ArrayRef]) -> Result<()> {
     let Some(at) = index.repeated else { return Ok(()) };
@@ -222,7 +235,7 @@ fn compressed(
     intake: &Intake,
     values: Vec<ArrayRef>,
     shape: Shape,
-    places: (&[u32], &[u32]),
+    places: Places<impl Fn(usize) -> (u32, u32) + Send + Sync>,
     labels: &RelationLabels,
     cancel: &Cancel,
 ) -> Result<Cells> {
@@ -232,30 +245,42 @@ fn compressed(
     }
 }
 
+/// How many entries there are, and the row and the column of each.
+type Places<P> = (usize, P);
+
 fn typed<T: Real>(
     intake: &Intake,
     arrays: Vec<ArrayRef>,
     shape: Shape,
-    places: (&[u32], &[u32]),
+    (count, place): Places<impl Fn(usize) -> (u32, u32) + Send + Sync>,
     labels: &RelationLabels,
     cancel: &Cancel,
 ) -> Result<Cells> {
-    let mut values: Vec<T> = Vec::with_capacity(places.0.len());
-    for array in &arrays {
-        let column = intake.column::<T>(array, &intake.names[intake.key_count()], values.len())?;
-        values.extend_from_slice(column.values());
-    }
-    if arrays.is_empty() {
-        values.resize(places.0.len(), T::ONE);
-    }
-    drop(arrays);
     let duplicates = match intake.duplicates {
         Duplicates::Error => sparse::Duplicates::Refuse,
         Duplicates::Sum => sparse::Duplicates::Sum,
         Duplicates::Last => sparse::Duplicates::Last,
     };
-    let (rows, columns) = places;
-    let made = sparse::from_entries(shape, rows, columns, &values, duplicates, cancel.stop());
+    let bare = move |at: usize| {
+        let (row, column) = place(at);
+        (row, column, ())
+    };
+    let made = if arrays.is_empty() {
+        sparse::from_entries::<T, ()>(shape, count, bare, duplicates, cancel.stop())
+    } else {
+        let mut values: Vec<T> = Vec::with_capacity(count);
+        for array in &arrays {
+            let name = &intake.names[intake.key_count()];
+            let column = intake.column::<T>(array, name, values.len())?;
+            values.extend_from_slice(column.values());
+        }
+        drop(arrays);
+        let entry = move |at: usize| {
+            let (row, column, ()) = bare(at);
+            (row, column, values[at])
+        };
+        sparse::from_entries::<T, T>(shape, count, entry, duplicates, cancel.stop())
+    };
     cancel.check()?;
     let csr = made.map_err(|entry| {
         let text = |labels: &Option<Labels>, at: usize| {

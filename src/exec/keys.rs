@@ -36,7 +36,7 @@ pub(super) fn keys_of(batches: &[RecordBatch], columns: Range<usize>) -> Result<
 /// The distinct keys in ascending order, and the place of every key among them; NULL is a key like others.
 pub(super) fn distinct(keys: &[ArrayRef]) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
     if let [column] = keys
-        && let Some(by_value) = distinct_integers(column)?
+        && let Some(by_value) = distinct_integers(std::slice::from_ref(column))?
     {
         return Ok(by_value);
     }
@@ -65,36 +65,45 @@ pub(super) fn distinct(keys: &[ArrayRef]) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
     Ok((places, taken(keys, picked)?))
 }
 
-/// The same for integers in a range not much wider than they are many: a table addressed by value.
-fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef>)>> {
-    let is_small = column.data_type().is_integer() && *column.data_type() != DataType::UInt64;
-    if !is_small || column.null_count() > 0 {
+/// The same for integers in a range not much wider than they are many, one after the other in any number of pieces of one
+/// type: a table addressed by value.
+pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>, Vec<ArrayRef>)>> {
+    let Some(data_type) = pieces.first().map(|piece| piece.data_type().clone()) else {
+        return Ok(None);
+    };
+    let is_small = data_type.is_integer() && data_type != DataType::UInt64;
+    if !is_small || pieces.iter().any(|piece| piece.null_count() > 0) {
         return Ok(None);
     }
-    // Some of them at a time as integers of one type, on several threads.
-    let chunk_rows = column.len().div_ceil(16).max(1 << 16);
-    let starts: Vec<usize> = (0..column.len()).step_by(chunk_rows).collect();
-    let chunk = |start: usize| -> Result<Int64Array> {
-        let values = column.slice(start, chunk_rows.min(column.len() - start));
-        Ok(cast(&values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    let count: usize = pieces.iter().map(|piece| piece.len()).sum();
+    // Some of them at a time, on several threads; each piece as integers of one type.
+    let chunks = chunks_of(pieces, count.div_ceil(16).max(1 << 16));
+    let wide = |piece: &ArrayRef| -> Result<Int64Array> {
+        Ok(cast(piece, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
     };
-    let ends = |&start: &usize| {
-        let values = chunk(start)?;
-        let least = values.values().iter().copied().min().unwrap_or(i64::MAX);
-        Ok((least, values.values().iter().copied().max().unwrap_or(i64::MIN)))
+    let ends = |chunk: &Vec<ArrayRef>| {
+        let (mut least, mut most) = (i64::MAX, i64::MIN);
+        for piece in chunk {
+            for &value in wide(piece)?.values() {
+                (least, most) = (least.min(value), most.max(value));
+            }
+        }
+        Ok((least, most))
     };
     let outer = |a: (i64, i64), b: (i64, i64)| Ok::<_, Error>((a.0.min(b.0), a.1.max(b.1)));
     let none = || (i64::MAX, i64::MIN);
-    let (least, most) = starts.par_iter().map(ends).try_reduce(none, outer)?;
+    let (least, most) = chunks.par_iter().map(ends).try_reduce(none, outer)?;
     let range = most.wrapping_sub(least) as u64;
-    if least > most || range > 4 * column.len() as u64 + (1 << 16) {
+    if least > most || range > 4 * count as u64 + (1 << 16) {
         return Ok(None);
     }
     let slot = |value: i64| value.wrapping_sub(least) as usize;
     // Which values there are, as bits.
-    let there = |&start: &usize| {
+    let there = |chunk: &Vec<ArrayRef>| {
         let mut bits = vec![0u64; range as usize / 64 + 1];
-        chunk(start)?.values().iter().for_each(|&x| bits[slot(x) / 64] |= 1 << (slot(x) % 64));
+        for piece in chunk {
+            wide(piece)?.values().iter().for_each(|&x| bits[slot(x) / 64] |= 1 << (slot(x) % 64));
+        }
         Ok(bits)
     };
     let either = |mut a: Vec<u64>, b: Vec<u64>| {
@@ -102,7 +111,7 @@ fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef
         a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
         Ok::<_, Error>(a)
     };
-    let bits = starts.par_iter().map(there).try_reduce(Vec::new, either)?;
+    let bits = chunks.par_iter().map(there).try_reduce(Vec::new, either)?;
     let mut ranks = vec![0u32; range as usize + 1];
     let mut distinct = Vec::new();
     for (at, rank) in ranks.iter_mut().enumerate() {
@@ -111,16 +120,44 @@ fn distinct_integers(column: &ArrayRef) -> Result<Option<(Vec<u32>, Vec<ArrayRef
             distinct.push(least + at as i64);
         }
     }
-    let mut places = vec![0u32; column.len()];
+    let mut places = vec![0u32; count];
     let is_gapless = distinct.len() == ranks.len();
-    places.par_chunks_mut(chunk_rows).zip(&starts).try_for_each(|(places, &start)| {
-        for (place, &value) in places.iter_mut().zip(chunk(start)?.values()) {
-            *place = if is_gapless { slot(value) as u32 } else { ranks[slot(value)] };
+    let mut left = &mut places[..];
+    let mut targets = Vec::with_capacity(chunks.len());
+    for chunk in &chunks {
+        let (target, rest) = left.split_at_mut(chunk.iter().map(|piece| piece.len()).sum());
+        targets.push(target);
+        left = rest;
+    }
+    targets.into_par_iter().zip(&chunks).try_for_each(|(target, chunk)| {
+        let mut target = target.iter_mut();
+        for piece in chunk {
+            for (&value, place) in wide(piece)?.values().iter().zip(&mut target) {
+                *place = if is_gapless { slot(value) as u32 } else { ranks[slot(value)] };
+            }
         }
         Ok::<_, Error>(())
     })?;
     let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
-    Ok(Some((places, vec![cast(&distinct, column.data_type())?])))
+    Ok(Some((places, vec![cast(&distinct, &data_type)?])))
+}
+
+/// Pieces in groups of about so many rows; a long one is cut.
+fn chunks_of(pieces: &[ArrayRef], rows: usize) -> Vec<Vec<ArrayRef>> {
+    let (mut chunks, mut chunk, mut filled) = (Vec::new(), Vec::new(), 0);
+    for piece in pieces {
+        for start in (0..piece.len()).step_by(rows) {
+            let cut = piece.slice(start, rows.min(piece.len() - start));
+            filled += cut.len();
+            chunk.push(cut);
+            if filled >= rows {
+                chunks.push(std::mem::take(&mut chunk));
+                filled = 0;
+            }
+        }
+    }
+    chunks.push(chunk);
+    chunks
 }
 
 fn taken(keys: &[ArrayRef], places: Vec<u32>) -> Result<Vec<ArrayRef>> {

@@ -42,35 +42,67 @@ pub struct RepeatedEntry {
     pub second: usize,
 }
 
-/// Compressed rows from entries in any order; zeros are left out.
+/// What an entry has beside its place.
+pub trait Load<T>: Copy + Default + Send + Sync {
+    /// The cell of the entries of one place, in their order.
+    fn cell(same: &[(u32, Self)], duplicates: Duplicates) -> T;
+}
+
+/// A value.
+impl<T: Scalar> Load<T> for T {
+    fn cell(same: &[(u32, T)], duplicates: Duplicates) -> T {
+        match duplicates {
+            Duplicates::Sum => same.iter().map(|&(_, value)| value).sum(),
+            Duplicates::Refuse | Duplicates::Last => same[same.len() - 1].1,
+        }
+    }
+}
+
+/// Nothing: it counts as one.
+impl<T: Scalar> Load<T> for () {
+    fn cell(same: &[(u32, ())], duplicates: Duplicates) -> T {
+        match duplicates {
+            Duplicates::Sum => T::from_f64(same.len() as f64),
+            Duplicates::Refuse | Duplicates::Last => T::ONE,
+        }
+    }
+}
+
+/// Compressed rows from so many entries in any order; zeros are left out. `entry` gives the row, the column and the load
+/// of each, and what it owns is let go once they have been read, unless an error might have to name two.
 ///
 /// # Errors
 /// With [`Duplicates::Refuse`], where a place comes twice.
 ///
 /// # Panics
-/// Where the slices are not equally long, or an entry is outside the shape.
-pub fn from_entries<T: Scalar>(
+/// Where an entry is outside the shape.
+pub fn from_entries<T: Scalar, L: Load<T>>(
     shape: Shape,
-    rows: &[u32],
-    columns: &[u32],
-    values: &[T],
+    count: usize,
+    entry: impl Fn(usize) -> Entry<L> + Send + Sync,
     duplicates: Duplicates,
     stop: Stop<'_>,
 ) -> Result<Csr<T>, RepeatedEntry> {
-    assert!(rows.len() == columns.len() && rows.len() == values.len(), "entries have three parts");
-    let within = |row: &u32, column: &u32| {
-        (*row as usize) < shape.rows && (*column as usize) < shape.columns
+    let is_within = |at: usize| {
+        let (row, column, _) = entry(at);
+        (row as usize) < shape.rows && (column as usize) < shape.columns
     };
-    assert!(rows.par_iter().zip(columns).all(|(i, j)| within(i, j)), "entries within {shape}");
-    let count = rows.len();
+    let all_within = (0..count).into_par_iter().with_min_len(1 << 14).all(is_within);
+    assert!(all_within, "entries within {shape}");
     let runs = (count >> 16).clamp(1, 64);
     let length = count.div_ceil(runs).max(1);
-    let run = |run: usize| {
-        let range = (run * length).min(count)..((run + 1) * length).min(count);
-        let places = rows[range.clone()].iter().zip(&columns[range.clone()]);
-        places.zip(&values[range]).map(|((&i, &j), &x)| (i, j, x))
+    let mut entry = Some(entry);
+    let sorted = {
+        let entry = entry.as_ref().expect("it is let go below");
+        let run =
+            |run: usize| ((run * length).min(count)..((run + 1) * length).min(count)).map(entry);
+        sorted_runs(shape, runs, run, stop)
     };
-    sort_entries(shape, runs, run, duplicates, stop).ok_or_else(|| first_repeated(rows, columns))
+    if duplicates != Duplicates::Refuse {
+        entry = None;
+    }
+    let made = joined(shape, sorted, duplicates, stop);
+    made.ok_or_else(|| first_repeated(count, entry.expect("kept where an error may name two")))
 }
 
 /// The transpose.
@@ -83,8 +115,9 @@ pub fn transpose<T: Scalar>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
             columns.iter().zip(values).map(move |(&j, &x)| (j, i as u32, x))
         })
     };
-    sort_entries(x.shape().transposed(), cuts.len(), run, Duplicates::Last, stop)
-        .expect("only refused duplicates give none")
+    let shape = x.shape().transposed();
+    let sorted = sorted_runs(shape, cuts.len(), run, stop);
+    joined(shape, sorted, Duplicates::Last, stop).expect("only refused duplicates give none")
 }
 
 /// The cells that are not zero.
@@ -117,29 +150,47 @@ pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
     Dense::new(shape, cells.into())
 }
 
-/// One entry: row, column, value.
-type Entry<T> = (u32, u32, T);
+/// One entry: row, column, and what it carries.
+pub type Entry<L> = (u32, u32, L);
 
 /// A run of entries sorted by bucket, stably, and where each bucket begins.
-type Run<T> = (Vec<usize>, Vec<Entry<T>>);
+type Run<L> = (Vec<usize>, Vec<Entry<L>>);
 
-/// Sorts the entries of all runs by row and column; `None` where a refused place comes twice.
-fn sort_entries<T: Scalar, I: Iterator<Item = Entry<T>>>(
+/// Runs of entries by buckets of rows.
+struct Sorted<L> {
+    runs: Vec<Run<L>>,
+    buckets: usize,
+    /// A bucket has 2ˢ rows.
+    shift: u32,
+}
+
+/// Sorts the entries of each run into buckets.
+fn sorted_runs<L: Copy + Default + Send, I: Iterator<Item = Entry<L>>>(
     shape: Shape,
     runs: usize,
     run: impl Fn(usize) -> I + Sync,
-    duplicates: Duplicates,
     stop: Stop<'_>,
-) -> Option<Csr<T>> {
-    // Buckets of 2ˢ rows: at most 512, so that a run writes few enough streams for the cache.
+) -> Sorted<L> {
+    // At most 512 buckets, so that a run writes few enough streams for the cache.
     let shift = (shape.rows.max(1).div_ceil(512)).next_power_of_two().trailing_zeros();
     let buckets = if runs == 1 { 1 } else { (shape.rows >> shift) + 1 };
     let bucket = |row: u32| if runs == 1 { 0 } else { (row >> shift) as usize };
-    let runs: Vec<Run<T>> = (0..runs)
+    let runs = (0..runs)
         .into_par_iter()
         .filter(|_| !stop.is_asked())
         .map(|at| by_bucket(|| run(at), buckets, bucket))
         .collect();
+    Sorted { runs, buckets, shift }
+}
+
+/// The entries of all runs by row and column; `None` where a refused place comes twice.
+fn joined<T: Scalar, L: Load<T>>(
+    shape: Shape,
+    sorted: Sorted<L>,
+    duplicates: Duplicates,
+    stop: Stop<'_>,
+) -> Option<Csr<T>> {
+    let Sorted { runs, buckets, shift } = sorted;
     let parts: Vec<Option<Rows<T>>> = (0..buckets)
         .into_par_iter()
         .map(|at| {
@@ -159,15 +210,15 @@ fn sort_entries<T: Scalar, I: Iterator<Item = Entry<T>>>(
     Some(join(shape, parts.into_iter().collect::<Option<_>>()?))
 }
 
-fn by_bucket<T: Scalar, I: Iterator<Item = Entry<T>>>(
+fn by_bucket<L: Copy + Default, I: Iterator<Item = Entry<L>>>(
     entries: impl Fn() -> I,
     buckets: usize,
     bucket: impl Fn(u32) -> usize,
-) -> Run<T> {
+) -> Run<L> {
     let mut starts = vec![0; buckets + 1];
     entries().for_each(|(row, ..)| starts[bucket(row) + 1] += 1);
     accumulate(&mut starts);
-    let mut sorted = vec![(0, 0, T::ZERO); starts[buckets]];
+    let mut sorted = vec![(0, 0, L::default()); starts[buckets]];
     let mut next = starts.clone();
     for entry in entries() {
         let place = &mut next[bucket(entry.0)];
@@ -178,8 +229,8 @@ fn by_bucket<T: Scalar, I: Iterator<Item = Entry<T>>>(
 }
 
 /// The rows of one bucket, from its entries in every run.
-fn sort_bucket<T: Scalar>(
-    runs: &[Run<T>],
+fn sort_bucket<T: Scalar, L: Load<T>>(
+    runs: &[Run<L>],
     bucket: usize,
     rows: Range<usize>,
     columns: usize,
@@ -189,11 +240,11 @@ fn sort_bucket<T: Scalar>(
     let mut starts = vec![0; rows.len() + 1];
     entries().for_each(|&(row, ..)| starts[row as usize - rows.start + 1] += 1);
     accumulate(&mut starts);
-    let mut cells = vec![(0, T::ZERO); starts[rows.len()]];
+    let mut cells = vec![(0, L::default()); starts[rows.len()]];
     let mut next = starts.clone();
-    for &(row, column, value) in entries() {
+    for &(row, column, load) in entries() {
         let place = &mut next[row as usize - rows.start];
-        cells[*place] = (column, value);
+        cells[*place] = (column, load);
         *place += 1;
     }
     sort_by_column(&starts, columns, &mut cells);
@@ -201,12 +252,10 @@ fn sort_bucket<T: Scalar>(
     for ends in starts.windows(2) {
         let row = &cells[ends[0]..ends[1]];
         for same in row.chunk_by(|left, right| left.0 == right.0) {
-            let value = match duplicates {
-                Duplicates::Refuse if same.len() > 1 => return None,
-                Duplicates::Refuse | Duplicates::Last => same[same.len() - 1].1,
-                Duplicates::Sum => same.iter().map(|&(_, value)| value).sum(),
-            };
-            written.push(same[0].0, value);
+            if duplicates == Duplicates::Refuse && same.len() > 1 {
+                return None;
+            }
+            written.push(same[0].0, L::cell(same, duplicates));
         }
         written.end_row();
     }
@@ -214,7 +263,7 @@ fn sort_bucket<T: Scalar>(
 }
 
 /// Sorts each row by column, stably; row `i` begins at `starts[i]`.
-fn sort_by_column<T: Scalar>(starts: &[usize], columns: usize, cells: &mut [(u32, T)]) {
+fn sort_by_column<L: Copy + Default>(starts: &[usize], columns: usize, cells: &mut [(u32, L)]) {
     let mut lanes = Lanes::new();
     let rows: Vec<Range<usize>> = starts.windows(2).map(|ends| ends[0]..ends[1]).collect();
     for rows in rows.chunks(LANES) {
@@ -223,7 +272,7 @@ fn sort_by_column<T: Scalar>(starts: &[usize], columns: usize, cells: &mut [(u32
             if row.is_sorted_by_key(|&(column, _)| column) {
                 continue;
             }
-            if row.len() <= CELLS_MAX && Lanes::<T>::hold(columns) {
+            if row.len() <= CELLS_MAX && Lanes::<L>::hold(columns) {
                 lanes.extend(lane, row.iter().copied());
             } else {
                 row.sort_by_key(|&(column, _)| column);
@@ -239,15 +288,17 @@ fn sort_by_column<T: Scalar>(starts: &[usize], columns: usize, cells: &mut [(u32
     }
 }
 
-fn first_repeated(rows: &[u32], columns: &[u32]) -> RepeatedEntry {
-    let mut places: Vec<usize> = (0..rows.len()).collect();
-    places.par_sort_by_key(|&at| (rows[at], columns[at]));
-    let pair = places
-        .windows(2)
-        .find(|pair| (rows[pair[0]], columns[pair[0]]) == (rows[pair[1]], columns[pair[1]]))
-        .expect("a place comes twice");
-    let (row, column) = (rows[pair[0]] as usize, columns[pair[0]] as usize);
-    RepeatedEntry { row, column, first: pair[0], second: pair[1] }
+fn first_repeated<L>(count: usize, entry: impl Fn(usize) -> Entry<L> + Sync) -> RepeatedEntry {
+    let place = |at: usize| {
+        let (row, column, _) = entry(at);
+        (row, column)
+    };
+    let mut order: Vec<usize> = (0..count).collect();
+    order.par_sort_by_key(|&at| place(at));
+    let is_repeated = |pair: &&[usize]| place(pair[0]) == place(pair[1]);
+    let pair = order.windows(2).find(is_repeated).expect("a place comes twice");
+    let (row, column) = place(pair[0]);
+    RepeatedEntry { row: row as usize, column: column as usize, first: pair[0], second: pair[1] }
 }
 
 #[cfg(test)]
@@ -301,6 +352,17 @@ mod tests {
         (rows, columns, values)
     }
 
+    fn from(
+        shape: Shape,
+        rows: &[u32],
+        columns: &[u32],
+        values: &[f64],
+        duplicates: Duplicates,
+    ) -> Result<Csr<f64>, RepeatedEntry> {
+        let entry = |at: usize| (rows[at], columns[at], values[at]);
+        from_entries(shape, rows.len(), entry, duplicates, Stop::NEVER)
+    }
+
     #[test]
     fn entries_in_any_order_become_rows() {
         for (seed, m, n, count) in
@@ -308,9 +370,7 @@ mod tests {
         {
             let shape = Shape::new(m, n);
             let (rows, columns, values) = entries(seed, m, n, count);
-            let found =
-                from_entries(shape, &rows, &columns, &values, Duplicates::Refuse, Stop::NEVER)
-                    .unwrap();
+            let found = from(shape, &rows, &columns, &values, Duplicates::Refuse).unwrap();
             assert_eq!(found.stored(), count, "seed {seed}");
             let dense = to_dense(&found);
             for ((&i, &j), &x) in rows.iter().zip(&columns).zip(&values) {
@@ -324,13 +384,20 @@ mod tests {
         let shape = Shape::new(3, 3);
         let (rows, columns) = ([2, 0, 2, 1, 2], [1, 0, 1, 2, 1]);
         let values = [1.0, 5.0, 10.0, 7.0, 100.0];
-        let with =
-            |duplicates| from_entries(shape, &rows, &columns, &values, duplicates, Stop::NEVER);
+        let with = |duplicates| from(shape, &rows, &columns, &values, duplicates);
         let repeated = RepeatedEntry { row: 2, column: 1, first: 0, second: 2 };
         assert_eq!(with(Duplicates::Refuse).unwrap_err(), repeated);
         let cell = |x: Csr<f64>| to_dense(&x).row(2)[1];
         assert_eq!(cell(with(Duplicates::Sum).unwrap()), 111.0);
         assert_eq!(cell(with(Duplicates::Last).unwrap()), 100.0);
+        // Without values each of them is a one.
+        let ones = |duplicates| {
+            let entry = |at: usize| (rows[at], columns[at], ());
+            from_entries::<f64, ()>(shape, rows.len(), entry, duplicates, Stop::NEVER)
+        };
+        assert_eq!(ones(Duplicates::Refuse).unwrap_err(), repeated);
+        assert_eq!(cell(ones(Duplicates::Sum).unwrap()), 3.0);
+        assert_eq!(cell(ones(Duplicates::Last).unwrap()), 1.0);
     }
 
     #[test]
@@ -346,8 +413,7 @@ mod tests {
             (rows, columns, values) = (rows.repeat(2), columns.repeat(2), values.repeat(2));
         }
         let times = rows.len() / 7000;
-        let found =
-            from_entries(shape, &rows, &columns, &values, Duplicates::Sum, Stop::NEVER).unwrap();
+        let found = from(shape, &rows, &columns, &values, Duplicates::Sum).unwrap();
         let dense = to_dense(&found);
         for at in 0..7000 {
             let sum = dense.row(rows[at] as usize)[columns[at] as usize];
@@ -358,14 +424,7 @@ mod tests {
     #[test]
     fn no_zero_is_stored() {
         let shape = Shape::new(1, 3);
-        let found = from_entries(
-            shape,
-            &[0, 0, 0],
-            &[0, 1, 1],
-            &[0.0, 2.0, -2.0],
-            Duplicates::Sum,
-            Stop::NEVER,
-        );
+        let found = from(shape, &[0, 0, 0], &[0, 1, 1], &[0.0, 2.0, -2.0], Duplicates::Sum);
         assert_eq!(found.unwrap().stored(), 0);
     }
 }

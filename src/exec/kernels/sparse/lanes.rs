@@ -13,8 +13,6 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::matrix::Scalar;
-
 /// Rows that are sorted at once.
 pub(super) const LANES: usize = 8;
 /// Bits of a cell's place in its row.
@@ -31,10 +29,11 @@ pub(super) struct Lanes<T> {
     lengths: [usize; LANES],
 }
 
-impl<T: Scalar> Lanes<T> {
+impl<T: Copy + Default> Lanes<T> {
     /// Without cells.
     pub(super) fn new() -> Self {
-        let (keys, values) = (vec![[NONE; LANES]; CELLS_MAX], vec![[T::ZERO; CELLS_MAX]; LANES]);
+        let (keys, values) =
+            (vec![[NONE; LANES]; CELLS_MAX], vec![[T::default(); CELLS_MAX]; LANES]);
         Self { keys, values, lengths: [0; LANES] }
     }
 

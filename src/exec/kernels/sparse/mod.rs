@@ -14,7 +14,9 @@ mod reshape;
 mod rows;
 mod sampled;
 
-pub use build::{Duplicates, RepeatedEntry, from_dense, from_entries, to_dense, transpose};
+pub use build::{
+    Duplicates, Entry, Load, RepeatedEntry, from_dense, from_entries, to_dense, transpose,
+};
 pub use combine::{diagonal, diagonal_matrix, map, non_zeros, zip, zip_dense};
 pub use multiply::{
     NonFinite, cross_dense, cross_dense_into, dense_times, dense_times_into, times_dense,
