@@ -15,7 +15,7 @@ use arrow::compute::{cast, concat, filter_record_batch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt64Type};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Dense, Duplicates, Element, Labels, Nulls, Scalar, Shape};
+use crate::matrix::{CellBuffer, Cells, Dense, Duplicates, Element, Labels, Nulls, Scalar, Shape};
 
 /// How rows are read as a matrix. The columns of the relation are its row keys, its column keys and
 /// its values, in this order.
@@ -50,6 +50,9 @@ pub(crate) struct Block {
     pub(crate) keys: Vec<ArrayRef>,
     pub(crate) cells: Cells,
 }
+
+/// Cells of the rows into which columns are interleaved at once: 32 KiB of `f64`.
+const CELLS_AT_ONCE: usize = 1 << 12;
 
 /// Integers up to here are exact in `f64`.
 const EXACT_MAX: u64 = 1 << 53;
@@ -101,7 +104,8 @@ impl Intake {
         Ok(Block { keys, cells: cells.into() })
     }
 
-    /// Columns become interleaved cells: each is written at its stride into the block.
+    /// Columns become interleaved cells: each is written at its stride, into so many rows that they stay in cache
+    /// until the last column is there.
     fn wide<T: Scalar>(
         &self,
         batches: &[RecordBatch],
@@ -109,16 +113,24 @@ impl Intake {
         first_row: usize,
     ) -> Result<Dense<T>> {
         let width = self.names.len() - self.row_keys;
-        let mut cells = vec![T::ZERO; rows * width];
+        let mut cells = CellBuffer::arbitrary(rows * width);
+        let rows_at_once = (CELLS_AT_ONCE / width.max(1)).max(1);
         let mut done = 0;
         for batch in batches {
-            for at in 0..width {
-                let column = batch.column(self.row_keys + at);
-                let name = &self.names[self.row_keys + at];
-                let values = self.column::<T>(column, name, first_row + done)?;
-                let target = cells[done * width..].iter_mut().skip(at).step_by(width.max(1));
-                for (cell, &value) in target.zip(values.values().iter()) {
-                    *cell = value;
+            let column = |at: usize| {
+                let (column, name) = (batch.column(at), &self.names[at]);
+                self.column::<T>(column, name, first_row + done)
+            };
+            let columns: Vec<_> =
+                (self.row_keys..self.names.len()).map(column).collect::<Result<_>>()?;
+            for start in (0..batch.num_rows()).step_by(rows_at_once) {
+                let end = batch.num_rows().min(start + rows_at_once);
+                let target = &mut cells[(done + start) * width..(done + end) * width];
+                for (at, column) in columns.iter().enumerate() {
+                    let target = target.iter_mut().skip(at).step_by(width);
+                    for (cell, &value) in target.zip(&column.values()[start..end]) {
+                        *cell = value;
+                    }
                 }
             }
             done += batch.num_rows();
@@ -140,6 +152,20 @@ impl Intake {
         for batch in batches {
             let lists = batch.column(self.row_keys);
             let row = first_row + done;
+            // Lists that lie side by side are rows as they are.
+            if let Some((elements, columns)) = even_lists(lists)?
+                && width.is_none_or(|width| width == columns)
+            {
+                let elements = self.column::<T>(&elements, name, row)?;
+                if batches.len() == 1 {
+                    return Ok(Dense::new(Shape::new(rows, columns), elements.values().clone()));
+                }
+                width = Some(columns);
+                cells.reserve_exact(rows * columns - cells.len());
+                cells.extend_from_slice(elements.values());
+                done += batch.num_rows();
+                continue;
+            }
             self.refuse_nulls(lists, name, row)?;
             let (values, widths) = list_parts(lists)?;
             let widths: Vec<Range<usize>> = widths.collect();
@@ -296,6 +322,22 @@ fn list_parts(lists: &ArrayRef) -> Result<(ArrayRef, Box<dyn Iterator<Item = Ran
         }
         other => return Err(ErrorKind::Internal(format!("{other} read as vectors")).into()),
     })
+}
+
+/// The elements of lists that are equally long and side by side, and how long; `None` of other lists, of no list, and
+/// where something is NULL.
+fn even_lists(lists: &ArrayRef) -> Result<Option<(ArrayRef, usize)>> {
+    let (values, mut ranges) = list_parts(lists)?;
+    let Some(first) = ranges.next().filter(|_| lists.null_count() == 0) else { return Ok(None) };
+    let mut end = first.end;
+    for range in ranges {
+        if range.start != end || range.len() != first.len() {
+            return Ok(None);
+        }
+        end = range.end;
+    }
+    let elements = values.slice(first.start, end - first.start);
+    Ok((elements.logical_null_count() == 0).then_some((elements, first.len())))
 }
 
 /// An integer that a float would round.

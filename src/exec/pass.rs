@@ -23,7 +23,6 @@ use crate::matrix::{Cells, Dense, Shape};
 const BLOCK_CELLS: usize = 1 << 18;
 /// Rows in a block at least, so that a product's packing of its right operand is paid for.
 const BLOCK_ROWS_MIN: usize = 256;
-const BLOCK_ROWS_MAX: usize = 1 << 16;
 /// The same where rows are images, whose convolutions pack the filters for each of them anyway.
 const BLOCK_IMAGES_MIN: usize = 1;
 /// Blocks in a window for each thread.
@@ -115,7 +114,7 @@ impl Run<'_> {
         let start = Instant::now();
         let block_rows = self.around.tile_rows.unwrap_or_else(|| {
             let least = if reads_images(pass) { BLOCK_IMAGES_MIN } else { BLOCK_ROWS_MIN };
-            (BLOCK_CELLS / pass.row_cells.max(1)).clamp(least, BLOCK_ROWS_MAX)
+            (BLOCK_CELLS / pass.row_cells.max(1)).max(least)
         });
         let mut sums = Sums::new(pass);
         match pass.source {
