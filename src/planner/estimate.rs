@@ -393,10 +393,14 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Kronecker => result.stored(),
         Op::Convolve(window) => 2.0 * result.cells() * window.kernel_cells() as f64,
         Op::Pool(_, window) => result.cells() * window.kernel.area() as f64,
-        Op::Solve => 2.0 / 3.0 * cube(of(0).rows) + 2.0 * of(0).cells() * of(1).columns,
+        Op::Solve(None) => 2.0 / 3.0 * cube(of(0).rows) + 2.0 * of(0).cells() * of(1).columns,
         Op::LeastSquares => 2.0 * of(0).cells() * of(0).columns,
-        Op::Inverse => 2.0 * cube(of(0).rows),
-        Op::Determinant | Op::Lu => 2.0 / 3.0 * cube(of(0).rows),
+        Op::Inverse(None) => 2.0 * cube(of(0).rows),
+        // By substitution.
+        Op::Solve(Some(_)) => of(0).cells() * of(1).columns,
+        Op::Inverse(Some(_)) => cube(of(0).rows) / 3.0,
+        Op::Determinant(Some(_)) => of(0).rows,
+        Op::Determinant(None) | Op::Lu => 2.0 / 3.0 * cube(of(0).rows),
         Op::Cholesky => cube(of(0).rows) / 3.0,
         Op::Qr => 4.0 * of(0).cells() * of(0).columns.min(of(0).rows),
         // Six products, a solution, and some squarings.
