@@ -1,7 +1,7 @@
 //! What a graph will cost, guessed before it runs: sizes, stored cells, bytes and seconds of each node.
 //!
 //! Sizes are exact where shapes are known; open ones come from DataFusion's statistics, else from
-//! [`ROWS_UNKNOWN`]. What two sparse operands make is estimated from how many cells their rows and columns
+//! [`ROWS_UNKNOWN`]. What sparse operands make is estimated from how many cells their rows and columns
 //! store (`stored_cells`); these are counted for matrices at hand, where such an operation asks for them.
 //! Everything else goes by density, as if stored cells were spread at random (Sommer et al., *MNC:
 //! Structure-Exploiting Sparsity Estimation for Matrix Expressions*, SIGMOD 2019, §2).
@@ -181,11 +181,12 @@ impl<'a> Estimator<'a> {
         self.counts.push(combined.map(|(counts, _)| counts));
     }
 
-    /// Of what two sparse operands make: its counts and, of a product, its floating-point operations.
+    /// Of what sparse operands make: its counts and, of a product, its floating-point operations.
     fn combined(&mut self, graph: &Graph, node: &Node) -> Option<(Arc<Counts>, Option<f64>)> {
         use crate::exec::kernels::elementwise::BinaryFunction as F;
         let is_combined = match node.operation {
             Op::Product | Op::Gram | Op::Cross | Op::Outer => true,
+            Op::Slice { .. } | Op::Stack(_) | Op::Kronecker => true,
             Op::Binary(F::Multiply | F::And | F::Add | F::Subtract | F::Or | F::NotEqual) => {
                 node.inputs.iter().all(|&input| {
                     let operand = graph.node(input);
@@ -197,6 +198,12 @@ impl<'a> Estimator<'a> {
         let is_csr = |input: &NodeId| self.of(*input).layout == Layout::Csr;
         if !is_combined || !node.inputs.iter().all(is_csr) {
             return None;
+        }
+        if let Op::Stack(axis) = node.operation {
+            let parts: Vec<Arc<Counts>> =
+                node.inputs.iter().map(|&input| self.counts_of(graph, input)).collect();
+            let parts: Vec<&Counts> = parts.iter().map(Arc::as_ref).collect();
+            return Some((Arc::new(stored_cells::stack(&parts, axis)), None));
         }
         let first = self.counts_of(graph, node.inputs[0]);
         let second = match node.inputs.get(1) {
@@ -211,10 +218,12 @@ impl<'a> Estimator<'a> {
         let counts = match node.operation {
             Op::Binary(F::Multiply | F::And) => stored_cells::intersection(&left, &right),
             Op::Binary(_) => stored_cells::union(&left, &right),
+            Op::Slice { axis, range } => stored_cells::slice(&left, axis, range),
+            Op::Kronecker => stored_cells::kronecker(&left, &right),
             _ => stored_cells::product(&left, &right),
         };
         let flops = match node.operation {
-            Op::Binary(_) => None,
+            Op::Binary(_) | Op::Slice { .. } | Op::Kronecker => None,
             // Half of a symmetric result is enough.
             Op::Gram => Some(stored_cells::pairs(&left, &right)),
             _ => Some(2.0 * stored_cells::pairs(&left, &right)),
