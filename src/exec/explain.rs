@@ -155,9 +155,16 @@ impl Writer<'_> {
                 *stored as f64 / shape.cells().max(1) as f64,
                 bytes(*held as f64),
                 seconds(*taken),
-            ),
+            )?,
             Some(other) => {
-                write!(f, " (measured {}, {})", bytes(other.bytes as f64), seconds(other.seconds))
+                write!(f, " (measured {}, {})", bytes(other.bytes as f64), seconds(other.seconds))?;
+            }
+            None => {}
+        }
+        match &note.other_layout {
+            Some((layout, taken)) => {
+                let (kept, own, other) = (&note.layout, bytes(note.bytes), bytes(*taken));
+                write!(f, "\n{:1$}layout: {kept} {own}, {layout} {other}", "", 2 * depth + 4)
             }
             None => Ok(()),
         }

@@ -262,6 +262,8 @@ pub(crate) struct Note {
     pub(crate) is_exact: bool,
     /// By which algorithm a product is made, and the next best.
     pub(crate) product: Option<[Algorithm; 2]>,
+    /// The layout that it could have as well, and the bytes it would take.
+    pub(crate) other_layout: Option<(String, f64)>,
     /// Where it stands in the text, for what goes wrong when it runs.
     pub(crate) place: Option<Place>,
     /// The operations that are one step with it, where there are any.

@@ -46,6 +46,8 @@ pub(crate) struct Estimate {
     pub(crate) bound: Option<Constant>,
     /// By which algorithm a dense product is made whole, and the best of the other kind.
     pub(crate) product: Option<[Algorithm; 2]>,
+    /// The layout that a result could have as well, and its bytes.
+    pub(crate) other_layout: Option<(Layout, f64)>,
 }
 
 impl Estimate {
@@ -123,27 +125,32 @@ impl<'a> Estimator<'a> {
         };
         let density = density.clamp(0.0, 1.0);
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
-        let layout = if density <= DENSE_FROM && keeps_sparse(graph, node, is_csr) {
-            Layout::Csr
+        let may_be_sparse = keeps_sparse(graph, node, is_csr);
+        let (layout, other) = if density <= DENSE_FROM && may_be_sparse {
+            (Layout::Csr, Layout::Dense)
         } else {
-            Layout::Dense
+            (Layout::Dense, Layout::Csr)
         };
+        let cell = node.element.size_bytes() as f64;
+        let bytes = |layout: Layout| match layout {
+            Layout::Dense => rows * columns * cell,
+            Layout::Csr => rows * columns * density * (cell + 4.0) + rows * 8.0,
+        };
+        let is_a_choice = may_be_sparse && chooses_layout(&node.operation);
+        let other_layout = is_a_choice.then(|| (other, bytes(other)));
+        let bytes = bytes(layout);
         let density = if layout == Layout::Dense { 1.0 } else { density };
         let mut estimate = Estimate {
             rows,
             columns,
             density,
             layout,
-            bytes: 0.0,
+            bytes,
             flops: 0.0,
             seconds: 0.0,
             bound: None,
             product: None,
-        };
-        let cell = node.element.size_bytes() as f64;
-        estimate.bytes = match layout {
-            Layout::Dense => estimate.cells() * cell,
-            Layout::Csr => estimate.stored() * (cell + 4.0) + rows * 8.0,
+            other_layout,
         };
         estimate.flops = match combined {
             Some((_, Some(flops))) => flops,
@@ -286,6 +293,20 @@ impl<'a> Estimator<'a> {
         self.open.entry(node.rows).or_insert(rows);
         self.open.entry(node.columns).or_insert(columns);
     }
+}
+
+/// Whether kernels keep a result of sparse operands in whichever layout takes fewer bytes.
+fn chooses_layout(operation: &Op) -> bool {
+    matches!(
+        operation,
+        Op::Product
+            | Op::Gram
+            | Op::Cross
+            | Op::Outer
+            | Op::Sampled
+            | Op::Kronecker
+            | Op::Binary(_)
+    )
 }
 
 /// Bytes that a node reads and writes. A loop over cells hands them to the next in cache: they are moved

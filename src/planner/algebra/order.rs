@@ -213,6 +213,7 @@ mod tests {
                     seconds: 0.0,
                     bound: None,
                     product: None,
+                    other_layout: None,
                 },
                 counts: None,
                 transposed: None,
