@@ -94,7 +94,12 @@ impl Writer<'_> {
         }
         for sink in &pass.sinks {
             match sink {
-                Sink::Collect { to, .. } => self.line("keep", *to, depth + 1, f)?,
+                Sink::Collect { to, over, .. } => {
+                    self.line("keep", *to, depth + 1, f)?;
+                    if let Some(over) = over {
+                        write!(f, ", over {}", text(*over))?;
+                    }
+                }
                 Sink::Reduce { to, .. } => self.looped("add up", *to, depth + 1, f)?,
                 Sink::Gram { to, .. } | Sink::Cross { to, .. } | Sink::CountRows { to } => {
                     self.line("add up", *to, depth + 1, f)?

@@ -174,7 +174,15 @@ impl BlockStep {
 #[derive(Debug, Clone)]
 pub(crate) enum Sink {
     /// All blocks, below one another: cells of this type, so many in a row where that is known.
-    Collect { from: Slot, to: Slot, columns: Option<usize>, element: Element },
+    Collect {
+        from: Slot,
+        to: Slot,
+        columns: Option<usize>,
+        element: Element,
+        /// A value that only their loop reads, and nobody after it: they are written over it where no other
+        /// matrix shares its memory.
+        over: Option<Slot>,
+    },
     /// A reduction of all cells or of each column, of which no more than a strip exists at a time.
     Reduce {
         program: fused::Program,

@@ -212,6 +212,11 @@ impl<T: Scalar> Dense<T> {
         &self.cells
     }
 
+    /// The same without a matrix around it.
+    pub(crate) fn into_buffer(self) -> ScalarBuffer<T> {
+        self.cells
+    }
+
     /// One row, counted from 0; panics outside the shape.
     ///
     /// ```
