@@ -245,9 +245,11 @@ impl Blocks<'_> {
         rows: usize,
         place: Target<'_>,
     ) -> Result<()> {
-        let beside = inputs.iter().map(|slot| match self.overwritten.contains(slot) {
-            true => Ok(None),
-            false => self.block_inputs(&[*slot], local).map(|cells| Some(cells[0])),
+        let beside = inputs.iter().map(|slot| {
+            if self.overwritten.contains(slot) {
+                return Ok(None);
+            }
+            self.block_inputs(&[*slot], local).map(|cells| Some(cells[0]))
         });
         let beside: Vec<Option<&Cells>> = beside.collect::<Result<_>>()?;
         match place {

@@ -3,6 +3,8 @@
 //! A value that one loop reads, and nobody after it, has memory of just the size that the result needs. The run
 //! looks whether any other matrix shares that memory; the bits are the same either way.
 
+use super::super::estimate::Estimate;
+use super::super::graph::Node;
 use super::Scheduler;
 use super::release::last_readers;
 use crate::exec::operation::Operation as Op;
@@ -56,15 +58,15 @@ impl Scheduler<'_> {
 
     /// Whether one value has memory of the size of the other.
     fn is_alike(&self, read: Slot, written: Slot) -> bool {
-        let [read, written] = [read, written].map(|slot| {
+        let of = |slot: Slot| -> (&Node, &Estimate) {
             let (id, node) = self.graph.nodes().nth(slot).expect("a slot is a node's");
             (node, &self.expected.estimates[id.index()])
-        });
-        let extent =
-            |(node, _): (&crate::planner::graph::Node, _)| (node.rows, node.columns, node.element);
-        !matches!(read.0.operation, Op::Stored(_) | Op::Constant(_))
+        };
+        let extent = |node: &Node| (node.rows, node.columns, node.element);
+        let ((read, of_read), (written, of_written)) = (of(read), of(written));
+        !matches!(read.operation, Op::Stored(_) | Op::Constant(_))
             && extent(read) == extent(written)
-            && read.1.layout == Layout::Dense
-            && written.1.bytes >= OVERWRITTEN_BYTES_MIN
+            && of_read.layout == Layout::Dense
+            && of_written.bytes >= OVERWRITTEN_BYTES_MIN
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn product<T: Real>(
     join(shape, rows)
 }
 
+/// Makes one part.
 fn made<T: Real>(
     finite: &Finite<'_, T>,
     Range { start, end }: &Range<Cut>,
@@ -70,14 +71,13 @@ fn made<T: Real>(
     };
     let begins_within = start.cell > before[start.row];
     let is_one_row = begins_within && start.row == end.row;
-    let head_end =
-        if is_one_row { end.cell } else { before[(start.row + 1).min(before.len() - 1)] };
+    let head_end = if is_one_row { end.cell } else { before[start.row + 1] };
     let head = begins_within.then(|| piece(start.row, start.cell..head_end));
     let ends_within = !is_one_row && end.cell > before[end.row];
     let tail = ends_within.then(|| piece(end.row, before[end.row]..end.cell));
-    let own =
-        if is_one_row { end.row..end.row } else { start.row + usize::from(begins_within)..end.row };
-    let cells = before[own.end].saturating_sub(before[own.start]);
+    let first = if is_one_row { end.row } else { start.row + usize::from(begins_within) };
+    let own = first..end.row;
+    let cells = before[own.end] - before[own.start];
     let mut body = Rows::with_capacity(own.len(), cells.min(1 << 22));
     finite.write(own, lanes, sums, &mut body);
     Made { head, ends: begins_within && !is_one_row, body, tail }
