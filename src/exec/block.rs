@@ -88,6 +88,21 @@ impl Fresh {
         }
     }
 
+    /// The memory of a matrix of this extent, of which this is the last reader; else the matrix.
+    pub(super) fn thawed(cells: Cells, shape: Shape, element: Element) -> Result<Self, Cells> {
+        fn thawed<T: Scalar>(x: Dense<T>, of: fn(CellBuffer<T>) -> Fresh) -> Result<Fresh, Cells> {
+            let shape = x.shape();
+            let stays = |cells| Cells::from(Dense::new(shape, cells));
+            CellBuffer::thawed(x.into_buffer()).map(of).map_err(stays)
+        }
+        match cells {
+            cells if (cells.shape(), cells.element()) != (shape, element) => Err(cells),
+            Cells::F64(Storage::Dense(x)) => thawed(x, Fresh::F64),
+            Cells::F32(Storage::Dense(x)) => thawed(x, Fresh::F32),
+            sparse => Err(sparse),
+        }
+    }
+
     pub(super) fn frozen(self, shape: Shape) -> Cells {
         match self {
             Fresh::F64(cells) => Dense::new(shape, cells.into()).into(),
@@ -129,6 +144,8 @@ pub(super) struct Blocks<'a> {
     pub(super) collected: Vec<Option<usize>>,
     /// For each step what nobody reads after it.
     pub(super) over: Vec<Vec<Slot>>,
+    /// Whole values whose memory already is that of a result; what is not overwritten yet is still theirs.
+    pub(super) overwritten: Vec<Slot>,
 }
 
 impl Blocks<'_> {
@@ -151,7 +168,7 @@ impl Blocks<'_> {
             width = (!rows.is_empty()).then_some(cells.shape().columns);
             local.insert(slot, cells);
         }
-        for &slot in &pass.cut {
+        for &slot in pass.cut.iter().filter(|slot| !self.overwritten.contains(slot)) {
             let whole = self.cells(slot)?;
             let end = rows.end.min(whole.shape().rows);
             local.insert(slot, whole.rows(rows.start.min(end)..end));
@@ -190,6 +207,13 @@ impl Blocks<'_> {
         rows: usize,
         target: Option<Target<'_>>,
     ) -> Result<Option<Cells>> {
+        if let BlockStep::Fused { program, inputs, .. } = step
+            && inputs.iter().any(|slot| self.overwritten.contains(slot))
+        {
+            let place = target.expect("what is overwritten has the place of the result");
+            self.overwrite(program, inputs, local, rows, place)?;
+            return Ok(None);
+        }
         let inputs = self.step_inputs(step, local)?;
         let (element, columns) = match step {
             BlockStep::Fused { element, .. } => (*element, width(&inputs)),
@@ -210,6 +234,29 @@ impl Blocks<'_> {
         };
         write(step, &inputs, rows, target, self.cancel.stop())?;
         Ok(None)
+    }
+
+    /// Computes a loop over the rows of a block that its result is written over.
+    fn overwrite(
+        &self,
+        program: &fused::Program,
+        inputs: &[Slot],
+        local: &HashMap<Slot, Cells>,
+        rows: usize,
+        place: Target<'_>,
+    ) -> Result<()> {
+        let beside = inputs.iter().map(|slot| {
+            if self.overwritten.contains(slot) {
+                return Ok(None);
+            }
+            self.block_inputs(&[*slot], local).map(|cells| Some(cells[0]))
+        });
+        let beside: Vec<Option<&Cells>> = beside.collect::<Result<_>>()?;
+        match place {
+            Target::F64(place) => overwrite(program, &beside, rows, place),
+            Target::F32(place) => overwrite(program, &beside, rows, place),
+        }
+        Ok(())
     }
 
     /// What a step reads: the rows of this block, else whole values.
@@ -308,6 +355,23 @@ fn fused<T: Real>(program: &fused::Program, inputs: &[&Cells], rows: usize, out:
     program.run(&views(&owned, rows, columns), rows, columns, &mut Scratch::new(), out);
 }
 
+/// The same over cells that are there already, which stand for the inputs that are none.
+fn overwrite<T: Real>(
+    program: &fused::Program,
+    inputs: &[Option<&Cells>],
+    rows: usize,
+    place: &mut [T],
+) {
+    let columns = place.len() / rows.max(1);
+    let owned: Vec<Option<Dense<T>>> =
+        inputs.iter().map(|cells| cells.map(dense_of::<T>)).collect();
+    let views: Vec<fused::Input<'_, T>> = owned
+        .iter()
+        .map(|input| input.as_ref().map_or(fused::Input::Place, |x| view(x, rows, columns)))
+        .collect();
+    program.run(&views, rows, columns, &mut Scratch::new(), place);
+}
+
 /// Columns of the result of an elementwise loop: those of the inputs that are not stretched.
 fn width(inputs: &[&Cells]) -> usize {
     inputs.iter().map(|input| input.shape().columns).find(|&columns| columns != 1).unwrap_or(1)
@@ -330,18 +394,17 @@ pub(super) fn views<T: Scalar>(
     rows: usize,
     columns: usize,
 ) -> Vec<fused::Input<'_, T>> {
-    inputs
-        .iter()
-        .map(|input| {
-            let shape = input.shape();
-            match (shape.rows == rows, shape.columns == columns) {
-                (true, true) => fused::Input::Cells(input.cells()),
-                (_, true) if shape.rows == 1 => fused::Input::Row(input.cells()),
-                (true, _) => fused::Input::Column(input.cells()),
-                _ => fused::Input::Scalar(input.cells()[0]),
-            }
-        })
-        .collect()
+    inputs.iter().map(|input| view(input, rows, columns)).collect()
+}
+
+fn view<T: Scalar>(input: &Dense<T>, rows: usize, columns: usize) -> fused::Input<'_, T> {
+    let shape = input.shape();
+    match (shape.rows == rows, shape.columns == columns) {
+        (true, true) => fused::Input::Cells(input.cells()),
+        (_, true) if shape.rows == 1 => fused::Input::Row(input.cells()),
+        (true, _) => fused::Input::Column(input.cells()),
+        _ => fused::Input::Scalar(input.cells()[0]),
+    }
 }
 
 /// Adds `t(block) @ block`, its lower half; [`finish`] mirrors the sum.

@@ -319,18 +319,26 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y, stop)),
             (x, y) => matrix(dense::kron(&densified(x), &densified(y))),
         },
-        Op::Solve => {
+        Op::Solve(triangle) => {
             square("solve", shape(0))?;
             equally_tall("solve", shape(0), shape(1))?;
-            matrix(decompose::solve(&full(0), &full(1), stop)?)
+            matrix(match triangle {
+                None => decompose::solve(&full(0), &full(1), stop)?,
+                Some(triangle) => {
+                    decompose::solve_by_substitution(&full(0), *triangle, &full(1), stop)?
+                }
+            })
         }
         Op::LeastSquares => {
             equally_tall("lstsq", shape(0), shape(1))?;
             matrix(decompose::least_squares(&full(0), &full(1), stop)?)
         }
-        Op::Inverse => {
+        Op::Inverse(triangle) => {
             square("inv", shape(0))?;
-            matrix(decompose::inverse(&full(0), stop)?)
+            matrix(match triangle {
+                None => decompose::inverse(&full(0), stop)?,
+                Some(triangle) => decompose::inverse_of_triangle(&full(0), *triangle, stop)?,
+            })
         }
         Op::PseudoInverse => matrix(decompose::pseudo_inverse(&full(0), stop)?),
         Op::Exponential => {
@@ -342,9 +350,12 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             matrix(decompose::logarithm(&full(0), stop)?)
         }
         Op::Rank => matrix(decompose::rank(&full(0), stop)?),
-        Op::Determinant => {
+        Op::Determinant(triangle) => {
             square("det", shape(0))?;
-            matrix(decompose::determinant(&full(0), stop)?)
+            matrix(match triangle {
+                None => decompose::determinant(&full(0), stop)?,
+                Some(_) => decompose::determinant_of_triangle(&full(0))?,
+            })
         }
         Op::Trace => {
             square("trace", shape(0))?;

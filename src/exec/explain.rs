@@ -94,7 +94,12 @@ impl Writer<'_> {
         }
         for sink in &pass.sinks {
             match sink {
-                Sink::Collect { to, .. } => self.line("keep", *to, depth + 1, f)?,
+                Sink::Collect { to, over, .. } => {
+                    self.line("keep", *to, depth + 1, f)?;
+                    if let Some(over) = over {
+                        write!(f, ", over {}", text(*over))?;
+                    }
+                }
                 Sink::Reduce { to, .. } => self.looped("add up", *to, depth + 1, f)?,
                 Sink::Gram { to, .. } | Sink::Cross { to, .. } | Sink::CountRows { to } => {
                     self.line("add up", *to, depth + 1, f)?
@@ -155,9 +160,16 @@ impl Writer<'_> {
                 *stored as f64 / shape.cells().max(1) as f64,
                 bytes(*held as f64),
                 seconds(*taken),
-            ),
+            )?,
             Some(other) => {
-                write!(f, " (measured {}, {})", bytes(other.bytes as f64), seconds(other.seconds))
+                write!(f, " (measured {}, {})", bytes(other.bytes as f64), seconds(other.seconds))?;
+            }
+            None => {}
+        }
+        match &note.other_layout {
+            Some((layout, taken)) => {
+                let (kept, own, other) = (&note.layout, bytes(note.bytes), bytes(*taken));
+                write!(f, "\n{:1$}layout: {kept} {own}, {layout} {other}", "", 2 * depth + 4)
             }
             None => Ok(()),
         }

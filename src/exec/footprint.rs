@@ -61,11 +61,11 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         Op::Kronecker if all_sparse => 0,
         Op::Kronecker => shape(0).cells().saturating_mul(shape(1).cells()),
 
-        Op::Solve | Op::LeastSquares => {
+        Op::Solve(_) | Op::LeastSquares => {
             both(shape(0).rows, shape(0).columns.saturating_add(shape(1).columns.saturating_mul(2)))
         }
-        Op::Determinant => shape(0).cells(),
-        Op::Inverse | Op::Cholesky => shape(0).cells().saturating_mul(2),
+        Op::Determinant(_) => shape(0).cells(),
+        Op::Inverse(_) | Op::Cholesky => shape(0).cells().saturating_mul(2),
         Op::Lu | Op::Eigen { .. } => shape(0).cells().saturating_mul(4),
         Op::Rank => shape(0).cells().saturating_mul(2),
         Op::Qr => shape(0).cells().saturating_mul(3),
@@ -129,6 +129,7 @@ mod tests {
     use super::super::evaluate::evaluate;
     use super::*;
     use crate::exec::kernels::Stop;
+    use crate::exec::kernels::decompose::Triangle;
     use crate::exec::kernels::elementwise::BinaryFunction;
     use crate::exec::kernels::images::{Pooling, Sides, Window};
     use crate::matrix::Dense;
@@ -157,9 +158,11 @@ mod tests {
             (Op::Cross, vec![&x, &y]),
             (Op::Outer, vec![&x, &y]),
             (Op::Kronecker, vec![&x, &b]),
-            (Op::Solve, vec![&a, &b]),
+            (Op::Solve(None), vec![&a, &b]),
+            (Op::Solve(Some(Triangle::Lower)), vec![&a, &b]),
             (Op::LeastSquares, vec![&x, &y]),
-            (Op::Inverse, vec![&a]),
+            (Op::Inverse(None), vec![&a]),
+            (Op::Inverse(Some(Triangle::Upper)), vec![&a]),
             (Op::PseudoInverse, vec![&x]),
             (Op::Exponential, vec![&a]),
             (Op::Logarithm, vec![&positive]),

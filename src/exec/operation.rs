@@ -9,6 +9,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use super::kernels::decompose::Triangle;
 use super::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use super::kernels::images::{Pooling, Window};
 use super::kernels::reduce::Reduction;
@@ -100,16 +101,19 @@ pub(crate) enum Operation {
     /// `m * (a @ t(b))`, computed for the stored cells of `m` alone.
     Sampled,
     Kronecker,
-    Solve,
+    /// With a first input of which this triangle alone may be other than 0, where that is known.
+    Solve(Option<Triangle>),
     LeastSquares,
-    Inverse,
+    /// Of such a triangle.
+    Inverse(Option<Triangle>),
     /// Of any matrix.
     PseudoInverse,
     /// `Σ aᵏ/k!`
     Exponential,
     /// The principal one.
     Logarithm,
-    Determinant,
+    /// Of such a triangle.
+    Determinant(Option<Triangle>),
     Rank,
     Trace,
     /// The lower factor `l` of `l @ t(l)`.
@@ -403,14 +407,20 @@ impl Operation {
             Operation::Outer => "outer",
             Operation::Sampled => "sampled",
             Operation::Kronecker => "kron",
-            Operation::Solve => "solve",
+            Operation::Solve(None) => "solve",
+            Operation::Solve(Some(Triangle::Lower)) => "solve_lower",
+            Operation::Solve(Some(Triangle::Upper)) => "solve_upper",
             Operation::LeastSquares => "lstsq",
-            Operation::Inverse => "inv",
+            Operation::Inverse(None) => "inv",
+            Operation::Inverse(Some(Triangle::Lower)) => "inv_lower",
+            Operation::Inverse(Some(Triangle::Upper)) => "inv_upper",
             Operation::PseudoInverse => "pinv",
             Operation::Exponential => "expm",
             Operation::Logarithm => "logm",
             Operation::Rank => "rank",
-            Operation::Determinant => "det",
+            Operation::Determinant(None) => "det",
+            Operation::Determinant(Some(Triangle::Lower)) => "det_lower",
+            Operation::Determinant(Some(Triangle::Upper)) => "det_upper",
             Operation::Trace => "trace",
             Operation::Cholesky => "cholesky",
             Operation::Lu => "lu",

@@ -10,14 +10,14 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::block::{Blocks, Done, Fresh, Input, Part, Target, added, finish};
-use super::evaluate;
+use super::evaluate::{self, Value};
 use super::labels::resolve;
 use super::operation::Operation;
 use super::program::{BlockStep, Pass, Sink, Slot, Source};
 use super::reader::{InSequence, Reader, RowBlock, UniqueKeys};
 use super::run::Run;
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Dense, Shape};
+use crate::matrix::{Cells, Dense, Element, Shape};
 
 /// Cells of the widest row value in one block, about: 2 MiB of `f64`, within a core's share of cache.
 const BLOCK_CELLS: usize = 1 << 18;
@@ -156,8 +156,14 @@ impl Run<'_> {
         };
         self.same_rows(pass, rows)?;
         for (sink, whole) in pass.sinks.iter().zip(&mut sums.wholes) {
-            if let Sink::Collect { to, columns: Some(columns), element, .. } = sink {
-                let cells = Shape::new(rows, *columns).cells();
+            if let Sink::Collect { to, columns: Some(columns), element, over, .. } = sink {
+                let shape = Shape::new(rows, *columns);
+                // The bytes of what is overwritten are counted already.
+                *whole = over.and_then(|slot| self.thawed(slot, shape, *element));
+                if whole.is_some() {
+                    continue;
+                }
+                let cells = shape.cells();
                 let bytes = cells.saturating_mul(element.size_bytes());
                 self.around.budget.grow(bytes, &self.program.notes[*to].text)?;
                 *whole = Some(Fresh::arbitrary(*element, cells));
@@ -271,6 +277,19 @@ impl Run<'_> {
         Ok(sums)
     }
 
+    /// The memory of a value of this extent, which is gone then, where no other matrix shares it.
+    fn thawed(&mut self, slot: Slot, shape: Shape, element: Element) -> Option<Fresh> {
+        let stays = match self.values[slot].take()? {
+            Value::Matrix(cells) => match Fresh::thawed(cells, shape, element) {
+                Ok(fresh) => return Some(fresh),
+                Err(cells) => cells.into(),
+            },
+            parts => parts,
+        };
+        self.values[slot] = Some(stays);
+        None
+    }
+
     fn blocks(&self, pass: &Pass) -> Blocks<'_> {
         let only_collected = |slot: Slot| {
             let collects =
@@ -289,7 +308,13 @@ impl Run<'_> {
         };
         let over = pass.steps.iter().enumerate().map(over_after).collect();
         let (program, cancel) = (self.program, self.around.cancel);
-        Blocks { program, values: &self.values, cancel, collected, over }
+        let is_gone = |slot: &Slot| self.values[*slot].is_none();
+        let overwritten = pass.sinks.iter().filter_map(|sink| match sink {
+            Sink::Collect { over, .. } => over.filter(is_gone),
+            _ => None,
+        });
+        let overwritten = overwritten.collect();
+        Blocks { program, values: &self.values, cancel, collected, over, overwritten }
     }
 
     /// Whole values that are cut by rows must have as many as there are.

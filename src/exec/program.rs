@@ -174,7 +174,15 @@ impl BlockStep {
 #[derive(Debug, Clone)]
 pub(crate) enum Sink {
     /// All blocks, below one another: cells of this type, so many in a row where that is known.
-    Collect { from: Slot, to: Slot, columns: Option<usize>, element: Element },
+    Collect {
+        from: Slot,
+        to: Slot,
+        columns: Option<usize>,
+        element: Element,
+        /// A value that only their loop reads, and nobody after it: they are written over it where no other
+        /// matrix shares its memory.
+        over: Option<Slot>,
+    },
     /// A reduction of all cells or of each column, of which no more than a strip exists at a time.
     Reduce {
         program: fused::Program,
@@ -262,6 +270,8 @@ pub(crate) struct Note {
     pub(crate) is_exact: bool,
     /// By which algorithm a product is made, and the next best.
     pub(crate) product: Option<[Algorithm; 2]>,
+    /// The layout that it could have as well, and the bytes it would take.
+    pub(crate) other_layout: Option<(String, f64)>,
     /// Where it stands in the text, for what goes wrong when it runs.
     pub(crate) place: Option<Place>,
     /// The operations that are one step with it, where there are any.

@@ -275,12 +275,19 @@ impl Run<'_> {
         let start = Instant::now();
         let mut last = self.value(rounds.start)?.clone();
         self.bind(rounds, &last, &last);
-        let mut done = 0;
+        let (mut done, mut held_bytes) = (0, 0);
         while rounds.iteration.times.is_none_or(|times| done < times) {
             self.around.cancel.check()?;
-            let next = self.round(&rounds.step)?;
-            self.bind(rounds, &next, &last);
-            last = next;
+            last = match rounds.variable {
+                Some(variable) if rounds.prior.is_none() && rounds.step.makes_result => {
+                    self.next_alone(&rounds.step, variable, last, &mut held_bytes)?
+                }
+                _ => {
+                    let next = self.round(&rounds.step)?;
+                    self.bind(rounds, &next, &last);
+                    next
+                }
+            };
             done += 1;
             if let Some(until) = &rounds.until
                 && self.round(until)?.as_cells()?.cell(0, 0) != 0.0
@@ -296,7 +303,28 @@ impl Run<'_> {
                 self.release(round.result);
             }
         }
+        self.around.budget.shrink(held_bytes);
         self.keep(rounds.output, last, start)
+    }
+
+    /// A round of an iteration in which nobody reads a value when the next one is there: the variable alone holds
+    /// it, so that a loop may write the next one over it. Beyond the beginning, `held_bytes` are counted for it.
+    fn next_alone(
+        &mut self,
+        round: &Round,
+        variable: Slot,
+        last: Value,
+        held_bytes: &mut usize,
+    ) -> Result<Value> {
+        self.values[variable] = Some(last);
+        self.steps(&round.steps)?;
+        if self.values[variable].take().is_some() {
+            self.around.budget.shrink(*held_bytes);
+        }
+        let next = self.values[round.result].take().expect("the steps of a round make its result");
+        *held_bytes = next.size_bytes();
+        self.values[variable] = Some(next.clone());
+        Ok(next)
     }
 
     fn round(&mut self, round: &Round) -> Result<Value> {

@@ -62,6 +62,15 @@ impl<T: Pod> CellBuffer<T> {
         Some(Self { block: Block::try_new(bytes)?, cells: PhantomData })
     }
 
+    /// The cells of a matrix, to be written again: by its last reader alone, for anybody else they stay.
+    pub(crate) fn thawed(cells: ScalarBuffer<T>) -> Result<Self, ScalarBuffer<T>>
+    where
+        T: ArrowNativeType,
+    {
+        let block = Block::thawed(cells.into_inner()).map_err(ScalarBuffer::from)?;
+        Ok(Self { block, cells: PhantomData })
+    }
+
     fn bytes(cells: usize) -> usize {
         cells
             .checked_mul(size_of::<T>())

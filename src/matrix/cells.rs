@@ -212,6 +212,11 @@ impl<T: Scalar> Dense<T> {
         &self.cells
     }
 
+    /// The same without a matrix around it.
+    pub(crate) fn into_buffer(self) -> ScalarBuffer<T> {
+        self.cells
+    }
+
     /// One row, counted from 0; panics outside the shape.
     ///
     /// ```
@@ -463,6 +468,33 @@ impl<T: Scalar> Storage<T> {
                 columns.binary_search(&(column as u32)).map_or(T::ZERO, |at| values[at])
             }
         }
+    }
+
+    /// Whether all cells above the diagonal are zero, and whether all below it.
+    pub(crate) fn triangles(&self) -> [bool; 2] {
+        let Shape { rows, columns } = self.shape();
+        let sides = |row: usize| match self {
+            Storage::Dense(x) => {
+                let cells = x.row(row);
+                (&cells[..row.min(columns)], &cells[(row + 1).min(columns)..])
+            }
+            Storage::Csr(x) => {
+                let (places, values) = x.row(row);
+                let before = |end: usize| places.partition_point(|&place| (place as usize) < end);
+                (&values[..before(row)], &values[before(row + 1)..])
+            }
+        };
+        let is_zero = |cells: &[T]| cells.iter().all(|&cell| cell == T::ZERO);
+        let (mut is_lower, mut is_upper) = (true, true);
+        for row in 0..rows {
+            let (below, above) = sides(row);
+            is_lower = is_lower && is_zero(above);
+            is_upper = is_upper && is_zero(below);
+            if !is_lower && !is_upper {
+                break;
+            }
+        }
+        [is_lower, is_upper]
     }
 
     /// Bytes of the stored cells and, where sparse, their places.

@@ -203,6 +203,7 @@ pub struct Matrix {
     row_labels: Option<Labels>,
     column_labels: Option<Labels>,
     counts: OnceLock<Arc<Counts>>,
+    triangles: OnceLock<[bool; 2]>,
 }
 
 impl Matrix {
@@ -216,8 +217,8 @@ impl Matrix {
     pub fn new(cells: impl Into<Cells>) -> Self {
         let cells = cells.into();
         let is_sparse = cells.layout() == Layout::Csr;
-        let counts = OnceLock::new();
-        Self { cells, is_sparse, row_labels: None, column_labels: None, counts }
+        let (counts, triangles) = (OnceLock::new(), OnceLock::new());
+        Self { cells, is_sparse, row_labels: None, column_labels: None, counts, triangles }
     }
 
     /// A dense matrix from its cells in row-major order, which are not copied: `FLOAT64` from `f64`, `FLOAT32`
@@ -290,6 +291,13 @@ impl Matrix {
             _ => unreachable!("a dense matrix is not counted"),
         };
         Some(Arc::clone(self.counts.get_or_init(count)))
+    }
+
+    /// Whether all cells above the diagonal are zero, and whether all below it, looked at when first asked for.
+    pub(crate) fn triangles(&self) -> [bool; 2] {
+        *self
+            .triangles
+            .get_or_init(|| crate::with_storage!(&self.cells, storage => storage.triangles()))
     }
 
     /// Whether a cell that is zero is no entry: so in what is made from entries, whatever its layout.

@@ -20,7 +20,7 @@
 //! of bytes, by what reservations leave of the memory limit, and by a time.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -99,6 +99,8 @@ struct State {
     usage: MemoryUsage,
     /// By size, those let go last at the end: they may still be in a cache.
     idle: BTreeMap<usize, Vec<Idle>>,
+    /// Those that are read, by their address: the last reader may write them again.
+    frozen: HashMap<usize, Weak<Block>>,
 }
 
 #[derive(Debug)]
@@ -193,9 +195,34 @@ impl Block {
             }
             memory => {
                 self.memory = memory;
-                bytes::Bytes::from_owner(self).into()
+                let block = Arc::new(self);
+                if let Some(pool) = block.home.upgrade() {
+                    pool.state().frozen.insert(block.address(), Arc::downgrade(&block));
+                }
+                bytes::Bytes::from_owner(Frozen(block)).into()
             }
         }
+    }
+
+    /// The block that was frozen into these bytes, to be written again; the bytes themselves where somebody
+    /// else reads them, where they are a part of a block, or of none that the pool of this thread keeps.
+    pub(super) fn thawed(bytes: Buffer) -> Result<Self, Buffer> {
+        let Some(pool) = SERVED_BY.with_borrow(Weak::upgrade) else { return Err(bytes) };
+        if bytes.strong_count() > 1 {
+            return Err(bytes);
+        }
+        let address = bytes.as_ptr() as usize;
+        let block = pool.state().frozen.get(&address).and_then(Weak::upgrade);
+        let Some(block) = block.filter(|block| block.length == bytes.len()) else {
+            return Err(bytes);
+        };
+        pool.state().frozen.remove(&address);
+        drop(bytes);
+        Ok(Arc::into_inner(block).expect("the last reader has let it go"))
+    }
+
+    fn address(&self) -> usize {
+        self.bytes().as_ptr() as usize
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -212,9 +239,12 @@ pub(super) fn poisons() -> bool {
 /// Why a block has memory.
 const PRESENT: &str = "memory leaves its block only when that is dropped";
 
-impl AsRef<[u8]> for Block {
+/// A block that is read.
+struct Frozen(Arc<Block>);
+
+impl AsRef<[u8]> for Frozen {
     fn as_ref(&self) -> &[u8] {
-        self.bytes()
+        self.0.bytes()
     }
 }
 
@@ -241,8 +271,8 @@ thread_local! {
 
 impl Pool {
     pub(crate) fn new(limits: PoolLimits) -> Arc<Self> {
-        let (usage, idle) = (MemoryUsage::default(), BTreeMap::new());
-        Arc::new(Self(Mutex::new(State { limits, usage, idle })))
+        let (usage, idle, frozen) = (MemoryUsage::default(), BTreeMap::new(), HashMap::new());
+        Arc::new(Self(Mutex::new(State { limits, usage, idle, frozen })))
     }
 
     /// From now on the matrices that this thread makes are in blocks of this pool.
@@ -313,6 +343,7 @@ impl Pool {
     fn give_back(&self, memory: Memory) {
         let class = memory.bytes().len();
         let mut state = self.state();
+        state.frozen.remove(&(memory.bytes().as_ptr() as usize));
         state.usage.used_bytes -= class;
         let PoolLimits { idle_bytes, total_bytes, .. } = state.limits;
         let kept_max = idle_bytes.min(total_bytes.saturating_sub(state.usage.used_bytes));
@@ -494,5 +525,39 @@ mod tests {
             });
         });
         assert_eq!(kept.unwrap().bytes().len(), 1 << 20);
+    }
+
+    #[test]
+    fn a_block_is_written_again_by_its_last_reader_alone() {
+        served(LIMITS, |pool| {
+            let bytes = KEPT_BYTES_MIN + 8;
+            let mut block = Block::new(bytes);
+            block.bytes_mut().fill(7);
+            let address = block.address();
+            let frozen = block.frozen();
+            // Somebody else reads it, whole or in part.
+            let (whole, part) = (frozen.clone(), frozen.slice_with_length(0, 8));
+            let frozen = Block::thawed(frozen).unwrap_err();
+            drop(whole);
+            let frozen = Block::thawed(frozen).unwrap_err();
+            // A part is not the block.
+            drop(frozen);
+            let part = Block::thawed(part).unwrap_err();
+            assert_eq!((part.len(), pool.usage().used_bytes), (8, class(bytes).unwrap()));
+            drop(part);
+            assert_eq!((pool.usage().used_bytes, pool.state().frozen.len()), (0, 0));
+            let mut block = Block::new(bytes);
+            block.bytes_mut().fill(9);
+            let mut again = Block::thawed(block.frozen()).unwrap();
+            assert_eq!((again.address(), pool.usage().blocks), (address, 2));
+            again.bytes_mut()[0] = 1;
+            let frozen = again.frozen();
+            assert_eq!((frozen[0], frozen[1], frozen.len()), (1, 9, bytes));
+            drop(frozen);
+            assert_eq!((pool.usage().used_bytes, pool.state().frozen.len()), (0, 0));
+            // What the allocator made is nobody's block.
+            assert!(Block::thawed(Buffer::from(vec![0_u8; bytes])).is_err());
+            assert!(Block::thawed(Block::new(8).frozen()).is_err());
+        });
     }
 }

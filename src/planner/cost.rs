@@ -84,14 +84,14 @@ impl CostModel {
             Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Convolve(_) => {
                 Constant::Products64
             }
-            Op::Solve
+            Op::Solve(_)
             | Op::LeastSquares
-            | Op::Inverse
+            | Op::Inverse(_)
             | Op::PseudoInverse
             | Op::Exponential
             | Op::Logarithm
             | Op::Rank
-            | Op::Determinant
+            | Op::Determinant(_)
             | Op::Cholesky
             | Op::Lu
             | Op::Qr

@@ -1,7 +1,7 @@
 //! What a graph will cost, guessed before it runs: sizes, stored cells, bytes and seconds of each node.
 //!
 //! Sizes are exact where shapes are known; open ones come from DataFusion's statistics, else from
-//! [`ROWS_UNKNOWN`]. What two sparse operands make is estimated from how many cells their rows and columns
+//! [`ROWS_UNKNOWN`]. What sparse operands make is estimated from how many cells their rows and columns
 //! store (`stored_cells`); these are counted for matrices at hand, where such an operation asks for them.
 //! Everything else goes by density, as if stored cells were spread at random (Sommer et al., *MNC:
 //! Structure-Exploiting Sparsity Estimation for Matrix Expressions*, SIGMOD 2019, §2).
@@ -46,6 +46,8 @@ pub(crate) struct Estimate {
     pub(crate) bound: Option<Constant>,
     /// By which algorithm a dense product is made whole, and the best of the other kind.
     pub(crate) product: Option<[Algorithm; 2]>,
+    /// The layout that a result could have as well, and its bytes.
+    pub(crate) other_layout: Option<(Layout, f64)>,
 }
 
 impl Estimate {
@@ -123,27 +125,32 @@ impl<'a> Estimator<'a> {
         };
         let density = density.clamp(0.0, 1.0);
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
-        let layout = if density <= DENSE_FROM && keeps_sparse(graph, node, is_csr) {
-            Layout::Csr
+        let may_be_sparse = keeps_sparse(graph, node, is_csr);
+        let (layout, other) = if density <= DENSE_FROM && may_be_sparse {
+            (Layout::Csr, Layout::Dense)
         } else {
-            Layout::Dense
+            (Layout::Dense, Layout::Csr)
         };
+        let cell = node.element.size_bytes() as f64;
+        let bytes = |layout: Layout| match layout {
+            Layout::Dense => rows * columns * cell,
+            Layout::Csr => rows * columns * density * (cell + 4.0) + rows * 8.0,
+        };
+        let is_a_choice = may_be_sparse && chooses_layout(&node.operation);
+        let other_layout = is_a_choice.then(|| (other, bytes(other)));
+        let bytes = bytes(layout);
         let density = if layout == Layout::Dense { 1.0 } else { density };
         let mut estimate = Estimate {
             rows,
             columns,
             density,
             layout,
-            bytes: 0.0,
+            bytes,
             flops: 0.0,
             seconds: 0.0,
             bound: None,
             product: None,
-        };
-        let cell = node.element.size_bytes() as f64;
-        estimate.bytes = match layout {
-            Layout::Dense => estimate.cells() * cell,
-            Layout::Csr => estimate.stored() * (cell + 4.0) + rows * 8.0,
+            other_layout,
         };
         estimate.flops = match combined {
             Some((_, Some(flops))) => flops,
@@ -181,11 +188,12 @@ impl<'a> Estimator<'a> {
         self.counts.push(combined.map(|(counts, _)| counts));
     }
 
-    /// Of what two sparse operands make: its counts and, of a product, its floating-point operations.
+    /// Of what sparse operands make: its counts and, of a product, its floating-point operations.
     fn combined(&mut self, graph: &Graph, node: &Node) -> Option<(Arc<Counts>, Option<f64>)> {
         use crate::exec::kernels::elementwise::BinaryFunction as F;
         let is_combined = match node.operation {
             Op::Product | Op::Gram | Op::Cross | Op::Outer => true,
+            Op::Slice { .. } | Op::Stack(_) | Op::Kronecker => true,
             Op::Binary(F::Multiply | F::And | F::Add | F::Subtract | F::Or | F::NotEqual) => {
                 node.inputs.iter().all(|&input| {
                     let operand = graph.node(input);
@@ -197,6 +205,12 @@ impl<'a> Estimator<'a> {
         let is_csr = |input: &NodeId| self.of(*input).layout == Layout::Csr;
         if !is_combined || !node.inputs.iter().all(is_csr) {
             return None;
+        }
+        if let Op::Stack(axis) = node.operation {
+            let parts: Vec<Arc<Counts>> =
+                node.inputs.iter().map(|&input| self.counts_of(graph, input)).collect();
+            let parts: Vec<&Counts> = parts.iter().map(Arc::as_ref).collect();
+            return Some((Arc::new(stored_cells::stack(&parts, axis)), None));
         }
         let first = self.counts_of(graph, node.inputs[0]);
         let second = match node.inputs.get(1) {
@@ -211,10 +225,12 @@ impl<'a> Estimator<'a> {
         let counts = match node.operation {
             Op::Binary(F::Multiply | F::And) => stored_cells::intersection(&left, &right),
             Op::Binary(_) => stored_cells::union(&left, &right),
+            Op::Slice { axis, range } => stored_cells::slice(&left, axis, range),
+            Op::Kronecker => stored_cells::kronecker(&left, &right),
             _ => stored_cells::product(&left, &right),
         };
         let flops = match node.operation {
-            Op::Binary(_) => None,
+            Op::Binary(_) | Op::Slice { .. } | Op::Kronecker => None,
             // Half of a symmetric result is enough.
             Op::Gram => Some(stored_cells::pairs(&left, &right)),
             _ => Some(2.0 * stored_cells::pairs(&left, &right)),
@@ -277,6 +293,20 @@ impl<'a> Estimator<'a> {
         self.open.entry(node.rows).or_insert(rows);
         self.open.entry(node.columns).or_insert(columns);
     }
+}
+
+/// Whether kernels keep a result of sparse operands in whichever layout takes fewer bytes.
+fn chooses_layout(operation: &Op) -> bool {
+    matches!(
+        operation,
+        Op::Product
+            | Op::Gram
+            | Op::Cross
+            | Op::Outer
+            | Op::Sampled
+            | Op::Kronecker
+            | Op::Binary(_)
+    )
 }
 
 /// Bytes that a node reads and writes. A loop over cells hands them to the next in cache: they are moved
@@ -393,10 +423,14 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Kronecker => result.stored(),
         Op::Convolve(window) => 2.0 * result.cells() * window.kernel_cells() as f64,
         Op::Pool(_, window) => result.cells() * window.kernel.area() as f64,
-        Op::Solve => 2.0 / 3.0 * cube(of(0).rows) + 2.0 * of(0).cells() * of(1).columns,
+        Op::Solve(None) => 2.0 / 3.0 * cube(of(0).rows) + 2.0 * of(0).cells() * of(1).columns,
         Op::LeastSquares => 2.0 * of(0).cells() * of(0).columns,
-        Op::Inverse => 2.0 * cube(of(0).rows),
-        Op::Determinant | Op::Lu => 2.0 / 3.0 * cube(of(0).rows),
+        Op::Inverse(None) => 2.0 * cube(of(0).rows),
+        // By substitution.
+        Op::Solve(Some(_)) => of(0).cells() * of(1).columns,
+        Op::Inverse(Some(_)) => cube(of(0).rows) / 3.0,
+        Op::Determinant(Some(_)) => of(0).rows,
+        Op::Determinant(None) | Op::Lu => 2.0 / 3.0 * cube(of(0).rows),
         Op::Cholesky => cube(of(0).rows) / 3.0,
         Op::Qr => 4.0 * of(0).cells() * of(0).columns.min(of(0).rows),
         // Six products, a solution, and some squarings.

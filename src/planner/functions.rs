@@ -259,15 +259,15 @@ impl Binder<'_> {
                 let product = self.binary(BinaryFunction::Multiply, u, v, call.place)?;
                 self.add(call, Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [product])
             }
-            "solve" => self.simple(call, Op::Solve, ["a", "b"]),
+            "solve" => self.simple(call, Op::Solve(None), ["a", "b"]),
             "lstsq" => self.least_squares(call),
-            "inv" => self.simple(call, Op::Inverse, ["a"]),
+            "inv" => self.simple(call, Op::Inverse(None), ["a"]),
             "pinv" => self.simple(call, Op::PseudoInverse, ["a"]),
             "rank" => self.simple(call, Op::Rank, ["a"]),
             "expm" => self.simple(call, Op::Exponential, ["a"]),
             "logm" => self.simple(call, Op::Logarithm, ["a"]),
             "matrix_power" => self.matrix_power(call),
-            "det" => self.simple(call, Op::Determinant, ["a"]),
+            "det" => self.simple(call, Op::Determinant(None), ["a"]),
             "trace" => self.simple(call, Op::Trace, ["a"]),
             "cholesky" => self.simple(call, Op::Cholesky, ["a"]),
             "lu" => self.simple(call, Op::Lu, ["a"]),
@@ -453,7 +453,7 @@ impl Binder<'_> {
             return self.add(call, Op::Eye(n), []);
         }
         if power < 0.0 {
-            square = self.add(call, Op::Inverse, [square])?;
+            square = self.add(call, Op::Inverse(None), [square])?;
         }
         let mut rest = power.abs() as u64;
         let mut result = None;

@@ -469,9 +469,9 @@ impl Graph {
                 let columns = product(n, q);
                 (rows.unwrap_or_else(|| self.open()), columns.unwrap_or_else(|| self.open()))
             }
-            Op::Solve | Op::LeastSquares => {
+            Op::Solve(_) | Op::LeastSquares => {
                 let ((m, n), (rows, k)) = (of(self, 0), of(self, 1));
-                if matches!(operation, Op::Solve) && m.differs(n) {
+                if matches!(operation, Op::Solve(_)) && m.differs(n) {
                     return Err(needs(name, "a square matrix first", shape(self, 0)));
                 }
                 if !self.fit(m, rows)? {
@@ -485,7 +485,7 @@ impl Graph {
                 }
                 (n, k)
             }
-            Op::Inverse
+            Op::Inverse(_)
             | Op::Exponential
             | Op::Logarithm
             | Op::Cholesky
@@ -497,7 +497,7 @@ impl Graph {
                 }
                 (m.or(n), n.or(m))
             }
-            Op::Determinant | Op::Trace => {
+            Op::Determinant(_) | Op::Trace => {
                 let (m, n) = of(self, 0);
                 if m.differs(n) {
                     return Err(needs(name, "a square matrix", shape(self, 0)));

@@ -46,7 +46,7 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
         | Op::Random { .. }
         | Op::Reshape(_)
         | Op::Kronecker
-        | Op::Determinant
+        | Op::Determinant(_)
         | Op::Rank
         | Op::Trace
         | Op::Count(_) => [none(), none()],
@@ -103,11 +103,11 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             rule.must_match(rule.columns(0), rule.columns(1), Axis::Columns)?;
             [rule.rows(0), rule.rows(1)]
         }
-        Op::Solve | Op::LeastSquares => {
+        Op::Solve(_) | Op::LeastSquares => {
             rule.must_match(rule.rows(0), rule.rows(1), Axis::Rows)?;
             [rule.columns(0), rule.columns(1)]
         }
-        Op::Inverse | Op::PseudoInverse => [rule.columns(0), rule.rows(0)],
+        Op::Inverse(_) | Op::PseudoInverse => [rule.columns(0), rule.rows(0)],
         Op::Exponential | Op::Logarithm => [rule.rows(0), rule.columns(0)],
         Op::Cholesky => [rule.rows(0), none()],
         // A decomposition itself has the labels of its input; its parts pick from them.

@@ -199,6 +199,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
         bound: estimate.bound,
         is_exact: graph.is_sized(id),
         product: estimate.product,
+        other_layout: estimate.other_layout.map(|(layout, bytes)| (layout.to_string(), bytes)),
         place: node.place,
         fusion: None,
     }

@@ -11,7 +11,9 @@ use super::super::estimate::{Estimate, Estimator};
 use super::super::graph::{Dim, Graph, Node, NodeId};
 use super::notation::{Condition, Must, Size};
 use super::term::Term;
+use super::triangles::{self, Triangular};
 use crate::error::Place;
+use crate::exec::kernels::decompose::Triangle;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::matrix::{Element, Layout};
@@ -19,6 +21,8 @@ use crate::matrix::{Element, Layout};
 /// The nodes behind the terms, and their estimates.
 pub(super) struct Workbench<'a> {
     pub(super) graph: Graph,
+    /// Whether matrices at hand are looked at for triangles.
+    pub(super) looks_at_cells: bool,
     estimator: Estimator<'a>,
 }
 
@@ -33,6 +37,7 @@ pub(super) struct Facts {
     is_constant: bool,
     is_identity: bool,
     is_symmetric: bool,
+    pub(super) triangular: Triangular,
     is_sparse: bool,
     /// Of zeros and ones.
     is_mask: bool,
@@ -45,7 +50,8 @@ pub(super) struct Facts {
 
 impl<'a> Workbench<'a> {
     pub(super) fn new(graph: Graph, relation_rows: &'a [Option<f64>], cost: &'a CostModel) -> Self {
-        Self { graph, estimator: Estimator::new(relation_rows, cost) }
+        let estimator = Estimator::new(relation_rows, cost);
+        Self { graph, looks_at_cells: false, estimator }
     }
 
     /// Brings a node of the graph that is rewritten here, over these inputs.
@@ -94,7 +100,7 @@ impl Analysis<Term> for Workbench<'_> {
                 Op::Gram | Op::Eye(_) | Op::Diagonal => true,
                 Op::Product => is_transposed_pair(term.inputs[0], term.inputs[1]),
                 Op::Transpose
-                | Op::Inverse
+                | Op::Inverse(_)
                 | Op::Exponential
                 | Op::Unary(_)
                 | Op::Binary(_)
@@ -103,6 +109,7 @@ impl Analysis<Term> for Workbench<'_> {
                 | Op::Store(_) => all_symmetric(),
                 _ => rows == Dim::ONE,
             };
+        let triangular = triangles::of(&egraph.analysis, &term.operation, &inputs, [rows, columns]);
         let own = match &term.operation {
             Op::Variable(variable) | Op::Prior(variable) => 1 << (variable.number % 64),
             _ => 0,
@@ -119,6 +126,7 @@ impl Analysis<Term> for Workbench<'_> {
             is_constant: matches!(term.operation, Op::Constant(_)),
             is_identity: matches!(term.operation, Op::Eye(_)),
             is_symmetric,
+            triangular,
             is_sparse: egraph.analysis.estimate(id).layout == Layout::Csr,
             is_mask: is_mask(&term.operation, &inputs),
             rounds,
@@ -136,6 +144,7 @@ impl Analysis<Term> for Workbench<'_> {
             is_constant: facts.is_constant | other.is_constant,
             is_identity: facts.is_identity | other.is_identity,
             is_symmetric: facts.is_symmetric | other.is_symmetric,
+            triangular: facts.triangular.or(other.triangular),
             is_sparse: facts.is_sparse | other.is_sparse,
             is_mask: facts.is_mask | other.is_mask,
             rounds: facts.rounds & other.rounds,
@@ -144,7 +153,7 @@ impl Analysis<Term> for Workbench<'_> {
         };
         let known = |facts: &Facts| {
             let structure = (facts.is_identity, facts.is_symmetric, facts.is_sparse, facts.is_mask);
-            (facts.is_constant, structure, facts.rounds)
+            (facts.is_constant, structure, facts.triangular, facts.rounds)
         };
         let changed = DidMerge(known(&merged) != known(facts), known(&merged) != known(&other));
         *facts = merged;
@@ -224,6 +233,8 @@ pub(super) fn hold(conditions: &[Condition], named: &[(Var, &Facts)]) -> bool {
             Must::BeIdentity => facts.is_identity,
             Must::BeFilled => facts.has_cells(),
             Must::BeSymmetric => facts.is_symmetric,
+            Must::BeTriangular(Triangle::Lower) => facts.triangular.is_lower,
+            Must::BeTriangular(Triangle::Upper) => facts.triangular.is_upper,
             Must::BeSparse => facts.is_sparse,
             Must::BeMask => facts.is_sparse && facts.is_mask,
             Must::BeWeights => facts.is_sparse && !facts.is_mask,

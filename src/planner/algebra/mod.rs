@@ -22,6 +22,7 @@ mod shifts;
 mod term;
 #[cfg(test)]
 mod tests;
+mod triangles;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -71,12 +72,14 @@ fn simplified(
     relation_rows: &[Option<f64>],
     cost: &CostModel,
 ) -> Rewritten {
-    let workbench = Workbench::new(graph.unlabelled(), relation_rows, cost);
+    let needed = graph.needed(root);
+    let mut workbench = Workbench::new(graph.unlabelled(), relation_rows, cost);
+    workbench.looks_at_cells =
+        needed.iter().any(|&id| triangles::are_used_by(&graph.node(id).operation));
     let mut classes = Classes::new(workbench);
     let mut class_of: HashMap<NodeId, Id> = HashMap::new();
     let mut written = Vec::new();
     let mut repeated = BTreeMap::new();
-    let needed = graph.needed(root);
     for (id, node) in graph.nodes().filter(|(id, _)| needed.contains(id)) {
         let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
         class_of.insert(id, adopt(&mut classes, graph, id, &inputs));

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use egg::{ENodeOrVar, Id, Pattern, PatternAst, Var};
 
 use super::term::Term;
+use crate::exec::kernels::decompose::Triangle;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Operation as Op};
 
@@ -39,6 +40,8 @@ pub(super) enum Must {
     /// With one cell at least.
     BeFilled,
     BeSymmetric,
+    /// With nothing but zeros outside this triangle.
+    BeTriangular(Triangle),
     /// Kept sparse.
     BeSparse,
     /// Kept sparse, of zeros and ones.
@@ -100,6 +103,8 @@ fn condition(text: &str) -> Condition {
         "identity" => Must::BeIdentity,
         "filled" => Must::BeFilled,
         "symmetric" => Must::BeSymmetric,
+        "lower" => Must::BeTriangular(Triangle::Lower),
+        "upper" => Must::BeTriangular(Triangle::Upper),
         "sparse" => Must::BeSparse,
         "mask" => Must::BeMask,
         "weights" => Must::BeWeights,
@@ -226,9 +231,15 @@ fn function(name: &str) -> Op {
         "gram" => Op::Gram,
         "cross" => Op::Cross,
         "outer" => Op::Outer,
-        "inv" => Op::Inverse,
-        "solve" => Op::Solve,
-        "det" => Op::Determinant,
+        "inv" => Op::Inverse(None),
+        "inv_lower" => Op::Inverse(Some(Triangle::Lower)),
+        "inv_upper" => Op::Inverse(Some(Triangle::Upper)),
+        "solve" => Op::Solve(None),
+        "solve_lower" => Op::Solve(Some(Triangle::Lower)),
+        "solve_upper" => Op::Solve(Some(Triangle::Upper)),
+        "det" => Op::Determinant(None),
+        "det_lower" => Op::Determinant(Some(Triangle::Lower)),
+        "det_upper" => Op::Determinant(Some(Triangle::Upper)),
         "trace" => Op::Trace,
         "diag" => Op::Diagonal,
         "hstack" => Op::Stack(Axis::Columns),

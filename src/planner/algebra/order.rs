@@ -141,7 +141,7 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
             let last = first + length - 1;
             let inner = |split: usize| factors[split].estimate.columns;
             let (rows, columns) = (factors[first].estimate.rows, factors[last].estimate.columns);
-            let seconds = |split: usize| {
+            let own = |split: usize| {
                 let (left, right) = (&best[first][split], &best[split + 1][last]);
                 let cells = rows * columns;
                 let (mut flops, bytes) = match (&left.counts, &right.counts) {
@@ -156,19 +156,25 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
                     flops /= 2.0;
                 }
                 let is_sparse = left.density.min(right.density) <= DENSE_FROM;
-                let own = if is_sparse {
+                if is_sparse {
                     cost.sparse_cost(flops, bytes).seconds
                 } else {
                     let flops = CostModel::packed(flops, rows, columns);
                     cost.cost(&Op::Product, Element::Float64, flops, bytes).seconds
-                };
-                left.seconds + right.seconds + own
+                }
             };
             // Of equals the leftmost, which is the order of evaluation as written, reading from the left.
-            let candidates = (first..last).rev().map(|split| (split, seconds(split)));
-            let (split, seconds) = candidates
-                .min_by(|a, b| a.1.total_cmp(&b.1))
-                .expect("an interval of two has a split");
+            let (mut split, mut least) = (first, f64::INFINITY);
+            for candidate in (first..last).rev() {
+                let parts = best[first][candidate].seconds + best[candidate + 1][last].seconds;
+                // What the product itself takes comes on top.
+                if parts < least {
+                    let seconds = parts + own(candidate);
+                    if seconds < least {
+                        (split, least) = (candidate, seconds);
+                    }
+                }
+            }
             let (left, right) = (&best[first][split], &best[split + 1][last]);
             let counts = match (&left.counts, &right.counts) {
                 (Some(left), Some(right)) => Some(Arc::new(stored_cells::product(left, right))),
@@ -178,7 +184,7 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
                 Some(counts) => (counts.stored() / (rows * columns).max(1.0)).min(1.0),
                 None => 1.0 - (1.0 - left.density * right.density).powf(inner(split)),
             };
-            best[first][last] = Interval { seconds, density, counts, split };
+            best[first][last] = Interval { seconds: least, density, counts, split };
         }
     }
     tree(&best, 0, n - 1)
@@ -213,6 +219,7 @@ mod tests {
                     seconds: 0.0,
                     bound: None,
                     product: None,
+                    other_layout: None,
                 },
                 counts: None,
                 transposed: None,

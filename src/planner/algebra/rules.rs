@@ -123,6 +123,14 @@ pub(super) const LINES: &[&str] = &[
     "inv(t(a)) <=> t(inv(a))",
     "det(t(a)) => det(a)",
 
+    // A triangle is its own factor.
+    "solve(a, b) => solve_lower(a, b) where a: lower",
+    "solve(a, b) => solve_upper(a, b) where a: upper",
+    "inv(a) => inv_lower(a) where a: lower",
+    "inv(a) => inv_upper(a) where a: upper",
+    "det(a) => det_lower(a) where a: lower",
+    "det(a) => det_upper(a) where a: upper",
+
     // Where a sparse matrix stores nothing, nothing is computed that it is multiplied by.
     "m * (a @ b) => sampled(m, a, t(b)) where m: sparse, m: p x k, a: p x n, b: n x k",
     "w * a => w * ((w <> 0) * a) where w: weights, w: m x n, a: m x n",

@@ -97,7 +97,7 @@ fn slices(classes: &Classes<'_>, axis: Axis, range: Span, of: Id) -> Vec<Form> {
             Op::Product if axis == Axis::Rows => {
                 Form::of(Op::Product, [sliced(term.inputs[0]), input(1)])
             }
-            Op::Product | Op::Solve | Op::LeastSquares | Op::Cross if axis == Axis::Columns => {
+            Op::Product | Op::Solve(_) | Op::LeastSquares | Op::Cross if axis == Axis::Columns => {
                 Form::of(operation(), [input(0), sliced(term.inputs[1])])
             }
             Op::Cross => Form::of(Op::Cross, [input(0).slice(Axis::Columns, range), input(1)]),

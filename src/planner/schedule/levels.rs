@@ -6,7 +6,6 @@ use super::super::fuse;
 use super::super::graph::NodeId;
 use super::super::patterns::{self, Users};
 use super::{Kind, Rows, Scheduler};
-use crate::exec::operation::Operation as Op;
 
 /// Whether a reader, the first, must not share a pass with its input.
 pub(super) type Apart<'a> = &'a dyn Fn(NodeId, NodeId) -> bool;
@@ -57,7 +56,8 @@ impl Scheduler<'_> {
     }
 
     /// The same levels, with row-local nodes moved on to the pass that reads them where it can as well read
-    /// what they are made of: `x - mean` waits for `sqrt(var)` rather than being kept until that is there.
+    /// what they are made of: `x - mean` waits for `sqrt(var)` rather than being kept until that is there. So does
+    /// a relation, of which nothing is read before all that its rows meet is there.
     fn delayed(
         &self,
         needed: &[NodeId],
@@ -67,10 +67,7 @@ impl Scheduler<'_> {
         earliest: HashMap<NodeId, usize>,
         apart: Apart<'_>,
     ) -> HashMap<NodeId, usize> {
-        let may_wait = |id: &NodeId| {
-            let is_leaf = matches!(self.graph.node(*id).operation, Op::Relation(_));
-            matches!(kinds[id], Kind::Local(_)) && !is_leaf && !roots.contains(id)
-        };
+        let may_wait = |id: &NodeId| matches!(kinds[id], Kind::Local(_)) && !roots.contains(id);
         let mut latest = earliest.clone();
         latest.extend(needed.iter().copied().filter(may_wait).map(|id| (id, usize::MAX)));
         // Levels only fall, and not below the earliest.

@@ -8,6 +8,7 @@
 
 mod again;
 mod levels;
+mod overwrite;
 mod release;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -46,6 +47,7 @@ pub(super) fn steps(expected: Expected<'_>, root: NodeId, options: Options) -> S
     let graph = expected.graph;
     let mut scheduler = Scheduler { graph, expected, options, fusions: HashMap::new() };
     let mut steps = scheduler.run(&[root], &HashSet::new(), true);
+    scheduler.overwrite(&mut steps, &[root.index()]);
     release(&mut steps, &[root.index()]);
     Scheduled { steps, fusions: scheduler.fusions }
 }
@@ -445,17 +447,22 @@ impl Scheduler<'_> {
                 let (variable, prior) = (variable(false), variable(true));
                 let given: HashSet<NodeId> =
                     outside.into_iter().chain(variable).chain(prior).collect();
-                let mut round = |result: NodeId| {
+                let mut round = |result: NodeId, over: Option<NodeId>| {
                     let mut steps = self.run(&[result], &given, false);
-                    let keep = given.iter().chain([&result]).map(|id| id.index());
-                    release(&mut steps, &keep.collect::<Vec<_>>());
+                    let keep: Vec<Slot> =
+                        given.iter().chain([&result]).map(|id| id.index()).collect();
+                    // What nobody reads after its round, though the next one has another.
+                    let stays = |slot: &Slot| Some(*slot) != over.map(NodeId::index);
+                    let others: Vec<Slot> = keep.iter().copied().filter(stays).collect();
+                    self.overwrite(&mut steps, &others);
+                    release(&mut steps, &keep);
                     Round { steps, result: result.index(), makes_result: !given.contains(&result) }
                 };
                 Step::Iterate(Box::new(Rounds {
                     iteration: *iteration,
                     start: node.inputs[0].index(),
-                    step: round(node.inputs[1]),
-                    until: node.inputs.get(2).map(|&until| round(until)),
+                    step: round(node.inputs[1], variable.filter(|_| prior.is_none())),
+                    until: node.inputs.get(2).map(|&until| round(until, None)),
                     variable: variable.map(NodeId::index),
                     prior: prior.map(NodeId::index),
                     output: id.index(),
@@ -526,7 +533,8 @@ impl Scheduler<'_> {
             let input = |at: usize| node.inputs[at].index();
             if kept.contains(&id) {
                 let (columns, element) = (node.columns.known(), node.element);
-                sinks.push(Sink::Collect { from: id.index(), to: id.index(), columns, element });
+                let (from, to, over) = (id.index(), id.index(), None);
+                sinks.push(Sink::Collect { from, to, columns, element, over });
             }
             if !matches!(kinds[&id], Kind::Sum(_)) {
                 continue;

@@ -6,12 +6,7 @@ use crate::exec::program::{Slot, Step};
 
 /// Lets every value go after its last reader, but for those that are kept.
 pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
-    let mut last: HashMap<Slot, usize> = HashMap::new();
-    for (at, step) in steps.iter().enumerate() {
-        for slot in touched(step) {
-            last.insert(slot, at);
-        }
-    }
+    let last = last_readers(steps);
     let mut released = Vec::with_capacity(steps.len());
     for (at, step) in std::mem::take(steps).into_iter().enumerate() {
         let mut over: Vec<Slot> = touched(&step)
@@ -26,6 +21,12 @@ pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
         }
     }
     *steps = released;
+}
+
+/// The last step that reads, or writes, each slot.
+pub(super) fn last_readers(steps: &[Step]) -> HashMap<Slot, usize> {
+    let all = steps.iter().enumerate();
+    all.flat_map(|(at, step)| touched(step).into_iter().map(move |slot| (slot, at))).collect()
 }
 
 /// The slots that a step reads or writes from outside.

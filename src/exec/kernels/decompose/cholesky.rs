@@ -10,7 +10,7 @@ use faer::reborrow::{Reborrow, ReborrowMut};
 
 use super::super::gemm::{Grain, multiply_lower};
 use super::super::{Real, Stop};
-use super::triangular::{Triangle, solve_triangular};
+use super::triangular::{Diagonal, Triangle, solve_triangular};
 use super::{by_rows, copied, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::Dense;
@@ -56,7 +56,13 @@ pub(super) fn factor<T: Real>(a: MatMut<'_, T>, stop: Stop<'_>) -> Result<(), No
     let (mut upper_left, _, mut lower_left, mut lower_right) = a.split_at_mut(half, half);
     factor(upper_left.rb_mut(), stop)?;
     let l = upper_left.rb();
-    solve_triangular(l, Triangle::Lower, lower_left.rb_mut().transpose_mut(), stop);
+    solve_triangular(
+        l,
+        Triangle::Lower,
+        Diagonal::Stored,
+        lower_left.rb_mut().transpose_mut(),
+        stop,
+    );
     let (left, grain) = (lower_left.rb(), Grain::factor(stop));
     multiply_lower(lower_right.rb_mut(), left, left.transpose(), -T::ONE, grain);
     factor(lower_right, stop)

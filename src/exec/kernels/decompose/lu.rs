@@ -14,7 +14,7 @@ use pulp::{Simd, WithSimd};
 use super::super::arch::Arch;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense};
-use super::triangular::{Triangle, solve_triangular};
+use super::triangular::{Diagonal, Triangle, solve_triangular};
 use super::{by_rows, copied, side};
 use crate::error::Result;
 use crate::matrix::{Csr, Dense, Shape};
@@ -83,7 +83,7 @@ impl<T: Real> Factors<T> {
         let (mut left, mut right) = cells.as_mut().split_at_col_mut(k);
         eliminate(left.rb_mut(), &mut swaps, stop);
         apply_swaps(right.rb_mut(), &swaps);
-        solve_triangular(left.rb().get(..k, ..), Triangle::UnitLower, right, stop);
+        solve_triangular(left.rb().get(..k, ..), Triangle::Lower, Diagonal::Ones, right, stop);
         Self { cells, swaps }
     }
 
@@ -113,7 +113,7 @@ fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>)
     apply_swaps(right.rb_mut(), left_swaps);
     let (upper_left, lower_left) = left.rb_mut().split_at_row_mut(half);
     let (mut upper_right, mut lower_right) = right.split_at_row_mut(half);
-    solve_triangular(upper_left.rb(), Triangle::UnitLower, upper_right.rb_mut(), stop);
+    solve_triangular(upper_left.rb(), Triangle::Lower, Diagonal::Ones, upper_right.rb_mut(), stop);
     let (l, u) = (lower_left.rb(), upper_right.rb());
     multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, Grain::factor(stop));
     eliminate(lower_right, right_swaps, stop);

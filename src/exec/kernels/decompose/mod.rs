@@ -21,6 +21,7 @@ mod reflections;
 mod schur;
 mod solve;
 mod spectral;
+mod substitution;
 mod triangular;
 
 pub use cholesky::cholesky;
@@ -32,6 +33,8 @@ pub use orthogonal::{Qr, least_squares, qr};
 pub use pseudo::{pseudo_inverse, rank};
 pub use solve::{inverse, solve};
 pub use spectral::{Eigh, Svd, eigh, svd};
+pub use substitution::{determinant_of_triangle, inverse_of_triangle, solve_by_substitution};
+pub use triangular::Triangle;
 
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{ColMut, ColRef, Mat, MatMut, MatRef, Par};

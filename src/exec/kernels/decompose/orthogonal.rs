@@ -28,7 +28,7 @@ use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense, view};
 use super::solve::reciprocal_condition_of;
 use super::spectral::{Svd, svd};
-use super::triangular::{Triangle, solve_triangular};
+use super::triangular::{Diagonal, Triangle, solve_triangular};
 use super::{by_rows, copied, norm_1, par};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
@@ -87,7 +87,7 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
         b.truncate(n, sides);
         let r = reflected.r();
         if is_regular(&r, m) {
-            solve_triangular(r.as_ref(), Triangle::Upper, b.as_mut(), stop);
+            solve_triangular(r.as_ref(), Triangle::Upper, Diagonal::Stored, b.as_mut(), stop);
             return Ok(by_rows(b.as_ref()));
         }
         let [u, inverse, v] = pseudoinverse(&r, m, stop)?;
@@ -99,7 +99,7 @@ pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Res
     let mut x = Mat::zeros(n, sides);
     let mut head = x.as_mut().subrows_mut(0, m);
     if is_regular(&r, n) {
-        solve_triangular(r.transpose(), Triangle::Lower, b.as_mut(), stop);
+        solve_triangular(r.transpose(), Triangle::Lower, Diagonal::Stored, b.as_mut(), stop);
         head.copy_from(b);
     } else {
         let [u, inverse, v] = pseudoinverse(&r, n, stop)?;

@@ -16,7 +16,7 @@ use faer::{Mat, MatMut, MatRef, Par};
 use super::super::{Real, Stop, view};
 use super::cholesky::factor;
 use super::lu::{Factors, apply_swaps};
-use super::triangular::{Triangle, solve_triangular};
+use super::triangular::{Diagonal, Triangle, solve_triangular};
 use super::{by_rows, copied, norm_1, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Shape};
@@ -71,7 +71,11 @@ pub(super) fn reciprocal_condition<T: Real>(a: &Dense<T>) -> Result<T> {
     Ok(factored.reciprocal_condition(norm))
 }
 
-fn require_regular<T: Real>(function: &'static str, shape: Shape, condition: T) -> Result<()> {
+pub(super) fn require_regular<T: Real>(
+    function: &'static str,
+    shape: Shape,
+    condition: T,
+) -> Result<()> {
     // Also where it is NaN: the solution overflowed.
     if condition >= T::EPSILON {
         return Ok(());
@@ -124,13 +128,13 @@ impl<T: Real> Factored<T> {
         match self {
             Factored::Cholesky(cells) => {
                 let l = cells.as_ref();
-                solve_triangular(l, Triangle::Lower, b.rb_mut(), stop);
-                solve_triangular(l.transpose(), Triangle::Upper, b, stop);
+                solve_triangular(l, Triangle::Lower, Diagonal::Stored, b.rb_mut(), stop);
+                solve_triangular(l.transpose(), Triangle::Upper, Diagonal::Stored, b, stop);
             }
             Factored::Lu(Factors { cells, swaps }) => {
                 apply_swaps(b.rb_mut(), swaps);
-                solve_triangular(cells.as_ref(), Triangle::UnitLower, b.rb_mut(), stop);
-                solve_triangular(cells.as_ref(), Triangle::Upper, b, stop);
+                solve_triangular(cells.as_ref(), Triangle::Lower, Diagonal::Ones, b.rb_mut(), stop);
+                solve_triangular(cells.as_ref(), Triangle::Upper, Diagonal::Stored, b, stop);
             }
         }
     }

@@ -44,6 +44,8 @@ pub enum Input<'a, T> {
     Row(&'a [T]),
     /// One cell for all.
     Scalar(T),
+    /// A cell for each, which the result is written over.
+    Place,
 }
 
 impl<T> Input<'_, T> {
@@ -52,7 +54,7 @@ impl<T> Input<'_, T> {
             Input::Cells(cells) => ("cells", cells.len(), rows * columns),
             Input::Column(cells) => ("a column", cells.len(), rows),
             Input::Row(cells) => ("a row", cells.len(), columns),
-            Input::Scalar(_) => return,
+            Input::Scalar(_) | Input::Place => return,
         };
         assert_eq!(found, expected, "{kind} beside a block of {rows}x{columns}");
     }
@@ -436,7 +438,9 @@ impl Program {
         out: &mut [T],
     ) {
         assert_eq!(out.len(), rows * columns, "a cell of the result for each of {rows}x{columns}");
-        let is_flat = |input: &Input<'_, T>| matches!(input, Input::Cells(_) | Input::Scalar(_));
+        let is_flat = |input: &Input<'_, T>| {
+            matches!(input, Input::Cells(_) | Input::Scalar(_) | Input::Place)
+        };
         let flat = inputs.iter().all(is_flat) && !self.reduces_rows();
         let (rows, columns) = if flat { (1, rows * columns) } else { (rows, columns) };
         strips::each(self, inputs, rows, columns, scratch, |machine, strip| {

@@ -139,7 +139,7 @@ impl<'a, T: Scalar> Machine<'a, T> {
                 Input::Row(cells) if columns > 0 && columns <= STRIP => {
                     strip.chunks_exact_mut(columns).for_each(|row| row.copy_from_slice(cells));
                 }
-                Input::Row(_) | Input::Column(_) | Input::Cells(_) => {}
+                Input::Row(_) | Input::Column(_) | Input::Cells(_) | Input::Place => {}
             }
         }
         Self { program, inputs, scratch, arch: Arch::new() }
@@ -149,25 +149,42 @@ impl<'a, T: Scalar> Machine<'a, T> {
         self.arch
     }
 
-    /// Computes the result over a strip into `out`.
+    /// Computes the result over a strip into `out`, or over what it reads there.
     pub(super) fn write(&mut self, strip: &Strip, out: &mut [T]) {
-        match self.program.steps.last() {
-            Some(last) => {
-                self.prepare_last(strip);
-                self.evaluate(last.instruction, strip, out);
+        let Some(last) = self.program.steps.last() else {
+            self.enter(strip);
+            let result = self.program.result;
+            if self.place(result).is_none() {
+                out.copy_from_slice(self.operand(result, strip, &[]));
             }
-            None => {
-                self.enter(strip);
-                out.copy_from_slice(self.operand(self.program.result, strip));
+            return;
+        };
+        self.prepare_last(strip, out);
+        match last.instruction.operands().find_map(|operand| self.place(operand)) {
+            // What the last step reads it may not write: a strip, which is in the first cache by now, is between.
+            Some(number) => {
+                let mut between = take(&mut self.scratch.broadcasts[number]);
+                self.evaluate(last.instruction, strip, out, &mut between[..strip.len()]);
+                out.copy_from_slice(&between[..strip.len()]);
+                self.scratch.broadcasts[number] = between;
             }
+            None => self.evaluate(last.instruction, strip, &[], out),
+        }
+    }
+
+    /// The number of the input that an operand is, where the result is written over it.
+    fn place(&self, operand: Operand) -> Option<usize> {
+        match operand {
+            Operand::Input(number) if matches!(self.inputs[number], Input::Place) => Some(number),
+            _ => None,
         }
     }
 
     /// Computes the result over a strip, to be read here.
     pub(super) fn read(&mut self, strip: &Strip) -> &[T] {
         self.enter(strip);
-        self.program.steps.iter().for_each(|step| self.step(step, strip));
-        self.operand(self.program.result, strip)
+        self.program.steps.iter().for_each(|step| self.step(step, strip, &[]));
+        self.operand(self.program.result, strip, &[])
     }
 
     /// Adds the result over a strip; not even a strip of it is stored where the last step is arithmetic.
@@ -176,14 +193,14 @@ impl<'a, T: Scalar> Machine<'a, T> {
         let last = self.program.steps.last().map(|step| step.instruction);
         match last {
             Some(Instruction::Chain(Chain { first, second, relu: false }, a, b, c)) => {
-                self.prepare_last(strip);
-                let operands = [a, b, c].map(|operand| self.operand(operand, strip));
+                self.prepare_last(strip, &[]);
+                let operands = [a, b, c].map(|operand| self.operand(operand, strip, &[]));
                 vector::sum_of_chain(arch, first, second, operands)
             }
             Some(Instruction::Binary(function, a, b)) => match first(function) {
                 Some(function) => {
-                    self.prepare_last(strip);
-                    let operands = [a, b].map(|operand| self.operand(operand, strip));
+                    self.prepare_last(strip, &[]);
+                    let operands = [a, b].map(|operand| self.operand(operand, strip, &[]));
                     vector::sum_of_binary(arch, function, operands)
                 }
                 None => vector::sum(arch, self.read(strip)),
@@ -192,11 +209,11 @@ impl<'a, T: Scalar> Machine<'a, T> {
         }
     }
 
-    /// Runs all steps but the last over a strip.
-    fn prepare_last(&mut self, strip: &Strip) {
+    /// Runs all steps but the last over a strip, in whose place these cells are.
+    fn prepare_last(&mut self, strip: &Strip, place: &[T]) {
         self.enter(strip);
         let (_, steps) = self.program.steps.split_last().expect("a program with a last step");
-        steps.iter().for_each(|step| self.step(step, strip));
+        steps.iter().for_each(|step| self.step(step, strip, place));
     }
 
     /// Spreads the columns over the strip.
@@ -216,20 +233,21 @@ impl<'a, T: Scalar> Machine<'a, T> {
         }
     }
 
-    fn step(&mut self, step: &Step, strip: &Strip) {
+    fn step(&mut self, step: &Step, strip: &Strip, place: &[T]) {
         // The strip leaves its place, so that the others can be read meanwhile.
         let mut out = take(&mut self.scratch.registers[step.register]);
-        self.evaluate(step.instruction, strip, &mut out[..strip.len()]);
+        self.evaluate(step.instruction, strip, place, &mut out[..strip.len()]);
         self.scratch.registers[step.register] = out;
     }
 
-    fn operand(&self, operand: Operand, strip: &Strip) -> &[T] {
+    fn operand<'s>(&'s self, operand: Operand, strip: &Strip, place: &'s [T]) -> &'s [T] {
         match operand {
             Operand::Register(number) => &self.scratch.registers[number][..strip.len()],
             Operand::Constant(number) => &self.scratch.constants[number][..strip.len()],
             Operand::Input(number) => match self.inputs[number] {
                 Input::Cells(cells) => &cells[strip.cells()],
                 Input::Row(cells) if strip.width > STRIP => &cells[strip.columns.clone()],
+                Input::Place => place,
                 Input::Row(_) | Input::Column(_) | Input::Scalar(_) => {
                     &self.scratch.broadcasts[number][..strip.len()]
                 }
@@ -237,8 +255,8 @@ impl<'a, T: Scalar> Machine<'a, T> {
         }
     }
 
-    fn evaluate(&self, instruction: Instruction, strip: &Strip, out: &mut [T]) {
-        let cells = |operand| self.operand(operand, strip);
+    fn evaluate(&self, instruction: Instruction, strip: &Strip, place: &[T], out: &mut [T]) {
+        let cells = |operand| self.operand(operand, strip, place);
         match instruction {
             Instruction::Unary(function, x) => vector::unary(self.arch, function, cells(x), out),
             Instruction::Binary(function, a, b) => {

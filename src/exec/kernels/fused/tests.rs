@@ -188,6 +188,7 @@ fn random_programs_match<T: Scalar>(seed: u64) {
                     Input::Column(cells) => cells[at / columns],
                     Input::Row(cells) => cells[at % columns],
                     Input::Scalar(value) => *value,
+                    Input::Place => unreachable!("these are beside the result"),
                 };
                 let expected = tree.apply(&inputs.each_ref().map(value));
                 assert!(
@@ -195,6 +196,14 @@ fn random_programs_match<T: Scalar>(seed: u64) {
                     "seed {seed}, {rows}x{columns}, round {round}: {found:?} is not {expected:?} at {at}"
                 );
             }
+            // The same where the cells are those of the result.
+            let over = inputs.map(|input| match input {
+                Input::Cells(_) => Input::Place,
+                beside => beside,
+            });
+            let mut place = cells.clone();
+            tree.program().run(&over, rows, columns, &mut scratch, &mut place);
+            assert!(place.iter().zip(&out).all(|(&found, &expected)| same(found, expected)));
         }
     }
 }

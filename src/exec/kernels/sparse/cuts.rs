@@ -92,6 +92,39 @@ pub(super) fn piece_cuts<T: Scalar>(x: &Csr<T>, width: usize) -> Vec<Range<Cut>>
     cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|part| part.start != part.end).collect()
 }
 
+/// Parts of a sparse result of which rows are cut: a row that holds more than such a share of all work is long.
+const LONG_PARTS: usize = 32;
+
+/// Parts of equal work over rows before which so many cells are read or written, for a result whose longest rows
+/// are cut; none where no row is long. A row is cut where a share of the work ends within it, unless that is closer
+/// to an end of the row than a fortieth of the share.
+pub(super) fn cuts_within_rows(before: &[usize]) -> Option<Vec<Range<Cut>>> {
+    let rows = before.len() - 1;
+    let longest = before.windows(2).map(|row| row[1] - row[0]).max()?;
+    let total = before[rows];
+    if total < LONG_PARTS * TASK_CELLS || longest <= total / LONG_PARTS {
+        return None;
+    }
+    let work = |row: usize| CELL_WORK * before[row] + row;
+    let all = work(rows) as u128;
+    let near = total / LONG_PARTS / 40;
+    let cut = |part: usize| {
+        let share = (all * part as u128 / LONG_PARTS as u128) as usize;
+        let row = first(rows, |row| work(row + 1) > share);
+        if row == rows {
+            return Cut { row, cell: total };
+        }
+        let cell = (before[row] + (share - work(row)) / CELL_WORK).min(before[row + 1]);
+        match (cell - before[row] <= near, before[row + 1] - cell <= near) {
+            (true, _) => Cut { row, cell: before[row] },
+            (_, true) => Cut { row: row + 1, cell: before[row + 1] },
+            _ => Cut { row, cell },
+        }
+    };
+    let cuts: Vec<Cut> = (0..=LONG_PARTS).map(cut).collect();
+    Some(cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|part| part.start != part.end).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use rand::Rng;
@@ -133,6 +166,30 @@ mod tests {
                 parts.iter().map(|part| part.end.cell - part.start.cell).collect();
             assert!(parts.len() >= 16 && imbalance(&cells) < 0.05, "{:?}", imbalance(&cells));
         }
+    }
+
+    #[test]
+    fn parts_of_a_skewed_result_hold_equally_many_pairs() {
+        let x = power_law(200_000, 150_000);
+        let before: Vec<usize> =
+            x.offsets().iter().map(|&offset| 5 * (offset - x.offsets()[0]) as usize).collect();
+        let parts = cuts_within_rows(&before).unwrap();
+        let pairs: Vec<usize> = parts.iter().map(|part| part.end.cell - part.start.cell).collect();
+        assert!(pairs.len() == LONG_PARTS && imbalance(&pairs) < 0.05, "{}", imbalance(&pairs));
+        let mut at = Cut { row: 0, cell: 0 };
+        for part in parts {
+            assert_eq!(part.start, at);
+            assert!(
+                (before[part.end.row]..=before[(part.end.row + 1).min(200_000)])
+                    .contains(&part.end.cell)
+            );
+            at = part.end;
+        }
+        assert_eq!(at, Cut { row: 200_000, cell: before[200_000] });
+        // Without a long row, and where there is little to do, rows stay whole.
+        assert_eq!(cuts_within_rows(&(0..=5000).map(|row| row * 1000).collect::<Vec<_>>()), None);
+        assert_eq!(cuts_within_rows(&[0, 10, 10_000]), None);
+        assert_eq!(cuts_within_rows(&[0]), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod build;
 mod combine;
+mod cut_rows;
 mod cuts;
 mod lanes;
 mod multiply;

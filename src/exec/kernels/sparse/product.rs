@@ -10,6 +10,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::{Real, Stop};
+use super::cut_rows;
+use super::cuts::cuts_within_rows;
 use super::lanes::{CELLS_MAX, LANES, Lanes};
 use super::rows::{Rows, accumulate, all_finite, by_parts, by_rows, stored_values};
 use super::transpose;
@@ -29,6 +31,9 @@ pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     if all_finite(stored_values(a)) && all_finite(stored_values(b)) {
         let scratch = || (Lanes::new(), Sums::new(shape.columns));
         let finite = Finite { a, b, before: &before, stop };
+        if let Some(parts) = cuts_within_rows(&before) {
+            return cut_rows::product(shape, &finite, parts);
+        }
         return by_parts(
             shape,
             |row| before[row],
@@ -66,16 +71,17 @@ fn pairs_before<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Vec<usize> {
 }
 
 /// A product in which neither `NaN` nor an infinity is stored.
-struct Finite<'a, T: Real> {
+pub(super) struct Finite<'a, T: Real> {
     a: &'a Csr<T>,
     b: &'a Csr<T>,
-    before: &'a [usize],
+    /// Pairs before each row.
+    pub(super) before: &'a [usize],
     stop: Stop<'a>,
 }
 
 impl<T: Real> Finite<'_, T> {
     /// Writes these rows.
-    fn write(
+    pub(super) fn write(
         &self,
         part: Range<usize>,
         lanes: &mut Lanes<T>,
@@ -112,6 +118,27 @@ impl<T: Real> Finite<'_, T> {
         for (&k, &x) in columns.iter().zip(values) {
             let (columns, values) = self.b.row(k as usize);
             lanes.extend(lane, columns.iter().zip(values).map(|(&j, &y)| (j, x * y)));
+        }
+    }
+
+    /// These pairs of row `i`, counted from its first, into a dense row.
+    pub(super) fn scatter_piece(&self, i: usize, pairs: Range<usize>, sums: &mut Sums<T>) {
+        let (columns, values) = self.a.row(i);
+        let (mut skipped, mut left) = (pairs.start, pairs.len());
+        for (&k, &x) in columns.iter().zip(values).take_while(|_| !self.stop.is_asked()) {
+            let (columns, values) = self.b.row(k as usize);
+            if skipped >= columns.len() {
+                skipped -= columns.len();
+                continue;
+            }
+            let cells = skipped..columns.len().min(skipped + left);
+            for (&j, &y) in columns[cells.clone()].iter().zip(&values[cells.clone()]) {
+                sums.add(j, x * y);
+            }
+            (skipped, left) = (0, left - cells.len());
+            if left == 0 {
+                break;
+            }
         }
     }
 
@@ -194,7 +221,7 @@ fn columns_of_non_finite<T: Real>(x: &Csr<T>) -> Vec<(u32, u32)> {
 }
 
 /// A dense row of sums, and which of them were touched.
-struct Sums<T> {
+pub(super) struct Sums<T> {
     /// Zeros where not touched.
     values: Vec<T>,
     /// Bit `j` of these: column `j` was touched.
@@ -204,14 +231,14 @@ struct Sums<T> {
 }
 
 impl<T: Real> Sums<T> {
-    fn new(columns: usize) -> Self {
+    pub(super) fn new(columns: usize) -> Self {
         let words = columns.div_ceil(64);
         let (touched, summary) = (vec![0; words], vec![0; words.div_ceil(64)]);
         Self { values: vec![T::ZERO; columns], touched, summary }
     }
 
     #[inline]
-    fn add(&mut self, column: u32, value: T) {
+    pub(super) fn add(&mut self, column: u32, value: T) {
         let (j, word) = (column as usize, column as usize / 64);
         self.touched[word] |= 1 << (column % 64);
         self.summary[word / 64] |= 1 << (word % 64);
@@ -219,7 +246,12 @@ impl<T: Real> Sums<T> {
     }
 
     /// Writes the sums by column and forgets them.
-    fn take(&mut self, rows: &mut Rows<T>) {
+    pub(super) fn take(&mut self, rows: &mut Rows<T>) {
+        self.take_from(0, rows);
+    }
+
+    /// The same where the first column is that of this number.
+    pub(super) fn take_from(&mut self, first: u32, rows: &mut Rows<T>) {
         for (at, summary) in self.summary.iter_mut().enumerate() {
             while *summary != 0 {
                 let word = at * 64 + summary.trailing_zeros() as usize;
@@ -228,7 +260,7 @@ impl<T: Real> Sums<T> {
                 while touched != 0 {
                     let j = word * 64 + touched.trailing_zeros() as usize;
                     touched &= touched - 1;
-                    rows.push(j as u32, std::mem::take(&mut self.values[j]));
+                    rows.push(first + j as u32, std::mem::take(&mut self.values[j]));
                 }
             }
         }

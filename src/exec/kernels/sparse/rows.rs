@@ -46,6 +46,13 @@ impl<T: Scalar> Rows<T> {
         self.values.extend_from_slice(values);
     }
 
+    /// The cells in these columns, where they are those of one row.
+    pub(super) fn cells_in(&self, range: &Range<usize>) -> (&[u32], &[T]) {
+        let before = |end: usize| self.columns.partition_point(|&column| (column as usize) < end);
+        let cells = before(range.start)..before(range.end);
+        (&self.columns[cells.clone()], &self.values[cells])
+    }
+
     /// Ends this row.
     pub(super) fn end_row(&mut self) {
         self.ends.push(self.columns.len());
@@ -79,21 +86,31 @@ pub(super) fn by_parts<T: Scalar, S: Send>(
     scratch: impl Fn() -> S + Sync,
     write: impl Fn(&mut S, Range<usize>, &mut Rows<T>) + Sync,
 ) -> Csr<T> {
+    let rows = |scratch: &mut S, part: Range<usize>| {
+        // Pages that are not written cost nothing, so the guess may be too large, within reason.
+        let capacity = (before(part.end) - before(part.start)).min(1 << 22);
+        let mut rows = Rows::with_capacity(part.len(), capacity);
+        write(scratch, part, &mut rows);
+        rows
+    };
+    join(shape, in_parts(row_cuts(shape.rows, &before), scratch, rows))
+}
+
+/// What is made of each part, in order, by tasks that take their scratch from a pool.
+pub(super) fn in_parts<P: Send, S: Send, R: Send>(
+    parts: Vec<P>,
+    scratch: impl Fn() -> S + Sync,
+    make: impl Fn(&mut S, P) -> R + Sync,
+) -> Vec<R> {
     let pool = Mutex::new(Vec::new());
-    let parts = row_cuts(shape.rows, &before)
-        .into_par_iter()
-        .map(|part| {
-            let taken = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut scratch = taken.unwrap_or_else(&scratch);
-            // Pages that are not written cost nothing, so the guess may be too large, within reason.
-            let capacity = (before(part.end) - before(part.start)).min(1 << 22);
-            let mut rows = Rows::with_capacity(part.len(), capacity);
-            write(&mut scratch, part, &mut rows);
-            pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
-            rows
-        })
-        .collect();
-    join(shape, parts)
+    let made = parts.into_par_iter().map(|part| {
+        let taken = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut scratch = taken.unwrap_or_else(&scratch);
+        let made = make(&mut scratch, part);
+        pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+        made
+    });
+    made.collect()
 }
 
 /// Cells that a matrix stores before each of its rows.

@@ -5,6 +5,10 @@
 //! (Sommer et al., *MNC*, SIGMOD 2019, §3.2 for products, §4 for everything else). Where cells are spread
 //! evenly this is the estimate from densities alone.
 
+mod pieces;
+
+pub(crate) use pieces::{kronecker, slice, stack};
+
 use crate::matrix::counts::{Counts, Side};
 
 /// Pairs of stored cells that meet in `a·b`: half its floating-point operations.
@@ -127,8 +131,19 @@ pub(crate) fn transposed(x: &Counts) -> Counts {
 
 /// Pairs of cells, one of each of two sides of one size, that are at the same place of them.
 fn met(left: &Side, right: &Side) -> f64 {
-    let pair = |group: Group| group.width * group.mean(left) * group.mean(right);
-    Group::all(left, right).map(pair).sum()
+    let all = |side: &Side| side.groups.iter().sum::<f64>();
+    let (Some((left_last, left_rest)), Some((right_last, right_rest))) =
+        (left.groups.split_last(), right.groups.split_last())
+    else {
+        return 0.0;
+    };
+    if left_rest.len() != right_rest.len() {
+        return all(left) * all(right) / left.size.max(1.0);
+    }
+    // All groups but the last are equally wide.
+    let pairs: f64 = left_rest.iter().zip(right_rest).map(|(left, right)| left * right).sum();
+    let last = left_last * right_last / left.width_of(left_rest.len()).max(1.0);
+    pairs / left.width.max(1.0) + last
 }
 
 /// A group of each of two sides of one size; a side that is even, or cut otherwise, is so in all of them.
@@ -137,19 +152,24 @@ struct Group {
     at: usize,
     count: usize,
     width: f64,
+    /// One by the width.
+    share: f64,
 }
 
 impl Group {
     fn all<'a>(left: &'a Side, right: &'a Side) -> impl Iterator<Item = Group> + 'a {
         let of = if left.groups.len() >= right.groups.len() { left } else { right };
         let count = of.groups.len();
-        (0..count).map(move |at| Group { at, count, width: of.width_of(at).max(1.0) })
+        (0..count).map(move |at| {
+            let width = of.width_of(at).max(1.0);
+            Group { at, count, width, share: 1.0 / width }
+        })
     }
 
     /// Cells of each row, or column, of the group.
     fn mean(self, side: &Side) -> f64 {
         if side.groups.len() == self.count {
-            side.groups[self.at] / self.width
+            side.groups[self.at] * self.share
         } else {
             side.groups.iter().sum::<f64>() / side.size.max(1.0)
         }
@@ -157,7 +177,7 @@ impl Group {
 
     /// The same of the cells that are alone.
     fn alone(self, side: &Side) -> f64 {
-        if side.alone.len() == self.count { side.alone[self.at] / self.width } else { 0.0 }
+        if side.alone.len() == self.count { side.alone[self.at] * self.share } else { 0.0 }
     }
 }
 
@@ -206,7 +226,7 @@ mod tests {
     use rand::seq::SliceRandom;
 
     /// A matrix that stores ones in these columns of each row.
-    fn of_rows(columns: usize, rows: Vec<Vec<u32>>) -> Csr<f64> {
+    pub(super) fn of_rows(columns: usize, rows: Vec<Vec<u32>>) -> Csr<f64> {
         let mut offsets = vec![0];
         let mut places = Vec::new();
         for mut row in rows {
@@ -220,20 +240,20 @@ mod tests {
         Csr::new(shape, offsets.into(), places.into(), values.into())
     }
 
-    struct Cases {
+    pub(super) struct Cases {
         n: usize,
-        random: Csr<f64>,
+        pub(super) random: Csr<f64>,
         sparser: Csr<f64>,
-        diagonal: Csr<f64>,
-        gaps: Csr<f64>,
+        pub(super) diagonal: Csr<f64>,
+        pub(super) gaps: Csr<f64>,
         permutation: Csr<f64>,
-        selection: Csr<f64>,
-        power_law: Csr<f64>,
-        empty_rows: Csr<f64>,
-        band: Csr<f64>,
+        pub(super) selection: Csr<f64>,
+        pub(super) power_law: Csr<f64>,
+        pub(super) empty_rows: Csr<f64>,
+        pub(super) band: Csr<f64>,
     }
 
-    fn cases(n: usize) -> Cases {
+    pub(super) fn cases(n: usize) -> Cases {
         let mut rng = rng(21);
         let places = |n: usize| (0..n as u32).collect::<Vec<_>>();
         let mut order = places(n);
@@ -269,7 +289,7 @@ mod tests {
     }
 
     /// How far an estimate is off: 0 where exact, 1 where it is twice or half the truth.
-    fn error(estimate: f64, truth: usize) -> f64 {
+    pub(super) fn error(estimate: f64, truth: usize) -> f64 {
         let truth = truth as f64;
         (estimate.max(truth) / estimate.min(truth).max(1e-9)) - 1.0
     }
