@@ -96,6 +96,19 @@ pub(super) struct Machine<'a, T> {
     arch: Arch,
 }
 
+/// What a program has computed of one strip.
+pub struct Results<'a, T> {
+    machine: &'a Machine<'a, T>,
+    strip: &'a Strip,
+}
+
+impl<T: Scalar> Results<'_, T> {
+    /// The cells of the result of this number, counted from 0.
+    pub fn cells(&self, number: usize) -> &[T] {
+        self.machine.operand(self.machine.program.results[number], self.strip)
+    }
+}
+
 /// Runs `consume` with each strip of a block in row-major order.
 pub(super) fn each<T: Scalar>(
     program: &Program,
@@ -152,16 +165,26 @@ impl<'a, T: Scalar> Machine<'a, T> {
             }
             None => {
                 self.enter(strip);
-                out.copy_from_slice(self.operand(self.program.result, strip));
+                out.copy_from_slice(self.operand(self.program.results[0], strip));
             }
         }
     }
 
     /// Computes the result over a strip, to be read here.
     pub(super) fn read(&mut self, strip: &Strip) -> &[T] {
+        self.run(strip);
+        self.operand(self.program.results[0], strip)
+    }
+
+    /// Computes all results over a strip, to be read here.
+    pub(super) fn results<'b>(&'b mut self, strip: &'b Strip) -> Results<'b, T> {
+        self.run(strip);
+        Results { machine: self, strip }
+    }
+
+    fn run(&mut self, strip: &Strip) {
         self.enter(strip);
         self.program.steps.iter().for_each(|step| self.step(step, strip));
-        self.operand(self.program.result, strip)
     }
 
     /// Adds the result over a strip; not even a strip of it is stored where the last step is arithmetic.
