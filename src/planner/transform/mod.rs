@@ -216,7 +216,9 @@ impl<'a> Rows<'a> {
         if (is_column || of_all_rows)
             && let Some(computed) = self.output(expr)
         {
-            let projected = ProjectionExpr { expr: Arc::clone(expr), alias: expr.to_string() };
+            let column = expr.downcast_ref::<Column>();
+            let alias = column.map_or_else(|| expr.to_string(), |column| column.name().to_owned());
+            let projected = ProjectionExpr { expr: Arc::clone(expr), alias };
             return Ok(Some(outputs.column(computed, projected)));
         }
         // A parameter of a lambda is a place behind the columns of the rows that it is called beside.
