@@ -167,16 +167,16 @@ impl Expected<'_> {
     }
 }
 
-/// What it saves that a condition and the numbers computed of the rows it keeps are one operator over an input:
-/// the numbers between operations, which would be written and read.
+/// What it saves that a condition, and the numbers computed of the share of rows that it keeps, are one operator over
+/// an input: the numbers between operations, which would be written and read.
 pub(super) fn transform_filter(
     condition: Option<&Condition>,
     numbers: &[&Number],
     input: &Arc<dyn ExecutionPlan>,
-    ordinary: &Arc<dyn ExecutionPlan>,
+    kept_share: f64,
 ) -> datafusion::error::Result<Fusion> {
     let rows = expected_rows(input)?.unwrap_or(UNKNOWN_ROWS);
-    let kept = expected_rows(ordinary)?.unwrap_or(rows).min(rows);
+    let kept = rows * kept_share;
     let mut tests = Vec::new();
     condition.iter().for_each(|condition| condition.tests(&mut tests));
     let compared: Vec<&Number> = tests.iter().filter_map(|test| test.numbers()).flatten().collect();

@@ -134,6 +134,12 @@ impl<'a> Rows<'a> {
         self.projections.len() + usize::from(self.filter.is_some())
     }
 
+    /// The share of rows that is guessed to be kept, as DataFusion guesses it where it knows nothing.
+    fn kept_share(&self) -> f64 {
+        let filter = self.filter.as_ref();
+        filter.map_or(1.0, |(filter, _)| f64::from(filter.default_selectivity()) / 100.0)
+    }
+
     fn gathering(&self) -> Gathering {
         match &self.filter {
             Some((filter, _)) => {
@@ -245,7 +251,8 @@ impl<'a> Rows<'a> {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let condition = self.filter.as_ref().map(|(_, condition)| condition);
         let numbers: Vec<&Number> = outputs.doubles.iter().chain(&outputs.singles).collect();
-        let fusion = patterns::transform_filter(condition, &numbers, self.input, &ordinary)?;
+        let fusion =
+            patterns::transform_filter(condition, &numbers, self.input, self.kept_share())?;
         let gathering = self.gathering();
         let transform = Transform {
             filter: self.filter.map(|(_, condition)| Filter::new(condition)),

@@ -210,15 +210,8 @@ impl<T: Ordered, B: Keys<T::Key>, H: Holds> WithSimd for Bits<'_, T, B, H> {
         for (number, (word, cells)) in words.iter_mut().zip(a.chunks(WORD)).enumerate() {
             let first = number * WORD;
             let mut bits = 0;
-            if let Ok(cells) = <&[T; WORD]>::try_from(cells) {
-                // All of them, so that the loop has a length that the compiler knows.
-                for bit in 0..WORD {
-                    bits |= u64::from(holds.holds(cells[bit].key(), b.key(first + bit))) << bit;
-                }
-            } else {
-                for (bit, cell) in cells.iter().enumerate() {
-                    bits |= u64::from(holds.holds(cell.key(), b.key(first + bit))) << bit;
-                }
+            for (bit, cell) in cells.iter().enumerate() {
+                bits |= u64::from(holds.holds(cell.key(), b.key(first + bit))) << bit;
             }
             *word = bits;
         }
@@ -372,9 +365,8 @@ mod tests {
             ];
             for (comparison, holds) in comparisons {
                 compare(comparison, &a, &b, &mut words);
-                for row in 0..rows {
-                    let expected = holds(order(a[row], b[row]));
-                    assert_eq!(bit(&words, row), expected, "{comparison:?} {} {}", a[row], b[row]);
+                for (row, (&a, &b)) in a.iter().zip(&b).enumerate() {
+                    assert_eq!(bit(&words, row), holds(order(a, b)), "{comparison:?} {a} {b}");
                 }
                 let mut portable = vec![0; words.len()];
                 dispatch(comparison, &a[..], &b[..], &mut portable);
@@ -382,9 +374,9 @@ mod tests {
                 let single = |cells: &[f64]| cells.iter().map(|&x| x as f32).collect::<Vec<_>>();
                 for constant in [f32::NAN, 0.0, -0.0] {
                     compare_to(comparison, &single(&a), constant, &mut words);
-                    for row in 0..rows {
-                        let cell = a[row] as f32;
-                        let expected = holds(order(f64::from(cell), f64::from(constant)));
+                    for (row, &cell) in a.iter().enumerate() {
+                        let cell = f64::from(cell as f32);
+                        let expected = holds(order(cell, f64::from(constant)));
                         assert_eq!(bit(&words, row), expected, "{comparison:?} {cell} {constant}");
                     }
                 }
