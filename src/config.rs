@@ -196,8 +196,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "fusion_patterns",
         unit: "",
         description: "which operations become one step: all (the default, as none changes a result), none, \
-                      or some of elementwise, multiply-add, norm-activation, map-reduce, product-add, \
-                      linear-activation, conv-norm-activation and shared-scan",
+                      or some of elementwise, multiply-add, norm-activation, map-reduce, row-reduce, product-add, \
+                      linear-activation, conv-norm-activation, shared-scan and transform-filter",
         get: |settings| settings.fusion_patterns.to_string(),
         set: |settings, value| {
             settings.fusion_patterns = Patterns::read(value)?;
@@ -353,6 +353,8 @@ impl Settings {
         // Spilled batches that are compressed come back in buffers of their exact size. Uncompressed ones
         // are counted with the whole block they point into, and sorts fail that could succeed.
         options.execution.spill_compression = SpillCompression::Lz4Frame;
+        // What rules for physical plans are given is DataFusion's settings and nothing else.
+        options.extensions.insert(self.fusion());
         // Errors of names say where in the text they are.
         options.sql_parser.collect_spans = true;
     }

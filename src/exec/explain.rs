@@ -177,7 +177,7 @@ impl Writer<'_> {
 }
 
 /// What is fused, and what for.
-fn fused(fusion: &Fusion) -> String {
+pub(super) fn fused(fusion: &Fusion) -> String {
     let Fusion { pattern, operations, saved_bytes, speedup } = fusion;
     format!("fused {pattern} {operations} (saves {}, {speedup:.1}x expected)", bytes(*saved_bytes))
 }

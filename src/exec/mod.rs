@@ -28,6 +28,7 @@ pub(crate) mod program;
 mod reader;
 pub(crate) mod run;
 pub(crate) mod stoppable;
+pub(crate) mod transform;
 
 use std::any::Any;
 use std::collections::HashMap;

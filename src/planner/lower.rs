@@ -76,7 +76,9 @@ impl ExtensionPlanner for MatrixPlanner {
 }
 
 /// The rows that DataFusion expects of a plan, exactly or about.
-fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Option<f64>> {
+pub(super) fn expected_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+) -> datafusion::error::Result<Option<f64>> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &Default::default())?;
     Ok(match statistics.num_rows {
         Precision::Exact(rows) | Precision::Inexact(rows) => Some(rows as f64),

@@ -17,6 +17,7 @@
 //! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
 //! best_entries   what is read of a matrix for the best few of each row
+//! transform      filters over numbers, and what is computed of the rows they keep
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
 
@@ -49,6 +50,7 @@ mod schedule;
 mod sparsity;
 mod stored_cells;
 mod subscript;
+pub(crate) mod transform;
 mod written;
 
 pub(crate) use bind::Parameter;

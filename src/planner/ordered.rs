@@ -21,6 +21,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_planner::PhysicalPlanner;
 
 use super::relation::RowOrder;
+use crate::exec::transform::TransformExec;
 use crate::storage::ContiguousParts;
 
 /// Parts that a file or table is cut into where its rows are read in their stored order. A constant, for
@@ -141,6 +142,7 @@ fn is_row_by_row(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let operator = plan.as_ref() as &dyn Any;
     if operator.is::<FilterExec>()
         || operator.is::<ProjectionExec>()
+        || operator.is::<TransformExec>()
         || operator.is::<CooperativeExec>()
     {
         return plan.children().into_iter().all(is_row_by_row);

@@ -1,16 +1,27 @@
 //! Which pattern operations that run as one step are an instance of, and what that is expected to save.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
 
 use super::cost::CostModel;
 use super::estimate::Estimate;
 use super::fuse::{is_elementwise, row_reduction};
 use super::graph::{Graph, Node, NodeId};
+use super::lower::expected_rows;
 use crate::config::Pattern;
 use crate::exec::costs::Constant;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::Operation as Op;
 use crate::exec::program::Fusion;
+use crate::exec::transform::{Condition, Number};
+
+/// Rows of a relation that nobody knows anything of.
+const UNKNOWN_ROWS: f64 = 1e6;
+
+/// Bytes of most numbers of SQL.
+const CELL_BYTES: f64 = 8.0;
 
 /// Who reads a node.
 pub(super) type Users = HashMap<NodeId, Vec<NodeId>>;
@@ -156,4 +167,44 @@ impl Expected<'_> {
         let node = self.node(output);
         self.cost.cost(&node.operation, node.element, flops, bytes).seconds
     }
+}
+
+/// What it saves that a condition, and the numbers computed of the share of rows that it keeps, are one operator over
+/// an input: the numbers between operations, which would be written and read.
+pub(super) fn transform_filter(
+    condition: Option<&Condition>,
+    numbers: &[&Number],
+    input: &Arc<dyn ExecutionPlan>,
+    kept_share: f64,
+) -> datafusion::error::Result<Fusion> {
+    let rows = expected_rows(input)?.unwrap_or(UNKNOWN_ROWS);
+    let kept = rows * kept_share;
+    let mut tests = Vec::new();
+    condition.iter().for_each(|condition| condition.tests(&mut tests));
+    let compared: Vec<&Number> = tests.iter().filter_map(|test| test.numbers()).flatten().collect();
+    let (mut tested, mut read) = (BTreeSet::new(), BTreeSet::new());
+    tests.iter().for_each(|test| test.add_columns(&mut tested));
+    numbers.iter().for_each(|number| number.add_columns(&mut read));
+    // What stays: the columns of the condition, those of the numbers, and the numbers themselves.
+    let least = rows * tested.len() as f64 + kept * (read.len() + numbers.len()) as f64;
+    let moved = |numbers: &[&Number]| -> f64 {
+        numbers.iter().map(|number| number.moved_cells() as f64).sum()
+    };
+    let flops = |numbers: &[&Number]| -> f64 { numbers.iter().map(|number| number.flops()).sum() };
+    // Each comparison reads its columns, or what is computed for it.
+    let apart = rows * (moved(&compared) + tests.len() as f64) + kept * moved(numbers);
+    let flops = rows * (flops(&compared) + tests.len() as f64) + kept * flops(numbers);
+    let cost = CostModel::default();
+    let seconds = |cells: f64| {
+        let moving = CELL_BYTES * cells / cost.constant(Constant::Memory);
+        moving.max(flops / cost.constant(Constant::Elementwise)) + cost.constant(Constant::Steps)
+    };
+    let operations = condition.map_or(0, Condition::operations)
+        + numbers.iter().map(|number| number.operations()).sum::<usize>();
+    Ok(Fusion {
+        pattern: Pattern::TransformFilter.name(),
+        operations,
+        saved_bytes: CELL_BYTES * (apart - least).max(0.0),
+        speedup: seconds(apart.max(least)) / seconds(least),
+    })
 }

@@ -12,6 +12,7 @@
 //! decompose  lu, cholesky, solve, qr, least squares, svd, eigenvalues, exponentials and logarithms
 //! elementwise, fused   functions of single cells; an expression of them as one loop over a block
 //! dot        the sum of products of two rows
+//! selection  rows that are kept, and columns of those alone
 //! best       the largest or smallest few of many cells
 //! contract   what pairs of entries make, folded by their outer places
 //! images     convolution and pooling of images that lie in rows
@@ -47,6 +48,7 @@ pub mod moments;
 pub mod normalize;
 pub mod pairs;
 pub mod reduce;
+pub mod selection;
 pub mod sparse;
 pub mod strassen;
 pub mod vectors;

@@ -26,12 +26,13 @@ mod tests;
 mod vector;
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::matrix::Scalar;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
 pub use reduce::{Accumulator, Reduction};
-pub use strips::{ROW_MAX, Scratch};
+pub use strips::{ROW_MAX, Results, Scratch};
 
 /// What a program reads, beside a block of m rows and n columns.
 #[derive(Debug, Clone, Copy)]
@@ -147,12 +148,20 @@ pub struct Builder {
     constants: Vec<f64>,
     instructions: Vec<Instruction>,
     known: HashMap<Instruction, usize>,
+    /// Whether operands keep their places and functions their form.
+    is_as_written: bool,
 }
 
 impl Builder {
     /// A builder without steps.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A builder whose programs compute what is written and nothing of equal value, so that even the sign of a
+    /// `NaN` is that of the operations one by one.
+    pub fn as_written() -> Self {
+        Self { is_as_written: true, ..Self::default() }
     }
 
     /// The cells of the input of this number, counted from 0.
@@ -172,7 +181,7 @@ impl Builder {
 
     /// A function of one value. A change of sign is a product, which chains.
     pub fn unary(&mut self, function: UnaryFunction, x: Value) -> Value {
-        if function == UnaryFunction::Negate {
+        if function == UnaryFunction::Negate && !self.is_as_written {
             let minus = self.constant(-1.0);
             return self.binary(BinaryFunction::Multiply, minus, x);
         }
@@ -181,6 +190,9 @@ impl Builder {
 
     /// A function of two values.
     pub fn binary(&mut self, function: BinaryFunction, a: Value, b: Value) -> Value {
+        if self.is_as_written {
+            return self.push(Instruction::Binary(function, a.0, b.0));
+        }
         let (a, b) = if function.commutative() && b < a { (b, a) } else { (a, b) };
         match function {
             BinaryFunction::Power => self.power(a, b),
@@ -250,17 +262,25 @@ impl Builder {
     }
 
     /// The program that computes this value.
-    pub fn finish(mut self, result: Value) -> Program {
-        let mut readers = self.readers(result.0);
-        self.chain(&mut readers);
-        self.allocate(result.0, &readers)
+    pub fn finish(self, result: Value) -> Program {
+        self.finish_all(&[result])
     }
 
-    /// How many operands of steps that count read each step; those without readers do not count.
-    fn readers(&self, result: Operand) -> Vec<usize> {
+    /// The program that computes all of these values; for [`Program::each_strip`].
+    pub fn finish_all(mut self, results: &[Value]) -> Program {
+        let results: Vec<Operand> = results.iter().map(|result| result.0).collect();
+        let mut readers = self.readers(&results);
+        self.chain(&mut readers);
+        self.allocate(results, &readers)
+    }
+
+    /// How many operands of steps that count, and results, read each step; those without readers do not count.
+    fn readers(&self, results: &[Operand]) -> Vec<usize> {
         let mut readers = vec![0; self.instructions.len()];
-        if let Operand::Register(number) = result {
-            readers[number] = 1;
+        for result in results {
+            if let Operand::Register(number) = result {
+                readers[*number] += 1;
+            }
         }
         for (number, instruction) in self.instructions.iter().enumerate().rev() {
             if readers[number] > 0 {
@@ -303,7 +323,10 @@ impl Builder {
                 }
                 Instruction::Binary(function, a, b) => {
                     let left = second(function, false).zip(only_reader(a).map(|part| (part, b)));
-                    let right = second(function, true).zip(only_reader(b).map(|part| (part, a)));
+                    // A sum or product of the part on the right would change places with the other.
+                    let swaps = !(self.is_as_written && function.commutative());
+                    let part = only_reader(b).filter(|_| swaps).map(|part| (part, a));
+                    let right = second(function, true).zip(part);
                     let mut parts = left.into_iter().chain(right);
                     parts.find_map(|(second, (part, c))| merge(part, second, c))
                 }
@@ -320,7 +343,7 @@ impl Builder {
     }
 
     /// Steps to registers: each is free again after its last reader, and never one of its own operands.
-    fn allocate(self, result: Operand, readers: &[usize]) -> Program {
+    fn allocate(self, results: Vec<Operand>, readers: &[usize]) -> Program {
         let mut last_read = vec![0; self.instructions.len()];
         let counting =
             || self.instructions.iter().enumerate().filter(|&(number, _)| readers[number] > 0);
@@ -329,6 +352,11 @@ impl Builder {
                 if let Operand::Register(read) = operand {
                     last_read[read] = number;
                 }
+            }
+        }
+        for result in &results {
+            if let Operand::Register(number) = result {
+                last_read[*number] = usize::MAX;
             }
         }
         let mut register_of = vec![0; self.instructions.len()];
@@ -353,11 +381,11 @@ impl Builder {
                 }
             }
         }
-        let result = match result {
+        let results = results.into_iter().map(|result| match result {
             Operand::Register(number) => Operand::Register(register_of[number]),
             other => other,
-        };
-        Program { constants: self.constants, steps, registers, result }
+        });
+        Program { constants: self.constants, steps, registers, results: results.collect() }
     }
 }
 
@@ -404,7 +432,8 @@ pub struct Program {
     constants: Vec<f64>,
     steps: Vec<Step>,
     registers: usize,
-    result: Operand,
+    /// One, but for what [`Program::each_strip`] runs. The last step computes one that stands alone.
+    results: Vec<Operand>,
 }
 
 impl Program {
@@ -447,5 +476,24 @@ impl Program {
             let cells = strip.cells();
             machine.write(strip, &mut out[cells]);
         });
+    }
+
+    /// Computes all results of so many cells, strip by strip, on the calling thread: `consume` is given which cells a
+    /// strip holds, from a multiple of 64 on, and its results.
+    ///
+    /// # Panics
+    /// Where an input is missing or does not fit.
+    pub fn each_strip<T: Scalar>(
+        &self,
+        inputs: &[Input<'_, T>],
+        cells: usize,
+        scratch: &mut Scratch<T>,
+        mut consume: impl FnMut(Range<usize>, &Results<'_, T>),
+    ) {
+        let mut machine = strips::Machine::new(self, inputs, 1, cells, scratch);
+        for start in (0..cells).step_by(strips::STRIP) {
+            let strip = strips::Strip::new(0..1, start..cells.min(start + strips::STRIP), cells);
+            consume(strip.cells(), &machine.results(&strip));
+        }
     }
 }

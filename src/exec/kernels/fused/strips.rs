@@ -101,6 +101,19 @@ pub(super) struct Machine<'a, T> {
     arch: Arch,
 }
 
+/// What a program has computed of one strip.
+pub struct Results<'a, T> {
+    machine: &'a Machine<'a, T>,
+    strip: &'a Strip,
+}
+
+impl<T: Scalar> Results<'_, T> {
+    /// The cells of the result of this number, counted from 0.
+    pub fn cells(&self, number: usize) -> &[T] {
+        self.machine.operand(self.machine.program.results[number], self.strip, &[])
+    }
+}
+
 /// Runs `consume` with each strip of a block in row-major order.
 pub(super) fn each<T: Scalar>(
     program: &Program,
@@ -153,7 +166,7 @@ impl<'a, T: Scalar> Machine<'a, T> {
     pub(super) fn write(&mut self, strip: &Strip, out: &mut [T]) {
         let Some(last) = self.program.steps.last() else {
             self.enter(strip);
-            let result = self.program.result;
+            let result = self.program.results[0];
             if self.place(result).is_none() {
                 out.copy_from_slice(self.operand(result, strip, &[]));
             }
@@ -182,9 +195,19 @@ impl<'a, T: Scalar> Machine<'a, T> {
 
     /// Computes the result over a strip, to be read here.
     pub(super) fn read(&mut self, strip: &Strip) -> &[T] {
+        self.run(strip);
+        self.operand(self.program.results[0], strip, &[])
+    }
+
+    /// Computes all results over a strip, to be read here.
+    pub(super) fn results<'b>(&'b mut self, strip: &'b Strip) -> Results<'b, T> {
+        self.run(strip);
+        Results { machine: self, strip }
+    }
+
+    fn run(&mut self, strip: &Strip) {
         self.enter(strip);
         self.program.steps.iter().for_each(|step| self.step(step, strip, &[]));
-        self.operand(self.program.result, strip, &[])
     }
 
     /// Adds the result over a strip; not even a strip of it is stored where the last step is arithmetic.

@@ -550,3 +550,42 @@ fn arithmetic_chains_into_one_step() {
     let result = builder.unary(UnaryFunction::Relu, sum);
     assert_eq!(builder.finish(result).steps.len(), 1);
 }
+
+/// Results that are steps, an input, a constant, part of another one, and the same as another.
+#[test]
+fn several_results_are_those_of_programs_of_their_own() {
+    let build = |builder: &mut Builder| {
+        let [a, b] = [0, 1].map(|number| builder.input(number));
+        let difference = builder.binary(BinaryFunction::Subtract, a, b);
+        let square = builder.binary(BinaryFunction::Multiply, difference, difference);
+        let sum = builder.binary(BinaryFunction::Add, b, square);
+        let negative = builder.unary(UnaryFunction::Negate, sum);
+        let constant = builder.constant(2.5);
+        [difference, sum, a, constant, negative, sum]
+    };
+    let mut rng = SmallRng::seed_from_u64(3);
+    for count in [0, 1, STRIP - 1, STRIP, 5 * STRIP + 70] {
+        let [a, b] = [0, 1].map(|_| random_cells::<f64>(&mut rng, count));
+        let inputs = [Input::Cells(&a[..]), Input::Cells(&b[..])];
+        let mut builder = Builder::as_written();
+        let results = build(&mut builder);
+        let program = builder.finish_all(&results);
+        let mut found = vec![Vec::new(); results.len()];
+        program.each_strip(&inputs, count, &mut Scratch::new(), |strip, results| {
+            assert!(strip.start.is_multiple_of(64));
+            for (number, found) in found.iter_mut().enumerate() {
+                assert_eq!(found.len(), strip.start);
+                found.extend_from_slice(results.cells(number));
+            }
+        });
+        for (number, found) in found.iter().enumerate() {
+            let mut builder = Builder::as_written();
+            let result = build(&mut builder)[number];
+            let mut expected = vec![0.0; count];
+            let program = builder.finish(result);
+            program.run(&inputs, 1, count, &mut Scratch::new(), &mut expected);
+            assert!(found.iter().zip(&expected).all(|(&a, &b)| same(a, b)), "result {number}");
+            assert_eq!(found.len(), count);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Which rows of a batch are kept: comparisons of its columns, combined as SQL's three truth values are.
+//!
+//! Enters: a batch. Leaves: the rows for which the condition is true, and neither false nor unknown.
+//!
+//! A condition is two bits a row, one set where it is true and one where it is false:
+//!
+//! ```text
+//! NOT a      true where a is false                  false where a is true
+//! a AND b    true where a and b are                 false where a or b is
+//! a OR b     true where a or b is                   false where a and b are
+//! ```
+
+use std::collections::BTreeSet;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Date32Type, Date64Type, Decimal128Type, Int8Type, Int16Type,
+    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+
+use super::numbers::{Number, Numbers};
+use super::stream::Scratches;
+use crate::error::{ErrorKind, Result};
+use crate::exec::kernels::fused::Scratch;
+use crate::exec::kernels::selection::{Comparison, Ordered, Selection, WORD, compare, compare_to};
+use crate::matrix::Scalar;
+
+/// What is asked of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Condition {
+    Test(Test),
+    Not(Box<Condition>),
+    And(Box<Condition>, Box<Condition>),
+    Or(Box<Condition>, Box<Condition>),
+}
+
+/// A condition without parts.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Test {
+    /// Of numbers of 64 bits.
+    Doubles(Comparison, Number, Number),
+    /// Of numbers of 32 bits.
+    Singles(Comparison, Number, Number),
+    /// Of a column of integers, dates, times or decimals with a number in the column's own unit.
+    Column(Comparison, usize, i128),
+    /// Whether one of these columns is NULL; never unknown.
+    IsNull(BTreeSet<usize>),
+    /// Whether a column of truth values is true.
+    Holds(usize),
+}
+
+impl Condition {
+    /// Operations that it takes.
+    pub(crate) fn operations(&self) -> usize {
+        match self {
+            Condition::Test(Test::IsNull(_) | Test::Holds(_)) => 0,
+            Condition::Test(test) => {
+                let numbers = test.numbers().into_iter().flatten();
+                1 + numbers.map(Number::operations).sum::<usize>()
+            }
+            // One that is not written, for a ≥ b is the opposite of a < b, costs nothing either.
+            Condition::Not(a) => a.operations(),
+            Condition::And(a, b) | Condition::Or(a, b) => 1 + a.operations() + b.operations(),
+        }
+    }
+
+    /// The comparisons and what else has no parts, from left to right.
+    pub(crate) fn tests<'a>(&'a self, tests: &mut Vec<&'a Test>) {
+        match self {
+            Condition::Test(test) => tests.push(test),
+            Condition::Not(a) => a.tests(tests),
+            Condition::And(a, b) | Condition::Or(a, b) => {
+                a.tests(tests);
+                b.tests(tests);
+            }
+        }
+    }
+}
+
+impl Test {
+    /// The numbers that are compared.
+    pub(crate) fn numbers(&self) -> Option<[&Number; 2]> {
+        match self {
+            Test::Doubles(_, a, b) | Test::Singles(_, a, b) => Some([a, b]),
+            Test::Column(..) | Test::IsNull(_) | Test::Holds(_) => None,
+        }
+    }
+
+    /// Operations that follow one another before the comparison.
+    pub(crate) fn depth(&self) -> usize {
+        let numbers = self.numbers().into_iter().flatten();
+        numbers.map(Number::depth).max().unwrap_or(0)
+    }
+
+    /// Adds the columns that it reads.
+    pub(crate) fn add_columns(&self, columns: &mut BTreeSet<usize>) {
+        self.numbers().into_iter().flatten().for_each(|number| number.add_columns(columns));
+        match self {
+            Test::Doubles(..) | Test::Singles(..) => {}
+            Test::Column(_, at, _) | Test::Holds(at) => columns.extend([*at]),
+            Test::IsNull(read) => columns.extend(read),
+        }
+    }
+}
+
+/// A condition as programs.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    doubles: Numbers,
+    singles: Numbers,
+    tests: Vec<Compiled>,
+    condition: Condition,
+}
+
+/// A test, the numbers of which are results of the programs.
+#[derive(Debug)]
+enum Compiled {
+    Doubles(Comparison, [usize; 2]),
+    Singles(Comparison, [usize; 2]),
+    Column(Comparison, usize, i128),
+    IsNull(Vec<usize>),
+    Holds(usize),
+}
+
+impl Filter {
+    pub(crate) fn new(condition: Condition) -> Self {
+        let (mut doubles, mut singles) = (Vec::new(), Vec::new());
+        let mut tests = Vec::new();
+        condition.tests(&mut tests);
+        let pair = |numbers: &mut Vec<Number>, a: &Number, b: &Number| {
+            numbers.extend([a.clone(), b.clone()]);
+            [numbers.len() - 2, numbers.len() - 1]
+        };
+        let compiled = tests.into_iter().map(|test| match test {
+            Test::Doubles(comparison, a, b) => {
+                Compiled::Doubles(*comparison, pair(&mut doubles, a, b))
+            }
+            Test::Singles(comparison, a, b) => {
+                Compiled::Singles(*comparison, pair(&mut singles, a, b))
+            }
+            Test::Column(comparison, column, constant) => {
+                Compiled::Column(*comparison, *column, *constant)
+            }
+            Test::IsNull(columns) => Compiled::IsNull(columns.iter().copied().collect()),
+            Test::Holds(column) => Compiled::Holds(*column),
+        });
+        let tests = compiled.collect();
+        Self { tests, doubles: Numbers::new(&doubles), singles: Numbers::new(&singles), condition }
+    }
+
+    /// The rows for which the condition is true.
+    ///
+    /// # Errors
+    /// Where a column has another type than was planned for.
+    pub(super) fn selection(
+        &self,
+        batch: &RecordBatch,
+        scratches: &mut Scratches,
+    ) -> Result<Selection> {
+        let rows = batch.num_rows();
+        let mut truths = self.truths(batch, scratches)?.into_iter();
+        let mut holds = combined(&self.condition, &mut truths).holds;
+        // What is beyond the last row is as false as it is true where something was negated.
+        if let Some(last) = holds.last_mut().filter(|_| !rows.is_multiple_of(WORD)) {
+            *last &= !(u64::MAX << (rows % WORD));
+        }
+        Ok(Selection::new(holds, rows))
+    }
+
+    /// What each test says.
+    fn truths(&self, batch: &RecordBatch, scratches: &mut Scratches) -> Result<Vec<Truth>> {
+        let rows = batch.num_rows();
+        let words = rows.div_ceil(WORD);
+        let mut holds = vec![vec![0; words]; self.tests.len()];
+        let Scratches { doubles, singles } = scratches;
+        self.compare(&self.doubles, batch, doubles, &mut holds, |test| match *test {
+            Compiled::Doubles(comparison, numbers) => Some((comparison, numbers)),
+            _ => None,
+        })?;
+        self.compare(&self.singles, batch, singles, &mut holds, |test| match *test {
+            Compiled::Singles(comparison, numbers) => Some((comparison, numbers)),
+            _ => None,
+        })?;
+        let tested = self.tests.iter().zip(holds);
+        tested.map(|(test, holds)| self.truth(test, holds, batch)).collect()
+    }
+
+    /// Sets the bits of those tests that compare numbers of this type.
+    fn compare<T: Scalar + Ordered>(
+        &self,
+        numbers: &Numbers,
+        batch: &RecordBatch,
+        scratch: &mut Scratch<T>,
+        holds: &mut [Vec<u64>],
+        compared: impl Fn(&Compiled) -> Option<(Comparison, [usize; 2])>,
+    ) -> Result<()> {
+        let column = |at| batch.column(at);
+        numbers.each_strip(column, batch.num_rows(), scratch, |strip, results| {
+            let words = strip.start / WORD..strip.end.div_ceil(WORD);
+            for (test, holds) in self.tests.iter().zip(&mut *holds) {
+                if let Some((comparison, [a, b])) = compared(test) {
+                    let (a, b) = (results.cells(a), results.cells(b));
+                    compare(comparison, a, b, &mut holds[words.clone()]);
+                }
+            }
+        })
+    }
+
+    /// What one test says, by the bits that comparing numbers has left.
+    fn truth(&self, test: &Compiled, mut holds: Vec<u64>, batch: &RecordBatch) -> Result<Truth> {
+        let known = |columns: &[usize]| {
+            let nulls = columns.iter().fold(None, |nulls, &at| {
+                NullBuffer::union(nulls.as_ref(), batch.column(at).logical_nulls().as_ref())
+            });
+            nulls.filter(|nulls| nulls.null_count() > 0).map(|nulls| words(nulls.inner()))
+        };
+        Ok(match test {
+            Compiled::Doubles(_, pair) => {
+                let reads = self.doubles.reads();
+                Truth::of(holds, known(&[&reads[pair[0]][..], &reads[pair[1]]].concat()))
+            }
+            Compiled::Singles(_, pair) => {
+                let reads = self.singles.reads();
+                Truth::of(holds, known(&[&reads[pair[0]][..], &reads[pair[1]]].concat()))
+            }
+            Compiled::Column(comparison, at, constant) => {
+                compare_column(*comparison, batch.column(*at), *constant, &mut holds)?;
+                Truth::of(holds, known(&[*at]))
+            }
+            Compiled::IsNull(columns) => {
+                let known = known(columns).unwrap_or_else(|| vec![u64::MAX; holds.len()]);
+                Truth::of(known, None).negated()
+            }
+            Compiled::Holds(at) => {
+                Truth::of(words(batch.column(*at).as_boolean().values()), known(&[*at]))
+            }
+        })
+    }
+}
+
+/// Bits as words, the last of which is filled up.
+fn words(bits: &BooleanBuffer) -> Vec<u64> {
+    bits.bit_chunks().iter_padded().take(bits.len().div_ceil(WORD)).collect()
+}
+
+/// Where a condition is true, and where it is false.
+struct Truth {
+    holds: Vec<u64>,
+    fails: Vec<u64>,
+}
+
+impl Truth {
+    /// True as these bits say where the condition is known, which is everywhere unless it is told.
+    fn of(mut holds: Vec<u64>, known: Option<Vec<u64>>) -> Self {
+        let mut fails: Vec<u64> = holds.iter().map(|word| !word).collect();
+        if let Some(known) = known {
+            keep(&mut holds, &known);
+            keep(&mut fails, &known);
+        }
+        Self { holds, fails }
+    }
+
+    fn negated(self) -> Self {
+        Self { holds: self.fails, fails: self.holds }
+    }
+}
+
+fn combined(condition: &Condition, tests: &mut impl Iterator<Item = Truth>) -> Truth {
+    match condition {
+        Condition::Test(_) => tests.next().expect("a truth for each test"),
+        Condition::Not(a) => combined(a, tests).negated(),
+        Condition::And(a, b) => {
+            let (mut a, b) = (combined(a, tests), combined(b, tests));
+            keep(&mut a.holds, &b.holds);
+            join(&mut a.fails, &b.fails);
+            a
+        }
+        Condition::Or(a, b) => {
+            let (mut a, b) = (combined(a, tests), combined(b, tests));
+            join(&mut a.holds, &b.holds);
+            keep(&mut a.fails, &b.fails);
+            a
+        }
+    }
+}
+
+fn keep(bits: &mut [u64], others: &[u64]) {
+    bits.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
+}
+
+fn join(bits: &mut [u64], others: &[u64]) {
+    bits.iter_mut().zip(others).for_each(|(word, other)| *word |= other);
+}
+
+/// Compares a column with a number of its own type.
+fn compare_column(
+    comparison: Comparison,
+    column: &ArrayRef,
+    constant: i128,
+    holds: &mut [u64],
+) -> Result<()> {
+    fn of<P: ArrowPrimitiveType<Native: Ordered + TryFrom<i128>>>(
+        comparison: Comparison,
+        column: &ArrayRef,
+        constant: i128,
+        holds: &mut [u64],
+    ) -> Result<()> {
+        let constant = P::Native::try_from(constant).map_err(|_| {
+            ErrorKind::Internal(format!("{constant} compared with {}", P::DATA_TYPE))
+        })?;
+        compare_to(comparison, column.as_primitive::<P>().values(), constant, holds);
+        Ok(())
+    }
+    let compared = match column.data_type() {
+        DataType::Int8 => of::<Int8Type>,
+        DataType::Int16 => of::<Int16Type>,
+        DataType::Int32 => of::<Int32Type>,
+        DataType::Int64 => of::<Int64Type>,
+        DataType::UInt8 => of::<UInt8Type>,
+        DataType::UInt16 => of::<UInt16Type>,
+        DataType::UInt32 => of::<UInt32Type>,
+        DataType::UInt64 => of::<UInt64Type>,
+        DataType::Date32 => of::<Date32Type>,
+        DataType::Date64 => of::<Date64Type>,
+        DataType::Timestamp(TimeUnit::Second, _) => of::<TimestampSecondType>,
+        DataType::Timestamp(TimeUnit::Millisecond, _) => of::<TimestampMillisecondType>,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => of::<TimestampMicrosecondType>,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => of::<TimestampNanosecondType>,
+        DataType::Decimal128(..) => of::<Decimal128Type>,
+        other => return Err(ErrorKind::Internal(format!("{other} compared by its bits")).into()),
+    };
+    compared(comparison, column, constant, holds)
+}

@@ -1,0 +1,200 @@
+//! Batches, one after another: each is filtered and computed whole, then gathered with others that were left small.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, RecordBatch,
+    RecordBatchOptions, make_array,
+};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow::compute::filter;
+use arrow::datatypes::{ArrowNativeType, SchemaRef};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
+use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
+use futures::{StreamExt, stream};
+
+use super::{Gathering, Numbers, Output, Transform};
+use crate::error::Result;
+use crate::exec::kernels::fused::Scratch;
+use crate::exec::kernels::selection::{Lane, Selection};
+use crate::matrix::Scalar;
+
+/// The strips that a stream computes in.
+#[derive(Default)]
+pub(super) struct Scratches {
+    pub(super) doubles: Scratch<f64>,
+    pub(super) singles: Scratch<f32>,
+}
+
+/// What becomes of a stream.
+pub(super) fn transformed(
+    transform: Arc<Transform>,
+    gathering: Gathering,
+    schema: SchemaRef,
+    input: SendableRecordBatchStream,
+    metrics: BaselineMetrics,
+) -> SendableRecordBatchStream {
+    let gathered = transform.filter.as_ref().map(|_| {
+        let Gathering { batch_rows, rows_max } = gathering;
+        LimitedBatchCoalescer::new(Arc::clone(&schema), batch_rows, rows_max)
+    });
+    let work = Work { transform, schema: Arc::clone(&schema), scratches: Scratches::default() };
+    let rows = Rows { work, input, gathered, metrics };
+    let batches = stream::try_unfold(rows, |mut rows| async {
+        let next = rows.next().await?.record_output(&rows.metrics);
+        Ok(next.map(|batch| (batch, rows)))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
+
+struct Rows {
+    work: Work,
+    input: SendableRecordBatchStream,
+    /// What waits to be enough, where rows are dropped.
+    gathered: Option<LimitedBatchCoalescer>,
+    metrics: BaselineMetrics,
+}
+
+impl Rows {
+    async fn next(&mut self) -> datafusion::error::Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.gathered.as_mut().and_then(|rows| rows.next_completed_batch())
+            {
+                return Ok(Some(batch));
+            }
+            let batch = self.input.next().await.transpose()?;
+            let _timer = self.metrics.elapsed_compute().timer();
+            let Some(batch) = batch else {
+                let Some(mut rest) = self.gathered.take() else { return Ok(None) };
+                self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
+                rest.finish()?;
+                return Ok(rest.next_completed_batch());
+            };
+            let batch = self.work.batch(&batch)?;
+            let Some(gathered) = &mut self.gathered else { return Ok(Some(batch)) };
+            if gathered.push_batch(batch)? == PushBatchStatus::LimitReached {
+                self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
+            }
+        }
+    }
+}
+
+/// What is done to one batch after another.
+struct Work {
+    transform: Arc<Transform>,
+    schema: SchemaRef,
+    scratches: Scratches,
+}
+
+impl Work {
+    fn batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let transform = Arc::clone(&self.transform);
+        let selection = match &transform.filter {
+            Some(filter) => Some(filter.selection(batch, &mut self.scratches)?),
+            None => None,
+        };
+        let rows = selection.as_ref().map_or(batch.num_rows(), Selection::kept);
+        let columns = kept_columns(&transform, batch, selection.filter(|kept| !kept.keeps_all()))?;
+        let column = |at: usize| columns[at].as_ref().expect("a column that is read was kept");
+        let Scratches { doubles, singles } = &mut self.scratches;
+        let doubles = computed(&transform.doubles, column, rows, doubles)?;
+        let singles = computed(&transform.singles, column, rows, singles)?;
+        let outputs = transform.outputs.iter().map(|output| match *output {
+            Output::Passed(at) => Arc::clone(column(at)),
+            Output::Double(at) => {
+                let (cells, nulls) = doubles[at].clone();
+                Arc::new(Float64Array::new(cells, nulls)) as ArrayRef
+            }
+            Output::Single(at) => {
+                let (cells, nulls) = singles[at].clone();
+                Arc::new(Float32Array::new(cells, nulls))
+            }
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let outputs = outputs.collect();
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), outputs, &options)?)
+    }
+}
+
+/// The columns that are passed on or computed with, each without the rows that are dropped.
+fn kept_columns(
+    transform: &Transform,
+    batch: &RecordBatch,
+    selection: Option<Selection>,
+) -> Result<Vec<Option<ArrayRef>>> {
+    let mut columns = vec![None; batch.num_columns()];
+    let passed = transform.outputs.iter().filter_map(|output| match output {
+        Output::Passed(at) => Some(at),
+        Output::Double(_) | Output::Single(_) => None,
+    });
+    let numbers = transform.doubles.columns().iter().chain(transform.singles.columns());
+    // Bits in Arrow's form, for what has no lanes.
+    let bits = selection.as_ref().map(|selection| {
+        let words = Buffer::from_vec(selection.words().to_vec());
+        BooleanArray::new(BooleanBuffer::new(words, 0, selection.rows()), None)
+    });
+    for &at in passed.chain(numbers) {
+        if columns[at].is_none() {
+            columns[at] = Some(match (&selection, &bits) {
+                (Some(selection), Some(bits)) => kept(batch.column(at), selection, bits)?,
+                _ => Arc::clone(batch.column(at)),
+            });
+        }
+    }
+    Ok(columns)
+}
+
+/// The cells of the rows that are kept.
+fn kept(column: &ArrayRef, selection: &Selection, bits: &BooleanArray) -> Result<ArrayRef> {
+    let cells = match column.data_type().primitive_width() {
+        Some(8) => lanes::<u64>(column, selection),
+        Some(4) => lanes::<u32>(column, selection),
+        _ => return Ok(filter(column, bits)?),
+    };
+    let nulls = match column.nulls().filter(|nulls| nulls.null_count() > 0) {
+        Some(nulls) => {
+            let known = filter(&BooleanArray::new(nulls.inner().clone(), None), bits)?;
+            Some(NullBuffer::new(known.as_boolean().values().clone()))
+        }
+        None => None,
+    };
+    let data = ArrayData::builder(column.data_type().clone())
+        .len(selection.kept())
+        .add_buffer(cells)
+        .nulls(nulls)
+        .build()?;
+    Ok(make_array(data))
+}
+
+fn lanes<T: Lane + ArrowNativeType>(column: &ArrayRef, selection: &Selection) -> Buffer {
+    let data = column.to_data();
+    let cells = &data.buffers()[0].typed_data::<T>()[data.offset()..data.offset() + data.len()];
+    Buffer::from_vec(selection.compressed(cells))
+}
+
+/// Cells, and which of them are NULL.
+type Column<T> = (ScalarBuffer<T>, Option<NullBuffer>);
+
+/// The numbers of all rows.
+fn computed<'a, T: Scalar>(
+    numbers: &Numbers,
+    column: impl Fn(usize) -> &'a ArrayRef + Copy,
+    rows: usize,
+    scratch: &mut Scratch<T>,
+) -> Result<Vec<Column<T>>> {
+    let mut cells: Vec<Vec<T>> = numbers.reads().iter().map(|_| Vec::with_capacity(rows)).collect();
+    numbers.each_strip(column, rows, scratch, |_, results| {
+        for (number, cells) in cells.iter_mut().enumerate() {
+            cells.extend_from_slice(results.cells(number));
+        }
+    })?;
+    let with_nulls = cells.into_iter().zip(numbers.reads()).map(|(cells, reads)| {
+        let nulls = reads
+            .iter()
+            .fold(None, |nulls, &at| NullBuffer::union(nulls.as_ref(), column(at).nulls()));
+        (ScalarBuffer::from(cells), nulls)
+    });
+    Ok(with_nulls.collect())
+}

@@ -1,0 +1,305 @@
+//! Random filters and projections answer with the same bits as DataFusion's own operators.
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Float32Array, Float64Array, Int64Array,
+    RecordBatch, StringArray,
+};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::memory::MemorySourceConfig;
+use datafusion::common::ScalarValue;
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CastExpr, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr, NotExpr,
+};
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::FilterExecBuilder;
+use datafusion::physical_plan::{ExecutionPlanProperties, StatisticsContext, collect, displayable};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::config::Patterns;
+
+const DOUBLES: [f64; 11] = [
+    0.0,
+    -0.0,
+    1.0,
+    -2.5,
+    3e-320,
+    f64::MAX,
+    f64::MIN_POSITIVE,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    -f64::NAN,
+    1e-3,
+];
+
+fn fusion() -> Fusion {
+    Fusion { patterns: Patterns::all(), operations_min: 2, depth_max: 64 }
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("a", DataType::Float64, true),
+        Field::new("b", DataType::Float64, true),
+        Field::new("r", DataType::Float32, true),
+        Field::new("q", DataType::Float32, true),
+        Field::new("i", DataType::Int64, true),
+        Field::new("d", DataType::Date32, true),
+        Field::new("t", DataType::Boolean, true),
+        Field::new("s", DataType::Utf8, true),
+    ]))
+}
+
+/// Which of two `NaN` of different signs an operation hands on is for the compiler to choose. So there are either no
+/// `NaN`, or all have the sign of 0 / 0 and none changes it.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Special,
+    Plain,
+}
+
+fn double(rng: &mut SmallRng, kind: Kind) -> f64 {
+    match kind == Kind::Special && rng.random_bool(0.4) {
+        true => DOUBLES[rng.random_range(0..DOUBLES.len())],
+        false => rng.random_range(-2.0..2.0),
+    }
+}
+
+/// Rows in which a number of cells are NULL, or none is.
+fn batch(rng: &mut SmallRng, rows: usize, kind: Kind) -> RecordBatch {
+    let nulls = if rng.random_bool(0.5) { 0.0 } else { 0.2 };
+    let valid = |rng: &mut SmallRng| !rng.random_bool(nulls);
+    let mut column = |of: &DataType| -> ArrayRef {
+        macro_rules! cells {
+            ($array:ty, $cell:expr) => {
+                Arc::new((0..rows).map(|_| valid(rng).then(|| $cell)).collect::<$array>())
+            };
+        }
+        match of {
+            DataType::Float64 => cells!(Float64Array, double(rng, kind)),
+            DataType::Float32 => cells!(Float32Array, double(rng, kind) as f32),
+            DataType::Int64 => {
+                let least = if kind == Kind::Special { -3 } else { 1 };
+                cells!(Int64Array, rng.random_range(least..4))
+            }
+            DataType::Date32 => cells!(Date32Array, rng.random_range(-3..3)),
+            DataType::Boolean => cells!(BooleanArray, rng.random_bool(0.5)),
+            _ => cells!(StringArray, rng.random_range(0..9).to_string()),
+        }
+    };
+    let columns = schema().fields().iter().map(|field| column(field.data_type())).collect();
+    // What a scan hands on may be a part of an array.
+    let batch = RecordBatch::try_new(schema(), columns).unwrap();
+    let skipped = rng.random_range(0..=rows.min(70));
+    batch.slice(skipped, rows - skipped)
+}
+
+type Expr = Arc<dyn PhysicalExpr>;
+
+fn column(name: &str) -> Expr {
+    Arc::new(Column::new(name, schema().index_of(name).unwrap()))
+}
+
+fn literal(value: ScalarValue) -> Expr {
+    Arc::new(Literal::new(value))
+}
+
+fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {
+    Arc::new(BinaryExpr::new(left, operator, right))
+}
+
+fn number(rng: &mut SmallRng, kind: Kind, is_double: bool, depth: usize) -> Expr {
+    let part = |rng: &mut SmallRng| number(rng, kind, is_double, depth - 1);
+    if depth == 0 || rng.random_bool(0.2) {
+        return match (is_double, rng.random_range(0..4)) {
+            (true, 0) => column("a"),
+            (true, 1) => column("b"),
+            (true, 2) => {
+                let from = ["i", "r"][rng.random_range(0..2)];
+                Arc::new(CastExpr::new(column(from), DataType::Float64, None))
+            }
+            (true, _) => literal(ScalarValue::Float64(Some(double(rng, kind)))),
+            (false, 0 | 1) => column("r"),
+            (false, 2) => column("q"),
+            (false, _) => literal(ScalarValue::Float32(Some(double(rng, kind) as f32))),
+        };
+    }
+    let operators = [Operator::Plus, Operator::Minus, Operator::Multiply, Operator::Divide];
+    match rng.random_range(0..6) {
+        0 if kind == Kind::Plain => Arc::new(NegativeExpr::new(part(rng))),
+        _ => binary(part(rng), operators[rng.random_range(0..4)], part(rng)),
+    }
+}
+
+fn condition(rng: &mut SmallRng, kind: Kind, depth: usize) -> Expr {
+    let comparisons =
+        [Operator::Lt, Operator::LtEq, Operator::Gt, Operator::GtEq, Operator::Eq, Operator::NotEq];
+    let comparison = comparisons[rng.random_range(0..comparisons.len())];
+    if depth > 0 && rng.random_bool(0.7) {
+        let part = |rng: &mut SmallRng| condition(rng, kind, depth - 1);
+        return match rng.random_range(0..5) {
+            0 => Arc::new(NotExpr::new(part(rng))),
+            1 | 2 => binary(part(rng), Operator::And, part(rng)),
+            _ => binary(part(rng), Operator::Or, part(rng)),
+        };
+    }
+    match rng.random_range(0..9) {
+        0 => Arc::new(IsNullExpr::new(column("s"))),
+        1 => Arc::new(IsNotNullExpr::new(number(rng, kind, true, 1))),
+        2 => column("t"),
+        3 => {
+            let constant = literal(ScalarValue::Int64(Some(rng.random_range(-3..3))));
+            binary(column("i"), comparison, constant)
+        }
+        4 => {
+            let constant = literal(ScalarValue::Date32(Some(rng.random_range(-3..3))));
+            binary(constant, comparison, column("d"))
+        }
+        5 | 6 => binary(number(rng, kind, false, 2), comparison, number(rng, kind, false, 2)),
+        _ => binary(number(rng, kind, true, 2), comparison, number(rng, kind, true, 2)),
+    }
+}
+
+fn scan(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
+    MemorySourceConfig::try_new_exec(&[batches.to_vec()], schema(), None).unwrap()
+}
+
+fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let mut options = ConfigOptions::new();
+    options.extensions.insert(fusion());
+    TransformFilter.optimize(Arc::clone(plan), &options).unwrap()
+}
+
+fn rows(plan: Arc<dyn ExecutionPlan>) -> Vec<RecordBatch> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(collect(plan, Arc::new(TaskContext::default()))).unwrap()
+}
+
+/// The batches are as long, and have the same NULLs and the same bits, those of NaN among them.
+fn assert_same_bits(expected: &[RecordBatch], found: &[RecordBatch], what: &str) {
+    let lengths = |batches: &[RecordBatch]| -> Vec<usize> {
+        batches.iter().map(RecordBatch::num_rows).collect()
+    };
+    assert_eq!(lengths(expected), lengths(found), "{what}");
+    let Some(first) = expected.first() else { return };
+    let whole = |batches| concat_batches(&first.schema(), batches).unwrap();
+    for (expected, found) in whole(expected).columns().iter().zip(whole(found).columns()) {
+        assert_eq!(expected.data_type(), found.data_type(), "{what}");
+        // Arrow's floats are equal where their bits are.
+        let same = arrow::compute::kernels::cmp::not_distinct(expected, found).unwrap();
+        let differs = same.iter().position(|same| same != Some(true));
+        if let Some(row) = differs {
+            let (expected, found) = (expected.slice(row, 1), found.slice(row, 1));
+            panic!("row {row}: {expected:?} became {found:?} in {what}");
+        }
+    }
+}
+
+#[test]
+fn random_queries_have_the_bits_that_they_have_as_written() {
+    let mut fused = 0;
+    for seed in 0..400 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let kind = if rng.random_bool(0.5) { Kind::Special } else { Kind::Plain };
+        let sizes: &[usize] =
+            [&[0][..], &[1], &[1000, 0, 200], &[5000, 8192, 6000, 90]][seed as usize % 4];
+        let batches: Vec<_> = sizes.iter().map(|&rows| batch(&mut rng, rows, kind)).collect();
+        let filter = FilterExecBuilder::new(condition(&mut rng, kind, 3), scan(&batches))
+            .with_fetch(rng.random_bool(0.1).then_some(700))
+            .build()
+            .unwrap();
+        let mut below: Arc<dyn ExecutionPlan> = Arc::new(filter);
+        if rng.random_bool(0.2) {
+            below = scan(&batches);
+        }
+        let mut projected = vec![(column("s"), "s"), (column("a"), "a"), (column("i"), "i")];
+        projected.extend(["x", "y"].map(|name| (number(&mut rng, kind, true, 4), name)));
+        projected.push((number(&mut rng, kind, false, 4), "z"));
+        if rng.random_bool(0.3) {
+            let square = binary(column("i"), Operator::Multiply, column("i"));
+            let rest = binary(number(&mut rng, kind, true, 3), Operator::Modulo, column("a"));
+            projected.extend([(square, "square"), (rest, "rest")]);
+        }
+        let projected = projected
+            .into_iter()
+            .map(|(expr, alias)| ProjectionExpr { expr, alias: alias.to_owned() });
+        let plan: Arc<dyn ExecutionPlan> =
+            Arc::new(ProjectionExec::try_new(projected, below).unwrap());
+        let plan = if rng.random_bool(0.2) { Arc::clone(plan.children()[0]) } else { plan };
+        let found = optimized(&plan);
+        fused += usize::from(!std::ptr::addr_eq(Arc::as_ptr(&found), Arc::as_ptr(&plan)));
+        assert_eq!(found.schema(), plan.schema());
+        let what = displayable(plan.as_ref()).indent(false).to_string();
+        assert_same_bits(&rows(plan), &rows(found), &format!("seed {seed}: {what}"));
+    }
+    assert!(fused > 300, "only {fused} of 400 were fused");
+}
+
+#[test]
+fn what_several_expressions_share_is_computed_below_them() {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let difference = binary(column("a"), Operator::Minus, column("b"));
+    let named = |expr: Expr, alias: &str| ProjectionExpr { expr, alias: alias.to_owned() };
+    let shared = ProjectionExec::try_new(
+        [named(difference, "shared"), named(column("s"), "s")],
+        scan(&[batch(&mut rng, 3000, Kind::Special)]),
+    );
+    let shared = Arc::new(shared.unwrap()) as Arc<dyn ExecutionPlan>;
+    let read: Expr = Arc::new(Column::new("shared", 0));
+    let square = binary(Arc::clone(&read), Operator::Multiply, read);
+    let above = [named(square, "square"), named(Arc::new(Column::new("s", 1)), "s")];
+    let plan = Arc::new(ProjectionExec::try_new(above, shared).unwrap()) as Arc<dyn ExecutionPlan>;
+    let found = optimized(&plan);
+    assert!(found.is::<TransformExec>());
+    assert!(!found.children()[0].is::<ProjectionExec>());
+    assert_same_bits(&rows(plan), &rows(found), "a shared difference");
+}
+
+#[test]
+fn a_single_operation_is_left_alone() {
+    let plan = |predicate: Expr| -> Arc<dyn ExecutionPlan> {
+        Arc::new(FilterExec::try_new(predicate, scan(&[])).unwrap())
+    };
+    let zero = || literal(ScalarValue::Float64(Some(0.0)));
+    let positive = || binary(column("a"), Operator::Gt, zero());
+    assert!(!optimized(&plan(positive())).is::<TransformExec>());
+    let both = binary(positive(), Operator::And, binary(column("b"), Operator::Lt, zero()));
+    assert!(optimized(&plan(Arc::clone(&both))).is::<TransformExec>());
+    // A text is compared by what DataFusion knows about texts.
+    let text = literal(ScalarValue::Utf8(Some("x".to_owned())));
+    let mixed = binary(both, Operator::And, binary(column("s"), Operator::Eq, text));
+    assert!(!optimized(&plan(mixed)).is::<TransformExec>());
+}
+
+#[test]
+fn what_is_promised_of_the_rows_stays_promised() {
+    let mut rng = SmallRng::seed_from_u64(2);
+    let zero = literal(ScalarValue::Int64(Some(0)));
+    let predicate = binary(
+        binary(column("i"), Operator::Eq, zero),
+        Operator::And,
+        binary(column("a"), Operator::Eq, column("b")),
+    );
+    let filter =
+        FilterExec::try_new(predicate, scan(&[batch(&mut rng, 100, Kind::Plain)])).unwrap();
+    let plan = Arc::new(filter) as Arc<dyn ExecutionPlan>;
+    let found = optimized(&plan);
+    let statistics = |plan: &Arc<dyn ExecutionPlan>| {
+        StatisticsContext::new().compute(plan.as_ref(), &Default::default()).unwrap()
+    };
+    assert_eq!(statistics(&plan), statistics(&found));
+    let constants = |plan: &Arc<dyn ExecutionPlan>| plan.equivalence_properties().constants();
+    assert_eq!(constants(&plan).len(), constants(&found).len());
+    // And over another input.
+    let other = scan(&[batch(&mut rng, 5, Kind::Plain)]);
+    let moved = |plan: Arc<dyn ExecutionPlan>| {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        plan.replace_children(vec![Arc::clone(&other)], options).unwrap()
+    };
+    let (plan, found) = (moved(plan), moved(found));
+    assert_eq!(statistics(&plan), statistics(&found));
+    assert_same_bits(&rows(plan), &rows(found), "another input");
+}
