@@ -3,7 +3,7 @@
 use arrow::datatypes::{DataType, FieldRef};
 use parquet::basic::{Compression, Encoding, Repetition, Type as Physical};
 use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::page::Depths;
 
@@ -75,8 +75,7 @@ impl Layout {
             Encoding::DELTA_BINARY_PACKED => {
                 matches!(chunk.column_type(), Physical::INT32 | Physical::INT64)
             }
-            // Older writers name it for the levels that a flat column does not have.
-            #[allow(deprecated)]
+            #[allow(deprecated, reason = "older writers name it for levels that flat columns lack")]
             Encoding::BIT_PACKED => is_flat,
             _ => false,
         };
@@ -94,8 +93,8 @@ fn flat(column: &ColumnDescriptor) -> Option<Depths> {
 }
 
 /// A column of lists in the form of three levels: the list, what repeats, the number.
-fn list(column: &ColumnDescriptor, root: &parquet::schema::types::Type) -> Option<Depths> {
-    let optional = |node: &parquet::schema::types::Type| {
+fn list(column: &ColumnDescriptor, root: &Type) -> Option<Depths> {
+    let optional = |node: &Type| {
         let repetition = node.get_basic_info().repetition();
         (repetition != Repetition::REPEATED).then_some(u8::from(repetition == Repetition::OPTIONAL))
     };

@@ -10,7 +10,7 @@
 //!     └ opener which files: by their footers
 //!        ├ pruning   row groups and pages that a condition leaves
 //!        └ window   batches of a row group: first the columns of the condition, then the others
-//!           └ column    rows of one column: a flat one, or one of lists
+//!           └ column    rows of one column; lists where it has lists
 //!              └ page      levels and values of a page
 //!                 ├ runs      levels and indices: repeated or bit-packed
 //!                 └ delta     whole numbers as differences
@@ -23,6 +23,7 @@ mod column;
 mod delta;
 mod flaw;
 mod layout;
+mod lists;
 mod opener;
 mod page;
 mod pruning;

@@ -82,10 +82,10 @@ pub(super) enum Values<L> {
 }
 
 impl<L: Lane> DataPage<L> {
-    /// Opens a page; `None` where it is no data page.
+    /// Takes a page apart.
     ///
     /// # Errors
-    /// Where the page is not what its header says, or has more than `most` levels.
+    /// Where it is no data page or not what its header says, or has more than `most` levels.
     pub(super) fn open(page: Page, depths: Depths, most: usize) -> Checked<Self> {
         let count = page.num_values() as usize;
         if count > most {

@@ -221,14 +221,13 @@ fn numbers_may_be_split_into_bytes_or_be_differences() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.parquet");
     let batch = columns();
-    let is_float = |field: &&FieldRef| field.name().starts_with("Float");
-    let fields = batch.schema();
-    for encoding in [Encoding::BYTE_STREAM_SPLIT, Encoding::DELTA_BINARY_PACKED] {
-        let some: Vec<usize> = (0..batch.num_columns())
-            .filter(|&at| {
-                is_float(&&fields.fields()[at]) == (encoding == Encoding::BYTE_STREAM_SPLIT)
-            })
-            .collect();
+    for (encoding, of_floats) in
+        [(Encoding::BYTE_STREAM_SPLIT, true), (Encoding::DELTA_BINARY_PACKED, false)]
+    {
+        let schema = batch.schema();
+        let is_float = |at: usize| schema.field(at).name().starts_with("Float");
+        let some = (0..batch.num_columns()).filter(|&at| is_float(at) == of_floats);
+        let some: Vec<usize> = some.collect();
         let batch = batch.project(&some).unwrap();
         for page_rows in [13, 10_000] {
             let properties = WriterProperties::builder()
