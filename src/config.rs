@@ -5,6 +5,7 @@
 //! session). DataFusion's own options stay reachable as `datafusion.…`.
 
 mod fusion;
+mod pages;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
 use crate::matrix::PoolLimits;
 
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
+pub(crate) use self::pages::PageReading;
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
 /// thousands more, and the system refuses them in the middle of a statement.
@@ -36,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) null_order: String,
     pub(crate) rewrites: bool,
     pub(crate) contractions: bool,
+    pub(crate) parquet_pages: bool,
     pub(crate) fusion: bool,
     pub(crate) fusion_patterns: Patterns,
     pub(crate) fusion_min_operations: usize,
@@ -170,6 +173,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "parquet_pages",
+        unit: "",
+        description: "whether Parquet files of which only numbers and lists of numbers are read are read \
+                      page by page; on by default, as it takes less time and memory for the same rows",
+        get: |settings| settings.parquet_pages.to_string(),
+        set: |settings, value| {
+            settings.parquet_pages = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "fusion",
         unit: "",
         description: "whether operations become one step as fusion_patterns say; on by default, as it \
@@ -287,6 +301,7 @@ impl Default for Settings {
             null_order: "nulls_max".to_owned(),
             rewrites: true,
             contractions: true,
+            parquet_pages: true,
             fusion: true,
             fusion_patterns: Patterns::all(),
             fusion_min_operations: 2,
@@ -357,6 +372,8 @@ impl Settings {
         options.extensions.insert(self.fusion());
         // Errors of names say where in the text they are.
         options.sql_parser.collect_spans = true;
+        let reading = PageReading { is_on: self.parquet_pages, threads: self.threads };
+        options.extensions.insert(reading);
     }
 }
 

@@ -28,6 +28,7 @@ mod database;
 mod files;
 mod functions;
 mod matrices;
+mod pages;
 mod planner;
 mod query;
 mod rows;

@@ -535,9 +535,7 @@ fn stack<T: Real>(axis: Axis, parts: Vec<Storage<T>>) -> Result<Value> {
         (Axis::Columns, None) => {
             matrix(dense::hstack(&parts.into_iter().map(densified).collect::<Vec<_>>()))
         }
-        (Axis::Rows, None) => {
-            matrix(dense::vstack(&parts.into_iter().map(densified).collect::<Vec<_>>()))
-        }
+        (Axis::Rows, None) => matrix(dense::vstack(parts.into_iter().map(densified).collect())),
     })
 }
 
@@ -546,8 +544,12 @@ pub(super) fn stack_rows(mut parts: Vec<Cells>) -> Result<Cells> {
     if parts.len() == 1 {
         return Ok(parts.remove(0));
     }
-    let inputs: Vec<&Cells> = parts.iter().collect();
-    evaluate(&Op::Stack(Axis::Rows), &inputs, Stop::NEVER)?.cells()
+    // By value, so that a block goes as soon as it is copied.
+    fn stacked<T: Real>(parts: Vec<Cells>) -> Result<Value> {
+        stack(Axis::Rows, parts.into_iter().map(|part| storage::<T>(&part)).collect())
+    }
+    let is_single = parts.iter().all(|part| part.element() == Element::Float32);
+    if is_single { stacked::<f32>(parts)?.cells() } else { stacked::<f64>(parts)?.cells() }
 }
 
 /// Rows at these places; `None` is a row of zeros.
@@ -565,7 +567,7 @@ pub(super) fn gather_rows(cells: &Cells, places: &[Option<usize>]) -> Result<Cel
             (Storage::Dense(x), Some(_)) => {
                 let zeros = Shape::new(1, shape.columns);
                 let zeros = Dense::new(zeros, vec![T::ZERO; shape.columns].into());
-                dense::gather_rows(&dense::vstack(&[x.clone(), zeros]), &places).into()
+                dense::gather_rows(&dense::vstack(vec![x.clone(), zeros]), &places).into()
             }
             (Storage::Csr(x), Some(_)) => {
                 let none = Csr::new(

@@ -40,6 +40,7 @@ use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::{Matrix, Pool};
+use crate::pages::NumbersByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::transform::TransformFilter;
@@ -72,6 +73,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_analyzer_rules(relational::analyzer_rules())
         .with_optimizer_rules(relational::optimizer_rules())
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
+        .with_physical_optimizer_rule(Arc::new(NumbersByPages))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
         .with_query_planner(Arc::new(Planner))

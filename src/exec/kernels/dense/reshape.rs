@@ -126,11 +126,12 @@ pub fn hstack<T: Scalar>(parts: &[Dense<T>]) -> Dense<T> {
     })
 }
 
-/// Matrices of equally many columns, one below the other.
+/// Matrices of equally many columns, one below the other. Each goes once it is copied: where nobody else
+/// reads them, they and what they become are never in memory together.
 ///
 /// # Panics
 /// Where their numbers of columns differ, or there is none.
-pub fn vstack<T: Scalar>(parts: &[Dense<T>]) -> Dense<T> {
+pub fn vstack<T: Scalar>(parts: Vec<Dense<T>>) -> Dense<T> {
     let columns = parts[0].shape().columns;
     assert!(parts.iter().all(|part| part.shape().columns == columns), "equally many columns");
     let rows = parts.iter().map(|part| part.shape().rows).sum();
@@ -139,10 +140,10 @@ pub fn vstack<T: Scalar>(parts: &[Dense<T>]) -> Dense<T> {
     let mut copies = Vec::with_capacity(parts.len());
     for part in parts {
         let (to, rest) = std::mem::take(&mut left).split_at_mut(part.cells().len());
-        copies.push((to, part.cells()));
+        copies.push((to, part));
         left = rest;
     }
-    copies.into_par_iter().for_each(|(to, from)| to.copy_from_slice(from));
+    copies.into_par_iter().for_each(|(to, part)| to.copy_from_slice(part.cells()));
     dense(Shape::new(rows, columns), cells)
 }
 
@@ -250,7 +251,7 @@ mod tests {
         let wide = hstack(&[x.clone(), empty, y.clone()]);
         let cell = |i: usize, j: usize| if j < 2 { x.row(i)[j] } else { y.row(i)[j - 2] };
         assert_close(&wide, &build(4, 5, cell), 0.0);
-        let tall = vstack(&[transpose(&x), transpose(&y)]);
+        let tall = vstack(vec![transpose(&x), transpose(&y)]);
         assert_close(&tall, &transpose(&wide), 0.0);
     }
 

@@ -215,7 +215,7 @@ mod tests {
         assert_close(&to_dense(&hstack(&parts)), &dense::hstack(&full), 0.0);
         let parts: Vec<_> = [2, 0, 7].map(|m| random_sparse::<f64>(&mut rng, m, 5, 0.4)).into();
         let full: Vec<_> = parts.iter().map(to_dense).collect();
-        assert_close(&to_dense(&vstack(&parts)), &dense::vstack(&full), 0.0);
+        assert_close(&to_dense(&vstack(&parts)), &dense::vstack(full), 0.0);
     }
 
     #[test]

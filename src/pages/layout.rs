@@ -1,0 +1,111 @@
+//! Which columns are read here, and how they lie in a file.
+
+use arrow::datatypes::{DataType, FieldRef};
+use parquet::basic::{Compression, Encoding, Repetition, Type as Physical};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+
+use super::page::Depths;
+
+/// Whether a column of this type is one of numbers or of lists of them.
+pub(super) fn is_of_numbers(data_type: &DataType) -> bool {
+    physical(element(data_type)).is_some()
+}
+
+/// The type of a list's elements, else the type itself.
+fn element(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::List(field) | DataType::LargeList(field) => field.data_type(),
+        DataType::FixedSizeList(field, size) if *size > 0 => field.data_type(),
+        other => other,
+    }
+}
+
+/// What a number of this type is in a file; `None` where it is no number, or of a type whose numbers may
+/// have to be computed.
+fn physical(data_type: &DataType) -> Option<Physical> {
+    match data_type {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Date32 => {
+            Some(Physical::INT32)
+        }
+        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => Some(Physical::INT32),
+        DataType::Int64 | DataType::UInt64 => Some(Physical::INT64),
+        DataType::Float32 => Some(Physical::FLOAT),
+        DataType::Float64 => Some(Physical::DOUBLE),
+        _ => None,
+    }
+}
+
+/// One column as it lies in a file.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) field: FieldRef,
+    /// Its place among the columns that hold values.
+    pub(super) leaf: usize,
+    pub(super) depths: Depths,
+}
+
+impl Layout {
+    /// That of a column in a file; `None` where the file has no such column, or has it otherwise.
+    pub(super) fn of(field: &FieldRef, schema: &SchemaDescriptor) -> Option<Self> {
+        let mut leaves = (0..schema.num_columns())
+            .filter(|&leaf| schema.get_column_root(leaf).name() == field.name());
+        let (leaf, None) = (leaves.next()?, leaves.next()) else { return None };
+        let column = schema.column(leaf);
+        let element = element(field.data_type());
+        if physical(element)? != column.physical_type() {
+            return None;
+        }
+        let depths = match element == field.data_type() {
+            true => flat(&column)?,
+            false => list(&column, schema.get_column_root(leaf))?,
+        };
+        Some(Self { field: FieldRef::clone(field), leaf, depths })
+    }
+
+    /// Whether the pages of a row group are encoded and compressed in ways that are known here.
+    pub(super) fn is_readable(&self, chunk: &ColumnChunkMetaData) -> bool {
+        let is_flat = self.depths.element.is_none();
+        let is_known = |encoding: Encoding| match encoding {
+            Encoding::PLAIN
+            | Encoding::RLE
+            | Encoding::PLAIN_DICTIONARY
+            | Encoding::RLE_DICTIONARY
+            | Encoding::BYTE_STREAM_SPLIT => true,
+            Encoding::DELTA_BINARY_PACKED => {
+                matches!(chunk.column_type(), Physical::INT32 | Physical::INT64)
+            }
+            #[allow(deprecated, reason = "older writers name it for levels that flat columns lack")]
+            Encoding::BIT_PACKED => is_flat,
+            _ => false,
+        };
+        // Whether the codec is there, DataFusion says as well; this one is gone from the format.
+        let is_compressed_well = !matches!(chunk.compression(), Compression::LZO);
+        is_compressed_well && chunk.file_path().is_none() && chunk.encodings().all(is_known)
+    }
+}
+
+/// A column of numbers: required or optional.
+fn flat(column: &ColumnDescriptor) -> Option<Depths> {
+    let is_flat = column.path().parts().len() == 1 && column.max_rep_level() == 0;
+    let present = u8::try_from(column.max_def_level()).ok()?;
+    is_flat.then_some(Depths { present, element: None })
+}
+
+/// A column of lists in the form of three levels: the list, what repeats, the number.
+fn list(column: &ColumnDescriptor, root: &Type) -> Option<Depths> {
+    let optional = |node: &Type| {
+        let repetition = node.get_basic_info().repetition();
+        (repetition != Repetition::REPEATED).then_some(u8::from(repetition == Repetition::OPTIONAL))
+    };
+    if root.is_primitive() || column.path().parts().len() != 3 || column.max_rep_level() != 1 {
+        return None;
+    }
+    let [repeated] = root.get_fields() else { return None };
+    if repeated.is_primitive() || repeated.get_basic_info().repetition() != Repetition::REPEATED {
+        return None;
+    }
+    let [number] = repeated.get_fields() else { return None };
+    let element = optional(root)? + 1;
+    Some(Depths { present: element + optional(number)?, element: Some(element) })
+}

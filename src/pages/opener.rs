@@ -1,0 +1,283 @@
+//! One file of a scan: what its footer says decides who reads it, and which rows.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{Result, internal_err};
+use datafusion::config::ParquetOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::{
+    DefaultParquetFileReaderFactory, ParquetAccessPlan, RowGroupAccess, RowGroupAccessPlanFilter,
+};
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileOpenFuture, FileOpener, FileScanConfig, FileSource, FileStreamBuilder,
+    ParquetSource,
+};
+use datafusion::object_store::ObjectStore;
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::physical_expr::projection::Projector;
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use futures::stream::{BoxStream, try_unfold};
+use futures::{FutureExt, StreamExt};
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelector};
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
+
+use super::flaw::{Checked, Flaw};
+use super::layout::Layout;
+use super::pruning::Pruning;
+use super::window::{Condition, Place, Windows};
+
+type Batches = BoxStream<'static, Result<RecordBatch>>;
+
+/// Opens the files of one partition of a scan.
+pub(super) struct Opener(Arc<Scan>);
+
+/// A scan, as one of its partitions sees it.
+struct Scan {
+    parquet: ParquetSource,
+    config: FileScanConfig,
+    store: Arc<dyn ObjectStore>,
+    partition: usize,
+    batch_rows: usize,
+    threads: usize,
+    /// The columns that are read.
+    columns: SchemaRef,
+    projector: Projector,
+    /// Files that were left to DataFusion.
+    left: Count,
+}
+
+impl Opener {
+    /// # Errors
+    /// None but DataFusion's, for a projection that its own schema does not fit.
+    pub(super) fn new(
+        parquet: ParquetSource,
+        config: FileScanConfig,
+        store: Arc<dyn ObjectStore>,
+        partition: usize,
+        (batch_rows, threads): (usize, usize),
+    ) -> Result<Self> {
+        let schema = parquet.table_schema().file_schema();
+        let Some(projection) = parquet.projection().cloned() else {
+            return internal_err!("a scan of Parquet files without a projection");
+        };
+        let columns = Arc::new(schema.project(&projection.column_indices())?);
+        let projector = projection
+            .try_map_exprs(|expression| reassign_expr_columns(expression, &columns))?
+            .make_projector(&columns)?;
+        let left = MetricBuilder::new(parquet.metrics()).counter("files_not_by_pages", partition);
+        Ok(Self(Arc::new(Scan {
+            parquet,
+            config,
+            store,
+            partition,
+            batch_rows,
+            threads,
+            columns,
+            projector,
+            left,
+        })))
+    }
+}
+
+impl FileOpener for Opener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let scan = Arc::clone(&self.0);
+        Ok(async move { scan.open(file).await }.boxed())
+    }
+}
+
+impl Scan {
+    async fn open(self: Arc<Self>, file: PartitionedFile) -> Result<Batches> {
+        let path = LocalFileSystem::new().path_to_filesystem(&file.object_meta.location)?;
+        let metadata = self.metadata(&file, &path).await?;
+        let bytes = file.object_meta.size;
+        check(&metadata, bytes).map_err(|flaw| flaw.at(&path))?;
+        let groups = self.in_range(&file, &metadata);
+        if groups.is_empty() {
+            return Ok(futures::stream::empty().boxed());
+        }
+        let pruning = Pruning::new(&self.parquet, self.partition, &file);
+        let layouts = self.layouts(&file, &metadata, &groups);
+        let Some(layouts) = layouts.filter(|_| !pruning.asks_bloom_filters(&metadata)) else {
+            self.left.add(1);
+            return self.left_to_datafusion(file);
+        };
+        let condition = self.condition(&layouts);
+        let place = Arc::new(Place { path, bytes, metadata, layouts });
+        let reading = Reading { scan: self, place, groups, pruning, condition, windows: None };
+        Ok(try_unfold(reading, Reading::next).boxed())
+    }
+
+    /// The footer, from memory where this or another statement has read it.
+    async fn metadata(&self, file: &PartitionedFile, path: &Path) -> Result<Arc<ParquetMetaData>> {
+        let default = || Arc::new(DefaultParquetFileReaderFactory::new(Arc::clone(&self.store)));
+        let factory = self.parquet.parquet_file_reader_factory().cloned();
+        let factory = factory.unwrap_or_else(|| default() as _);
+        let (hint, metrics) = (file.metadata_size_hint, self.parquet.metrics());
+        let mut reader = factory.create_reader(self.partition, file.clone(), hint, metrics)?;
+        let has_condition = self.parquet.filter().is_some() && self.options().enable_page_index;
+        let pages = [PageIndexPolicy::Skip, PageIndexPolicy::Optional][usize::from(has_condition)];
+        let options = ArrowReaderOptions::new().with_page_index_policy(pages);
+        let metadata = reader.get_metadata(Some(&options)).await;
+        Ok(metadata.map_err(|error| Flaw::from(error).at(path))?)
+    }
+
+    fn options(&self) -> &ParquetOptions {
+        &self.parquet.table_parquet_options().global
+    }
+
+    /// The row groups that begin in the part of the file that this partition reads.
+    fn in_range(&self, file: &PartitionedFile, metadata: &ParquetMetaData) -> VecDeque<usize> {
+        let groups = metadata.row_groups();
+        let all = ParquetAccessPlan::new_all(groups.len());
+        let mut plan = RowGroupAccessPlanFilter::new(all);
+        if let Some(range) = &file.range {
+            plan.prune_by_range(groups, range);
+        }
+        plan.row_group_indexes().collect()
+    }
+
+    /// How the columns lie in a file; `None` where one of them, or of the condition, is not as it is here,
+    /// or somebody has said more about which rows are wanted.
+    fn layouts(
+        &self,
+        file: &PartitionedFile,
+        metadata: &ParquetMetaData,
+        groups: &VecDeque<usize>,
+    ) -> Option<Vec<Layout>> {
+        if !file.extensions.is_empty() || file.arrow_schema.is_some() {
+            return None;
+        }
+        let described = metadata.file_metadata();
+        let schema = described.schema_descr();
+        let stored = parquet_to_arrow_schema(schema, described.key_value_metadata()).ok()?;
+        let is_as_stored = |name: &str| {
+            let here = self.parquet.table_schema().file_schema().field_with_name(name).ok();
+            let there = stored.field_with_name(name).ok();
+            here.zip(there).is_some_and(|(here, there)| here.data_type() == there.data_type())
+        };
+        let layouts = self.columns.fields().iter().map(|field| {
+            let layout = Layout::of(field, schema)?;
+            let is_readable = |&group: &usize| {
+                let chunk = metadata.row_group(group).columns().get(layout.leaf);
+                chunk.is_some_and(|chunk| layout.is_readable(chunk))
+            };
+            (is_as_stored(field.name()) && groups.iter().all(is_readable)).then_some(layout)
+        });
+        let layouts = layouts.collect::<Option<Vec<_>>>()?;
+        let of_condition = self.parquet.filter().map(|filter| collect_columns(&filter));
+        let of_condition = of_condition.unwrap_or_default();
+        of_condition.iter().all(|column| is_as_stored(column.name())).then_some(layouts)
+    }
+
+    /// The condition of the scan, where it tells rows apart without all columns that are read.
+    fn condition(&self, layouts: &[Layout]) -> Option<Condition> {
+        let expression = self.parquet.filter()?;
+        let mut places = Vec::new();
+        for column in collect_columns(&expression) {
+            places.push(layouts.iter().position(|layout| layout.field.name() == column.name())?);
+        }
+        places.sort_unstable();
+        if places.is_empty() || places.len() == layouts.len() {
+            return None;
+        }
+        let schema = Arc::new(self.columns.project(&places).ok()?);
+        let expression = reassign_expr_columns(expression, &schema).ok()?;
+        Some(Condition::new(expression, places, schema))
+    }
+
+    /// The rows of a file as DataFusion reads them.
+    fn left_to_datafusion(&self, file: PartitionedFile) -> Result<Batches> {
+        let mut config = self.config.clone();
+        config.file_groups = vec![FileGroup::new(vec![file])];
+        let source = Arc::new(self.parquet.clone());
+        config.file_source = Arc::clone(&source) as _;
+        let rows = source.create_morselizer(Arc::clone(&self.store), &config, 0)?;
+        // Those of the scan count its rows already.
+        let metrics = ExecutionPlanMetricsSet::new();
+        let stream = FileStreamBuilder::new(&config).with_partition(0).with_morselizer(rows);
+        Ok(stream.with_metrics(&metrics).build()?.boxed())
+    }
+}
+
+/// The rows of one file that are still to come.
+struct Reading {
+    scan: Arc<Scan>,
+    place: Arc<Place>,
+    groups: VecDeque<usize>,
+    pruning: Pruning,
+    condition: Option<Condition>,
+    windows: Option<Windows>,
+}
+
+impl Reading {
+    /// The next batch, and what comes after it.
+    async fn next(mut self) -> Result<Option<(RecordBatch, Self)>> {
+        loop {
+            let Some(windows) = &mut self.windows else {
+                match self.groups.pop_front() {
+                    Some(group) => self.windows = self.open(group),
+                    None => return Ok(None),
+                }
+                continue;
+            };
+            match windows.next(self.condition.as_mut()).await? {
+                None => self.windows = None,
+                Some(columns) if columns.is_empty() => (),
+                Some(columns) => {
+                    let schema = Arc::clone(&self.scan.columns);
+                    let batch = RecordBatch::try_new(schema, columns);
+                    let batch = batch.map_err(|error| Flaw::from(error).at(&self.place.path))?;
+                    return Ok(Some((self.scan.projector.project_batch(&batch)?, self)));
+                }
+            }
+        }
+    }
+
+    /// The rows of a row group; `None` where none can meet the condition.
+    fn open(&self, group: usize) -> Option<Windows> {
+        let metadata = &self.place.metadata;
+        let selection = match self.pruning.access(metadata, group) {
+            RowGroupAccess::Skip => return None,
+            RowGroupAccess::Scan => {
+                let rows = usize::try_from(metadata.row_group(group).num_rows());
+                vec![RowSelector::select(rows.unwrap_or_default())]
+            }
+            RowGroupAccess::Selection(rows) => rows.into(),
+        };
+        // Where there is a row group for each thread, they are read side by side.
+        let is_shared = metadata.num_row_groups() < self.scan.threads;
+        let parts = if is_shared { self.scan.threads } else { 1 };
+        let (condition, rows) = (self.condition.as_ref(), self.scan.batch_rows);
+        Some(Windows::open(&self.place, group, selection, condition, parts, rows))
+    }
+}
+
+/// Looks at what a footer says about where its columns are.
+///
+/// # Errors
+/// Where that is outside of the file, or there are less than no rows.
+fn check(metadata: &ParquetMetaData, bytes: u64) -> Checked<()> {
+    let is_within = |group: &RowGroupMetaData| {
+        group.num_rows() >= 0
+            && group.columns().iter().all(|chunk| {
+                let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+                let (start, size) = (u64::try_from(start), u64::try_from(chunk.compressed_size()));
+                let is_within = start
+                    .ok()
+                    .zip(size.ok())
+                    .and_then(|(start, size)| Some(start.checked_add(size)? <= bytes));
+                is_within == Some(true) && chunk.data_page_offset() >= 0 && chunk.num_values() >= 0
+            })
+    };
+    match metadata.row_groups().iter().all(is_within) {
+        true => Ok(()),
+        false => Err(Flaw::new("its footer names columns outside of the file")),
+    }
+}

@@ -1,0 +1,77 @@
+//! Finds the scans that read numbers alone.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+
+use super::source::PagedSource;
+use crate::config::PageReading;
+
+/// Reads Parquet files by pages where all columns are numbers or lists of them. After all rules that move
+/// conditions and expressions into scans.
+#[derive(Debug)]
+pub(crate) struct NumbersByPages;
+
+impl PhysicalOptimizerRule for NumbersByPages {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let reading = config.extensions.get::<PageReading>().filter(|reading| reading.is_on);
+        let Some(PageReading { threads, .. }) = reading else { return Ok(plan) };
+        plan.transform_down(|plan| {
+            // For the best few rows, DataFusion reads row groups in the order of their statistics.
+            let sort = plan.downcast_ref::<SortExec>();
+            if sort.is_some_and(|sort| sort.fetch().is_some() && is_of_a_scan(sort.input())) {
+                return Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump));
+            }
+            let scan = plan.downcast_ref::<DataSourceExec>();
+            let by_pages = scan.and_then(|scan| by_pages(scan, *threads));
+            Ok(by_pages.map_or_else(|| Transformed::no(plan), Transformed::yes))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "numbers_by_pages"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A scan that reads by pages; `None` where it is none of Parquet files of this machine, or reads what is
+/// left to DataFusion.
+fn by_pages(scan: &DataSourceExec, threads: usize) -> Option<Arc<dyn ExecutionPlan>> {
+    let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    let parquet = config.file_source.downcast_ref::<ParquetSource>()?;
+    if config.object_store_url != ObjectStoreUrl::local_filesystem()
+        || config.expr_adapter_factory.is_some()
+    {
+        return None;
+    }
+    let source = PagedSource::of(parquet, threads)?;
+    let mut config = config.clone();
+    config.file_source = Arc::new(source);
+    Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
+}
+
+/// Whether a plan has the rows of one scan, of each row at most one.
+fn is_of_a_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.children().as_slice() {
+        [] => true,
+        [input] => !plan.is::<AggregateExec>() && is_of_a_scan(input),
+        _ => false,
+    }
+}

@@ -1,0 +1,189 @@
+//! DataFusion's source of Parquet files, but for who opens a file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileSource, ParquetSource,
+};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::ObjectStore;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal, NegativeExpr};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr,
+};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
+
+use super::layout::is_of_numbers;
+use super::opener::Opener;
+
+/// A source of Parquet files of which only numbers, and lists of them, are read.
+pub(super) struct PagedSource {
+    parquet: ParquetSource,
+    threads: usize,
+    batch_rows: usize,
+}
+
+/// Rows of a batch, where nobody has said how many.
+const BATCH_ROWS: usize = 8192;
+
+impl PagedSource {
+    /// `None` where other columns are read, or those of the files have to be computed, or conditions are
+    /// to be met by the scan alone.
+    pub(super) fn of(parquet: &ParquetSource, threads: usize) -> Option<Self> {
+        let schema = parquet.table_schema();
+        let fields = schema.file_schema().fields();
+        let is_stored = |expression: &Arc<dyn PhysicalExpr>| {
+            collect_columns(expression).iter().all(|column| {
+                let field = fields.get(column.index());
+                field.is_some_and(|field| field.name() == column.name())
+            })
+        };
+        let projection = parquet.projection()?;
+        let columns = projection.column_indices();
+        let of_numbers =
+            |&at: &usize| fields.get(at).is_some_and(|field| is_of_numbers(field.data_type()));
+        let is_plain =
+            projection.iter().all(|column| is_stored(&column.expr) && is_plain(&column.expr));
+        let names = fields.iter().map(|field| field.name());
+        let is_ours = !columns.is_empty()
+            && columns.iter().all(of_numbers)
+            && is_plain
+            && parquet.filter().is_none_or(|filter| is_stored(&filter))
+            && schema.virtual_columns().is_empty()
+            && !parquet.table_parquet_options().global.pushdown_filters
+            && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
+        let parquet = parquet.clone();
+        is_ours.then_some(Self { parquet, threads, batch_rows: BATCH_ROWS })
+    }
+
+    /// What DataFusion made of its source, read as this one where that is still possible.
+    fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
+        let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
+            let source = Self::of(parquet, self.threads)?;
+            Some(Arc::new(Self { batch_rows: self.batch_rows, ..source }) as _)
+        });
+        ours.unwrap_or(parquet)
+    }
+}
+
+/// Whether an expression means the same in every file, and is told by its row.
+fn is_plain(expression: &Arc<dyn PhysicalExpr>) -> bool {
+    let mut is_plain = true;
+    let walked = expression.apply(|expression| {
+        is_plain &= expression.is::<Column>()
+            || expression.is::<Literal>()
+            || expression.is::<CastExpr>()
+            || expression.is::<BinaryExpr>()
+            || expression.is::<NegativeExpr>();
+        Ok(TreeNodeRecursion::Continue)
+    });
+    is_plain && walked.is_ok()
+}
+
+impl FileSource for PagedSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let (parquet, config) = (self.parquet.clone(), config.clone());
+        let sizes = (self.batch_rows, self.threads);
+        Ok(Arc::new(Opener::new(parquet, config, store, partition, sizes)?))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.parquet.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        let source = self.parquet.with_batch_size(batch_rows);
+        match source.downcast_ref::<ParquetSource>().cloned() {
+            Some(parquet) => Arc::new(Self { parquet, threads: self.threads, batch_rows }),
+            None => source,
+        }
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.parquet.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.parquet.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.parquet.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.parquet.file_type()
+    }
+
+    fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, ", reader=pages")?;
+            }
+            DisplayFormatType::TreeRender => writeln!(f, "reader=pages")?,
+        }
+        self.parquet.fmt_extra(format, f)
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.parquet.reorder_files(files)
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let mut pushed = self.parquet.try_pushdown_filters(filters, config)?;
+        pushed.updated_node = pushed.updated_node.map(|source| self.again(source));
+        Ok(pushed)
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        // The order of row groups is DataFusion's to change.
+        self.parquet.try_pushdown_sort(order, properties)
+    }
+
+    fn try_pushdown_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn FileSource>>> {
+        let pushed = self.parquet.try_pushdown_projection(projection)?;
+        Ok(pushed.map(|source| self.again(source)))
+    }
+
+    fn repartitioned(
+        &self,
+        partitions: usize,
+        file_bytes_min: usize,
+        order: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        self.parquet.repartitioned(partitions, file_bytes_min, order, config)
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.parquet.apply_expressions(f)
+    }
+}
