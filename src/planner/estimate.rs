@@ -222,18 +222,18 @@ impl<'a> Estimator<'a> {
             Op::Outer => (first, Arc::new(stored_cells::transposed(&second))),
             _ => (first, second),
         };
-        let counts = match node.operation {
-            Op::Binary(F::Multiply | F::And) => stored_cells::intersection(&left, &right),
-            Op::Binary(_) => stored_cells::union(&left, &right),
-            Op::Slice { axis, range } => stored_cells::slice(&left, axis, range),
-            Op::Kronecker => stored_cells::kronecker(&left, &right),
-            _ => stored_cells::product(&left, &right),
-        };
-        let flops = match node.operation {
-            Op::Binary(_) | Op::Slice { .. } | Op::Kronecker => None,
-            // Half of a symmetric result is enough.
-            Op::Gram => Some(stored_cells::pairs(&left, &right)),
-            _ => Some(2.0 * stored_cells::pairs(&left, &right)),
+        let (counts, flops) = match node.operation {
+            Op::Binary(F::Multiply | F::And) => (stored_cells::intersection(&left, &right), None),
+            Op::Binary(_) => (stored_cells::union(&left, &right), None),
+            Op::Slice { axis, range } => (stored_cells::slice(&left, axis, range), None),
+            Op::Kronecker => (stored_cells::kronecker(&left, &right), None),
+            _ => {
+                let pairs = stored_cells::pairs(&left, &right);
+                // Half of a symmetric result is enough.
+                let is_half = matches!(node.operation, Op::Gram);
+                let flops = if is_half { pairs } else { 2.0 * pairs };
+                (stored_cells::product(&left, &right, pairs), Some(flops))
+            }
         };
         Some((Arc::new(counts), flops))
     }

@@ -177,7 +177,10 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
             }
             let (left, right) = (&best[first][split], &best[split + 1][last]);
             let counts = match (&left.counts, &right.counts) {
-                (Some(left), Some(right)) => Some(Arc::new(stored_cells::product(left, right))),
+                (Some(left), Some(right)) => {
+                    let pairs = stored_cells::pairs(left, right);
+                    Some(Arc::new(stored_cells::product(left, right, pairs)))
+                }
                 _ => None,
             };
             let density = match &counts {
