@@ -192,7 +192,10 @@ pub(super) fn transform_filter(
     };
     let flops = |numbers: &[&Number]| -> f64 { numbers.iter().map(|number| number.flops()).sum() };
     // Each comparison reads its columns, or what is computed for it.
-    let apart = rows * (moved(&compared) + tests.len() as f64) + kept * moved(numbers);
+    let is_read = |number: &&&Number| !matches!(number, Number::Constant(_));
+    let others = tests.iter().filter(|test| test.numbers().is_none()).count();
+    let sides = compared.iter().filter(is_read).count() + others;
+    let apart = rows * (moved(&compared) + sides as f64) + kept * moved(numbers);
     let flops = rows * (flops(&compared) + tests.len() as f64) + kept * flops(numbers);
     let cost = CostModel::default();
     let seconds = |cells: f64| {
