@@ -732,7 +732,7 @@ fn a_pattern_that_is_turned_off_is_gone_and_changes_no_bit() {
         ("map-reduce", "sum((x - 0.5) ^ 2)"),
         ("row-reduce", "exp(x - row_maxs(x)) / row_sums(exp(x - row_maxs(x)))"),
         ("row-reduce", "x - row_means(abs(x) * 2)"),
-        ("row-reduce", "sum(x - row_mins(x))"),
+        ("map-reduce", "sum(x - row_mins(x))"),
         ("product-add", "x @ w + 1"),
         ("map-reduce", "sum(relu(x @ w + 1) * x[:, 1:4])"),
         ("linear-activation", "relu(x @ w + 1)"),
