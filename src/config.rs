@@ -17,7 +17,7 @@ use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
 use crate::matrix::PoolLimits;
 
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
-pub(crate) use self::pages::PageReading;
+pub(crate) use self::pages::{PageReading, Pages};
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
 /// thousands more, and the system refuses them in the middle of a statement.
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) null_order: String,
     pub(crate) rewrites: bool,
     pub(crate) contractions: bool,
-    pub(crate) parquet_pages: bool,
+    pub(crate) parquet_pages: Pages,
     pub(crate) fusion: bool,
     pub(crate) fusion_patterns: Patterns,
     pub(crate) fusion_min_operations: usize,
@@ -175,11 +175,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "parquet_pages",
         unit: "",
-        description: "whether Parquet files of which only numbers and lists of numbers are read are read \
-                      page by page; on by default, as it takes less time and memory for the same rows",
-        get: |settings| settings.parquet_pages.to_string(),
+        description: "of which Parquet files numbers and lists of numbers are read page by page: auto (the \
+                      default) for lists, which takes half the time, and where a group of rows is too large \
+                      to be held whole; on wherever it can be done; off",
+        get: |settings| settings.parquet_pages.name().to_owned(),
         set: |settings, value| {
-            settings.parquet_pages = switch(value)?;
+            settings.parquet_pages = Pages::read(value)?;
             Ok(())
         },
     },
@@ -301,7 +302,7 @@ impl Default for Settings {
             null_order: "nulls_max".to_owned(),
             rewrites: true,
             contractions: true,
-            parquet_pages: true,
+            parquet_pages: Pages::Auto,
             fusion: true,
             fusion_patterns: Patterns::all(),
             fusion_min_operations: 2,
@@ -372,7 +373,7 @@ impl Settings {
         options.extensions.insert(self.fusion());
         // Errors of names say where in the text they are.
         options.sql_parser.collect_spans = true;
-        let reading = PageReading { is_on: self.parquet_pages, threads: self.threads };
+        let reading = PageReading { pages: self.parquet_pages, threads: self.threads };
         options.extensions.insert(reading);
     }
 }

@@ -31,8 +31,12 @@ use super::flaw::{Checked, Flaw};
 use super::layout::Layout;
 use super::pruning::Pruning;
 use super::window::{Condition, Place, Windows};
+use crate::config::{PageReading, Pages};
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
+
+/// Bytes of the columns of a group of rows that may be in memory at once, one group for each thread.
+const GROUP_BYTES_MAX: i64 = 64 << 20;
 
 /// Opens the files of one partition of a scan.
 pub(super) struct Opener(Arc<Scan>);
@@ -44,7 +48,7 @@ struct Scan {
     store: Arc<dyn ObjectStore>,
     partition: usize,
     batch_rows: usize,
-    threads: usize,
+    reading: PageReading,
     /// The columns that are read.
     columns: SchemaRef,
     projector: Projector,
@@ -60,7 +64,8 @@ impl Opener {
         config: FileScanConfig,
         store: Arc<dyn ObjectStore>,
         partition: usize,
-        (batch_rows, threads): (usize, usize),
+        batch_rows: usize,
+        reading: PageReading,
     ) -> Result<Self> {
         let schema = parquet.table_schema().file_schema();
         let Some(projection) = parquet.projection().cloned() else {
@@ -77,7 +82,7 @@ impl Opener {
             store,
             partition,
             batch_rows,
-            threads,
+            reading,
             columns,
             projector,
             left,
@@ -104,6 +109,7 @@ impl Scan {
         }
         let pruning = Pruning::new(&self.parquet, self.partition, &file);
         let layouts = self.layouts(&file, &metadata, &groups);
+        let layouts = layouts.filter(|layouts| self.pays(layouts, &metadata, &groups));
         let Some(layouts) = layouts.filter(|_| !pruning.asks_bloom_filters(&metadata)) else {
             self.left.add(1);
             return self.left_to_datafusion(file);
@@ -174,6 +180,22 @@ impl Scan {
         let of_condition = self.parquet.filter().map(|filter| collect_columns(&filter));
         let of_condition = of_condition.unwrap_or_default();
         of_condition.iter().all(|column| is_as_stored(column.name())).then_some(layouts)
+    }
+
+    /// Whether it takes less time, as it does for lists, or less memory by far than to fetch whole groups.
+    fn pays(
+        &self,
+        layouts: &[Layout],
+        metadata: &ParquetMetaData,
+        groups: &VecDeque<usize>,
+    ) -> bool {
+        let group_bytes = |&group: &usize| -> i64 {
+            let columns = metadata.row_group(group).columns();
+            layouts.iter().map(|layout| columns[layout.leaf].compressed_size()).sum()
+        };
+        self.reading.pages == Pages::On
+            || layouts.iter().any(|layout| layout.depths.element.is_some())
+            || groups.iter().map(group_bytes).max() > Some(GROUP_BYTES_MAX)
     }
 
     /// The condition of the scan, where it tells rows apart without all columns that are read.
@@ -252,8 +274,8 @@ impl Reading {
             RowGroupAccess::Selection(rows) => rows.into(),
         };
         // Where there is a row group for each thread, they are read side by side.
-        let is_shared = metadata.num_row_groups() < self.scan.threads;
-        let parts = if is_shared { self.scan.threads } else { 1 };
+        let is_shared = metadata.num_row_groups() < self.scan.reading.threads;
+        let parts = if is_shared { self.scan.reading.threads } else { 1 };
         let (condition, rows) = (self.condition.as_ref(), self.scan.batch_rows);
         Some(Windows::open(&self.place, group, selection, condition, parts, rows))
     }

@@ -14,7 +14,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::source::PagedSource;
-use crate::config::PageReading;
+use crate::config::{PageReading, Pages};
 
 /// Reads Parquet files by pages where all columns are numbers or lists of them. After all rules that move
 /// conditions and expressions into scans.
@@ -27,8 +27,9 @@ impl PhysicalOptimizerRule for NumbersByPages {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let reading = config.extensions.get::<PageReading>().filter(|reading| reading.is_on);
-        let Some(PageReading { threads, .. }) = reading else { return Ok(plan) };
+        let reading = config.extensions.get::<PageReading>();
+        let reading = reading.filter(|reading| reading.pages != Pages::Off).copied();
+        let Some(reading) = reading else { return Ok(plan) };
         plan.transform_down(|plan| {
             // For the best few rows, DataFusion reads row groups in the order of their statistics.
             let sort = plan.downcast_ref::<SortExec>();
@@ -36,7 +37,7 @@ impl PhysicalOptimizerRule for NumbersByPages {
                 return Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump));
             }
             let scan = plan.downcast_ref::<DataSourceExec>();
-            let by_pages = scan.and_then(|scan| by_pages(scan, *threads));
+            let by_pages = scan.and_then(|scan| by_pages(scan, reading));
             Ok(by_pages.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
@@ -53,7 +54,7 @@ impl PhysicalOptimizerRule for NumbersByPages {
 
 /// A scan that reads by pages; `None` where it is none of Parquet files of this machine, or reads what is
 /// left to DataFusion.
-fn by_pages(scan: &DataSourceExec, threads: usize) -> Option<Arc<dyn ExecutionPlan>> {
+fn by_pages(scan: &DataSourceExec, reading: PageReading) -> Option<Arc<dyn ExecutionPlan>> {
     let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
     let parquet = config.file_source.downcast_ref::<ParquetSource>()?;
     if config.object_store_url != ObjectStoreUrl::local_filesystem()
@@ -61,7 +62,7 @@ fn by_pages(scan: &DataSourceExec, threads: usize) -> Option<Arc<dyn ExecutionPl
     {
         return None;
     }
-    let source = PagedSource::of(parquet, threads)?;
+    let source = PagedSource::of(parquet, reading)?;
     let mut config = config.clone();
     config.file_source = Arc::new(source);
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))

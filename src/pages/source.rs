@@ -24,11 +24,12 @@ use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 
 use super::layout::is_of_numbers;
 use super::opener::Opener;
+use crate::config::{PageReading, Pages};
 
 /// A source of Parquet files of which only numbers, and lists of them, are read.
 pub(super) struct PagedSource {
     parquet: ParquetSource,
-    threads: usize,
+    reading: PageReading,
     batch_rows: usize,
 }
 
@@ -38,7 +39,7 @@ const BATCH_ROWS: usize = 8192;
 impl PagedSource {
     /// `None` where other columns are read, or those of the files have to be computed, or conditions are
     /// to be met by the scan alone.
-    pub(super) fn of(parquet: &ParquetSource, threads: usize) -> Option<Self> {
+    pub(super) fn of(parquet: &ParquetSource, reading: PageReading) -> Option<Self> {
         let schema = parquet.table_schema();
         let fields = schema.file_schema().fields();
         let is_stored = |expression: &Arc<dyn PhysicalExpr>| {
@@ -62,13 +63,21 @@ impl PagedSource {
             && !parquet.table_parquet_options().global.pushdown_filters
             && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
         let parquet = parquet.clone();
-        is_ours.then_some(Self { parquet, threads, batch_rows: BATCH_ROWS })
+        is_ours.then_some(Self { parquet, reading, batch_rows: BATCH_ROWS })
+    }
+
+    /// Whether it is known while planning that files are read by pages, as far as they can be.
+    fn reads_all(&self) -> bool {
+        let fields = self.parquet.table_schema().file_schema().fields();
+        let columns = self.projection().map(ProjectionExprs::column_indices).unwrap_or_default();
+        let is_list = |&at: &usize| fields[at].data_type().is_nested();
+        self.reading.pages == Pages::On || columns.iter().any(is_list)
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
-            let source = Self::of(parquet, self.threads)?;
+            let source = Self::of(parquet, self.reading)?;
             Some(Arc::new(Self { batch_rows: self.batch_rows, ..source }) as _)
         });
         ours.unwrap_or(parquet)
@@ -97,8 +106,8 @@ impl FileSource for PagedSource {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
-        let sizes = (self.batch_rows, self.threads);
-        Ok(Arc::new(Opener::new(parquet, config, store, partition, sizes)?))
+        let (batch_rows, reading) = (self.batch_rows, self.reading);
+        Ok(Arc::new(Opener::new(parquet, config, store, partition, batch_rows, reading)?))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -108,7 +117,7 @@ impl FileSource for PagedSource {
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
         let source = self.parquet.with_batch_size(batch_rows);
         match source.downcast_ref::<ParquetSource>().cloned() {
-            Some(parquet) => Arc::new(Self { parquet, threads: self.threads, batch_rows }),
+            Some(parquet) => Arc::new(Self { parquet, reading: self.reading, batch_rows }),
             None => source,
         }
     }
@@ -130,11 +139,12 @@ impl FileSource for PagedSource {
     }
 
     fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.reads_all() { "" } else { " of large groups" };
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, ", reader=pages")?;
+                write!(f, ", reader=pages{of}")?;
             }
-            DisplayFormatType::TreeRender => writeln!(f, "reader=pages")?,
+            DisplayFormatType::TreeRender => writeln!(f, "reader=pages{of}")?,
         }
         self.parquet.fmt_extra(format, f)
     }

@@ -372,6 +372,11 @@ fn a_plan_says_who_reads() {
     let of_matrix =
         "EXPLAIN SELECT * FROM MATRIX(sum((SELECT pixels FROM 'examples/data/digits.parquet')))";
     assert_contains!(plan(on, of_matrix), "reader=pages");
+    // By itself it reads lists, and numbers where groups of rows are large.
+    let auto = "SET parquet_pages = auto";
+    assert_contains!(plan(auto, &distances), "reader=pages of large groups");
+    let explained = plan(auto, lists);
+    assert!(explained.contains("reader=pages") && !explained.contains("large groups"));
     let left = [
         (on, format!("EXPLAIN SELECT carrier, distance FROM {flights}")),
         // Row groups are read in the order of their statistics.
@@ -396,6 +401,8 @@ fn real_files_are_read_by_pages() {
         let left =
             if condition.contains('=') { "files_not_by_pages=2" } else { "files_not_by_pages=0" };
         assert_contains!(text, left);
+        let text = plan("SET parquet_pages = auto", &query);
+        assert_contains!(text, "files_not_by_pages=2");
     }
 }
 
