@@ -22,7 +22,7 @@ const BLOCK: usize = 32;
 ///
 /// - Work: n²k/2 multiplications for k right-hand sides, and about 5n² for the condition.
 /// - Accuracy: backward stable.
-/// - Errors: as [`solve`](super::solve).
+/// - Errors: as [`solve`](fn@super::solve).
 ///
 /// # Panics
 /// Unless `a` is square and `b` as tall.
