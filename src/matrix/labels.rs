@@ -2,7 +2,7 @@
 
 use arrow::array::UInt64Array;
 use arrow::array::{Array, ArrayRef, AsArray, StringArray, new_empty_array};
-use arrow::compute::{concat, take};
+use arrow::compute::{cast, concat, take};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -198,8 +198,9 @@ impl Labels {
     /// assert_eq!(labels.first_difference(&labels.clone()), None);
     /// ```
     pub fn first_difference(&self, other: &Self) -> Option<usize> {
-        let same =
-            |(a, b): (&(String, ArrayRef), &(String, ArrayRef))| a.1.to_data() == b.1.to_data();
+        let same = |((_, a), (_, b)): (&(String, ArrayRef), &(String, ArrayRef))| {
+            a.to_data() == b.to_data() || are_equal_integers(a, b)
+        };
         if self.fields.len() == other.fields.len()
             && self.fields.iter().zip(&other.fields).all(same)
         {
@@ -209,5 +210,40 @@ impl Labels {
         (0..common)
             .find(|&i| self.text(i) != other.text(i))
             .or((self.len() != other.len()).then_some(common))
+    }
+}
+
+/// Whether keys of two integer types are the same numbers; as texts they would be compared one by one.
+fn are_equal_integers(a: &ArrayRef, b: &ArrayRef) -> bool {
+    let wide = |keys: &ArrayRef| {
+        let fits = keys.data_type().is_integer() && *keys.data_type() != DataType::UInt64;
+        let wide = fits.then(|| cast(keys, &DataType::Int64).ok()).flatten()?;
+        Some(wide.to_data())
+    };
+    a.data_type() != b.data_type() && wide(a).is_some_and(|a| Some(a) == wide(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, Int64Array};
+
+    use super::*;
+
+    #[test]
+    fn integers_of_unlike_types_are_compared_as_numbers() {
+        let labels = |keys: ArrayRef| Labels::new(vec![("id".to_owned(), keys)]);
+        let narrow = labels(Arc::new(Int32Array::from(vec![-3, 5, 9])));
+        for (wide, difference) in [
+            (vec![-3, 5, 9], None),
+            (vec![-3, 5, 9 + (1 << 32)], Some(2)),
+            (vec![-3, 6, 9], Some(1)),
+            (vec![-3, 5], Some(2)),
+        ] {
+            let wide = labels(Arc::new(Int64Array::from(wide)));
+            assert_eq!(narrow.first_difference(&wide), difference);
+            assert_eq!(wide.first_difference(&narrow), difference);
+        }
+        let unsigned = labels(Arc::new(UInt64Array::from(vec![u64::MAX - 2, 5, 9])));
+        assert_eq!(narrow.first_difference(&unsigned), Some(0));
     }
 }

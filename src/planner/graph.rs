@@ -8,11 +8,12 @@
 //! are taken to agree here and compared again when the relation has run.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::labels::{AxisLabels, LabelCheck};
 use crate::exec::operation::{Axis, Operation, Part, Variable};
-use crate::matrix::{Element, Shape};
+use crate::matrix::{Element, Labels, Shape};
 
 use super::labels;
 use super::relation::{Relation, RowOrder};
@@ -97,6 +98,8 @@ pub(crate) struct Graph {
     pub(crate) alignments: Vec<[AxisLabels; 2]>,
     /// What must hold of labels once the relations have run.
     pub(crate) checks: Vec<LabelCheck>,
+    /// Labellings that have been compared, and are equal: a product of many factors compares the same ones each time.
+    pub(crate) equal_labels: Vec<[Arc<Labels>; 2]>,
     /// Whether this is about cells alone: labels have been checked, and nodes carry none.
     is_unlabelled: bool,
     known: HashMap<(Operation, Vec<NodeId>), NodeId>,
@@ -293,6 +296,7 @@ impl Graph {
         }
         let labelled = labels::of(self, &node)?;
         node.labels = labelled.labels;
+        self.equal_labels.extend(labelled.equal);
         for check in labelled.checks {
             if !self.checks.contains(&check) {
                 self.checks.push(check);

@@ -19,6 +19,8 @@ use crate::matrix::Labels;
 pub(crate) struct Labelled {
     pub(crate) labels: [AxisLabels; 2],
     pub(crate) checks: Vec<LabelCheck>,
+    /// What has been compared for it, and is equal.
+    pub(crate) equal: Vec<[Arc<Labels>; 2]>,
 }
 
 /// The label rule of every operation, for a node whose sizes are known.
@@ -26,7 +28,7 @@ pub(crate) struct Labelled {
 /// # Errors
 /// Where labels that are known now should be equal and are not.
 pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
-    let mut rule = Rule { graph, node, checks: Vec::new() };
+    let mut rule = Rule { graph, node, checks: Vec::new(), equal: Vec::new() };
     let none = || AxisLabels::None;
     let labels = match &node.operation {
         Op::Stored(stored) => {
@@ -135,13 +137,14 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             [either(rule.rows(1), rule.rows(0)), either(rule.columns(1), rule.columns(0))]
         }
     };
-    Ok(Labelled { labels, checks: rule.checks })
+    Ok(Labelled { labels, checks: rule.checks, equal: rule.equal })
 }
 
 struct Rule<'a> {
     graph: &'a Graph,
     node: &'a Node,
     checks: Vec<LabelCheck>,
+    equal: Vec<[Arc<Labels>; 2]>,
 }
 
 impl Rule<'_> {
@@ -163,7 +166,13 @@ impl Rule<'_> {
             return Ok(());
         }
         if let (AxisLabels::Known(left), AxisLabels::Known(right)) = (&left, &right) {
-            return compare(axis, left, right, self.node.place);
+            let is_known =
+                |[a, b]: &[Arc<Labels>; 2]| Arc::ptr_eq(a, left) && Arc::ptr_eq(b, right);
+            if !self.graph.equal_labels.iter().chain(&self.equal).any(is_known) {
+                compare(axis, left, right, self.node.place)?;
+                self.equal.push([Arc::clone(left), Arc::clone(right)]);
+            }
+            return Ok(());
         }
         self.checks.push(LabelCheck { axis, left, right, place: self.node.place });
         Ok(())
