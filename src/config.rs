@@ -6,6 +6,7 @@
 
 mod fusion;
 mod pages;
+mod rules;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::matrix::PoolLimits;
 
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
 pub(crate) use self::pages::{PageReading, Pages};
+pub(crate) use self::rules::ForRules;
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
 /// thousands more, and the system refuses them in the middle of a statement.
@@ -369,12 +371,10 @@ impl Settings {
         // Spilled batches that are compressed come back in buffers of their exact size. Uncompressed ones
         // are counted with the whole block they point into, and sorts fail that could succeed.
         options.execution.spill_compression = SpillCompression::Lz4Frame;
-        // What rules for physical plans are given is DataFusion's settings and nothing else.
-        options.extensions.insert(self.fusion());
         // Errors of names say where in the text they are.
         options.sql_parser.collect_spans = true;
         let reading = PageReading { pages: self.parquet_pages, threads: self.threads };
-        options.extensions.insert(reading);
+        options.extensions.insert(ForRules { fusion: self.fusion(), reading });
     }
 }
 

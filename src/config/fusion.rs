@@ -1,10 +1,6 @@
 //! What operations become one step: the patterns, and the settings that turn them off.
 
-use std::any::Any;
 use std::fmt;
-
-use datafusion::common::config_err;
-use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 
 /// How operations that would each write a matrix become one step that writes none between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,33 +123,6 @@ pub(crate) struct Fusion {
     pub(crate) operations_min: usize,
     /// Operations of a loop that follow one another, at most.
     pub(crate) depth_max: usize,
-}
-
-/// What reaches DataFusion's rules for physical plans, which see its settings alone; not to be set by name.
-impl ConfigExtension for Fusion {
-    const PREFIX: &'static str = "fusion";
-}
-
-impl ExtensionOptions for Fusion {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(*self)
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> datafusion::error::Result<()> {
-        config_err!("there is no setting fusion.{key}")
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]

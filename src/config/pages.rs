@@ -1,9 +1,4 @@
-//! What DataFusion's physical rules know of our settings: they see its options alone.
-
-use std::any::Any;
-
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
-use datafusion::common::exec_err;
+//! Which Parquet files are read page by page, and how.
 
 /// Of which Parquet files numbers are read page by page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,36 +27,10 @@ impl Pages {
     }
 }
 
-/// How Parquet files are read. No option that has a name: the setting `parquet_pages` is its only one.
+/// How Parquet files are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageReading {
     pub(crate) pages: Pages,
     /// Columns that are read side by side.
     pub(crate) threads: usize,
-}
-
-impl ConfigExtension for PageReading {
-    const PREFIX: &'static str = "relatrix";
-}
-
-impl ExtensionOptions for PageReading {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(*self)
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> datafusion::error::Result<()> {
-        exec_err!("there is no setting 'relatrix.{key}'")
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
 }

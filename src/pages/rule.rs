@@ -14,7 +14,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::source::PagedSource;
-use crate::config::{PageReading, Pages};
+use crate::config::{ForRules, PageReading, Pages};
 
 /// Reads Parquet files by pages where all columns are numbers or lists of them. After all rules that move
 /// conditions and expressions into scans.
@@ -27,8 +27,8 @@ impl PhysicalOptimizerRule for NumbersByPages {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let reading = config.extensions.get::<PageReading>();
-        let reading = reading.filter(|reading| reading.pages != Pages::Off).copied();
+        let reading = config.extensions.get::<ForRules>().map(|settings| settings.reading);
+        let reading = reading.filter(|reading| reading.pages != Pages::Off);
         let Some(reading) = reading else { return Ok(plan) };
         plan.transform_down(|plan| {
             // For the best few rows, DataFusion reads row groups in the order of their statistics.

@@ -37,7 +37,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use self::recognize::Computed;
 use super::patterns;
-use crate::config::{Fusion, Pattern};
+use crate::config::{ForRules, Fusion, Pattern};
 use crate::exec::transform::{
     Condition, Filter, Gathering, Number, Numbers, Output, Transform, TransformExec,
 };
@@ -52,10 +52,10 @@ impl PhysicalOptimizerRule for TransformFilter {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match config.extensions.get::<Fusion>() {
+        match config.extensions.get::<ForRules>().map(|settings| settings.fusion) {
             Some(fusion) if fusion.patterns.contains(Pattern::TransformFilter) => plan
                 .transform_down(|node| {
-                    Ok(match fused(&node, *fusion)? {
+                    Ok(match fused(&node, fusion)? {
                         Some(fused) => Transformed::yes(fused),
                         None => Transformed::no(node),
                     })

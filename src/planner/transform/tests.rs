@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::config::Patterns;
+use crate::config::{ForRules, PageReading, Pages, Patterns};
 
 const DOUBLES: [f64; 11] = [
     0.0,
@@ -169,7 +169,8 @@ fn scan(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
 
 fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let mut options = ConfigOptions::new();
-    options.extensions.insert(fusion());
+    let reading = PageReading { pages: Pages::Off, threads: 1 };
+    options.extensions.insert(ForRules { fusion: fusion(), reading });
     TransformFilter.optimize(Arc::clone(plan), &options).unwrap()
 }
 

@@ -1,0 +1,41 @@
+//! What DataFusion's rules for physical plans know of our settings: they see its own settings alone.
+
+use std::any::Any;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::config_err;
+
+use super::{Fusion, PageReading};
+
+/// A part of DataFusion's settings without a name: each is set by those of ours that it is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForRules {
+    pub(crate) fusion: Fusion,
+    pub(crate) reading: PageReading,
+}
+
+impl ConfigExtension for ForRules {
+    const PREFIX: &'static str = "relatrix";
+}
+
+impl ExtensionOptions for ForRules {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(*self)
+    }
+
+    fn set(&mut self, key: &str, _value: &str) -> datafusion::error::Result<()> {
+        config_err!("there is no setting relatrix.{key}")
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        Vec::new()
+    }
+}
