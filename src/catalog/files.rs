@@ -108,7 +108,8 @@ pub(super) async fn open(
         Format::Arrow => Arc::new(ArrowFormat),
     };
     let options = ListingOptions::new(format).with_file_extension("");
-    let schema = options.infer_schema(state, &url).await?;
+    let schema = options.infer_schema(state, &url).await;
+    let schema = schema.map_err(|error| fail(&error.strip_backtrace()))?;
     let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(schema);
     let cache = state.runtime_env().cache_manager.get_file_statistic_cache();
     Ok(Some(Arc::new(ListingTable::try_new(config)?.with_cache(cache))))
