@@ -92,7 +92,11 @@ fn run_file(name: &str, path: &Path, options: &Options) -> Report {
         Err(error) => return Report::broken(error.to_string()),
     };
     // The files run beside each other, so one thread each is enough.
-    let connection = match Database::builder().threads(1).build() {
+    let mut builder = Database::builder().threads(1);
+    if let Some(bytes) = options.memory {
+        builder = builder.memory_limit(bytes);
+    }
+    let connection = match builder.build() {
         Ok(database) => database.connect(),
         Err(error) => return Report::broken(error.to_string()),
     };

@@ -6,9 +6,10 @@
 //! cargo test --release --test sqllogictests -- --all        the whole of the corpora: about 8 minutes on two cores
 //! cargo test --release --test sqllogictests -- --failures   the same runs, with every failed record
 //! cargo test --release --test sqllogictests -- --bless      writes the scores reached to corpora.tsv
+//! cargo test --release --test sqllogictests -- --memory=32MB      the corpora under a memory limit, with the same scores
 //! ```
 //!
-//! - `own`: the scripts of this folder, by theme `sql`, `matrix`, `mixed`, `plan`, `error`
+//! - `own`: the scripts of this folder, by theme `sql`, `matrix`, `mixed`, `plan`, `spill`, `error`
 //! - `corpora`: scripts of other projects, read where they lie; `corpora.tsv` may only rise
 //! - `engine`: a connection as the crate `sqllogictest` sees it; a panic is a failed record
 //! - `values`: how values are written, which differs between the three kinds of script
@@ -39,6 +40,8 @@ pub(crate) struct Options {
     failures: bool,
     /// Write the scores reached.
     bless: bool,
+    /// The memory limit of the corpora's databases, in bytes.
+    memory: Option<usize>,
 }
 
 impl Options {
@@ -52,6 +55,9 @@ impl Options {
                 // What cargo passes to every test target of a package at once.
                 "--nocapture" | "--include-ignored" | "--quiet" | "-q" => {}
                 flag if flag.starts_with("--test-threads") => {}
+                flag if flag.starts_with("--memory=") => {
+                    options.memory = Some(relatrix::parse_bytes(&flag["--memory=".len()..])?);
+                }
                 flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
                 filter => options.filter = Some(filter.to_string()),
             }

@@ -16,6 +16,7 @@ use crate::catalog::{Entry, IfTaken, SCHEMA, TableName};
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
+use crate::memory::Kept;
 use crate::query::{CancelHandle, Outcome, ResultSet, ResultStream, wait};
 use crate::session::{Session, Started};
 use crate::sql::{self, Statement};
@@ -264,6 +265,7 @@ impl Connection {
     /// # Errors
     /// Where there is no batch to tell the columns, or one has other columns than the first.
     pub fn register(&self, name: &str, table: impl Into<Registered>) -> Result<()> {
+        let kept = Kept::new(format!("table {name}"), &self.session.shared.budget.share());
         let entry = match table.into().0 {
             Source::Foreign(table) => Entry::Foreign(table),
             Source::Batches(batches) => {
@@ -271,14 +273,14 @@ impl Connection {
                     let message = "there is no batch, and so no columns";
                     return Err(Error::argument(format!("table '{name}'"), message));
                 };
-                memory_table(&first.schema(), batches)?
+                memory_table(&first.schema(), batches, kept)?
             }
             Source::Stream(stream) => {
                 let schema = stream.schema();
                 let batches = wait(
                     self.database.spawn(async move { Ok(stream.try_collect::<Vec<_>>().await?) }),
                 )?;
-                memory_table(&schema, batches)?
+                memory_table(&schema, batches, kept)?
             }
         };
         let name = TableName { schema: SCHEMA.to_owned(), table: name.to_owned() };
@@ -578,7 +580,8 @@ impl From<Arc<dyn TableProvider>> for Registered {
     }
 }
 
-fn memory_table(schema: &Schema, batches: Vec<RecordBatch>) -> Result<Entry> {
-    let table = MemoryTable::new(schema, TableDefinition::default(), batches)?;
+fn memory_table(schema: &Schema, batches: Vec<RecordBatch>, mut kept: Kept) -> Result<Entry> {
+    let rows = batches.into_iter().map(|batch| kept.keep(batch)).collect();
+    let table = MemoryTable::new(schema, TableDefinition::default(), rows, kept)?;
     Ok(Entry::Table(Arc::new(table)))
 }

@@ -10,10 +10,10 @@ use datafusion::execution::SessionState;
 use tokio::runtime::Runtime;
 
 use crate::catalog::unknown;
-use crate::config::{Setting, Settings};
+use crate::config::{Directory, Setting, Settings};
 use crate::connection::Connection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{IDLE_MAX, MemoryUsage, Pool};
+use crate::memory::{IDLE_MAX, MemoryUsage, Pool};
 use crate::session::{self, Resources, Session};
 
 /// A database: its tables, matrices, threads and memory.
@@ -36,6 +36,16 @@ impl fmt::Debug for Database {
         f.write_str("Database")
     }
 }
+
+#[cfg(test)]
+impl Database {
+    pub(crate) fn disk(&self) -> &crate::memory::Disk {
+        &self.0.shared.disk
+    }
+}
+
+#[cfg(test)]
+mod tests;
 
 struct Shared {
     /// `None` only while it is being dropped.
@@ -66,6 +76,7 @@ impl Drop for Shared {
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
     settings: Settings,
+    reclaim: Option<fn()>,
 }
 
 impl Builder {
@@ -82,11 +93,14 @@ impl Builder {
         self
     }
 
-    /// Bytes that statements may use together; three quarters of the machine's unless set.
+    /// Bytes that statements may use together; seven tenths of the machine's unless set. What does not fit is in
+    /// files, but for what some factorizations work in.
     ///
     /// ```
     /// let connection = relatrix::Database::builder().memory_limit(16 << 20).build()?.connect();
-    /// let error = connection.matrix("ones(4000, 4000)").unwrap_err(); // 128 MB
+    /// let sum = connection.query("SELECT (MATRIX(sum(2 * ones(2000, 2000))))")?.rows::<(f64,)>()?; // 32 MB
+    /// assert_eq!(sum, [(8_000_000.0,)]);
+    /// let error = connection.matrix("inv(ones(2000, 2000))").unwrap_err();
     /// assert!(matches!(error.kind(), relatrix::ErrorKind::MemorySpent { .. }));
     /// # Ok::<(), relatrix::Error>(())
     /// ```
@@ -105,7 +119,21 @@ impl Builder {
     /// # Ok::<(), relatrix::Error>(())
     /// ```
     pub fn temp_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.settings.temp_directory = Some(directory.into());
+        self.settings.temp_directories = vec![Directory::at(directory.into())];
+        self
+    }
+
+    /// What makes the allocator give back to the system what it keeps of freed memory: called where the
+    /// process, as the system sees it, leaves no room for what is asked for. Only with `memory_watch` on.
+    ///
+    /// ```
+    /// fn collect() {} // as mi_collect of mimalloc, or malloc_trim of glibc
+    /// let database = relatrix::Database::builder().set("memory_watch", "on")?.reclaim(collect).build()?;
+    /// assert_eq!(database.connect().query("SELECT 1")?.rows::<(i64,)>()?, [(1,)]);
+    /// # Ok::<(), relatrix::Error>(())
+    /// ```
+    pub fn reclaim(mut self, collect: fn()) -> Self {
+        self.reclaim = Some(collect);
         self
     }
 
@@ -153,9 +181,9 @@ impl Builder {
     /// Where more than 1024 threads are asked for, or the operating system refuses threads or the
     /// temporary directory.
     pub fn build(self) -> Result<Database> {
-        let Self { settings } = self;
+        let Self { settings, reclaim } = self;
         settings.check_threads().map_err(|error| Error::argument("threads", error))?;
-        let shared = Resources::new(&settings)?;
+        let shared = Resources::new(&settings, reclaim)?;
         let blocks = Arc::clone(&shared.blocks);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .on_thread_start(move || blocks.serve_this_thread())

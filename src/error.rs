@@ -371,9 +371,10 @@ pub enum ErrorKind {
 
     /// The memory limit would be passed.
     #[error(
-        "memory limit reached: {} asked for {what}, {} free",
+        "memory limit reached: {} asked for {what}, {} free{}",
         in_megabytes(*.needed_bytes),
-        in_megabytes(*.free_bytes)
+        in_megabytes(*.free_bytes),
+        on_disk(*.disk_bytes)
     )]
     MemorySpent {
         /// What the bytes were for.
@@ -382,6 +383,8 @@ pub enum ErrorKind {
         needed_bytes: usize,
         /// Bytes left.
         free_bytes: usize,
+        /// Bytes left on the disk, for what could have been there.
+        disk_bytes: Option<usize>,
     },
 
     /// Stopped by its caller.
@@ -477,6 +480,11 @@ fn spelled(name: &str) -> String {
 /// A number of bytes as a person reads it.
 fn in_megabytes(bytes: usize) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+/// What the disk has left, where it was asked.
+fn on_disk(bytes: Option<usize>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!(", {} on disk", in_megabytes(bytes)))
 }
 
 /// What DataFusion says, without the names of the stages it passed.

@@ -28,6 +28,7 @@ mod database;
 mod files;
 mod functions;
 mod matrices;
+mod memory;
 mod pages;
 mod planner;
 mod query;
@@ -48,7 +49,7 @@ pub use error::{Error, ErrorKind, Place, Result};
 /// ```
 /// assert!(relatrix::MATRIX_FUNCTIONS.contains(&"svd"));
 /// ```
-pub use matrix::MemoryUsage;
+pub use memory::MemoryUsage;
 pub use planner::MATRIX_FUNCTIONS;
 pub use query::{CancelHandle, Outcome, Progress, ResultSet, ResultStream};
 pub use rows::{FromRow, FromValue};

@@ -12,7 +12,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::Matrix;
+use crate::memory::{Kept, Turn};
 use crate::rows::{self, FromRow};
 
 /// What one statement yields.
@@ -90,7 +92,8 @@ impl ResultSet {
         self.stream.schema()
     }
 
-    /// All batches that are left.
+    /// All batches that are left: in memory, and where the memory limit has no room for them, in files that are mapped
+    /// and go with the last of them.
     ///
     /// ```
     /// let connection = relatrix::Database::memory()?.connect();
@@ -102,6 +105,7 @@ impl ResultSet {
     /// # Errors
     /// Whatever went wrong while the statement ran.
     pub fn collect(self) -> Result<Vec<RecordBatch>> {
+        self.stream.running.collects.store(true, Ordering::Relaxed);
         Iterator::collect(self)
     }
 
@@ -209,10 +213,14 @@ pub struct ResultStream {
 
 impl ResultStream {
     /// Feeds batches through a channel of one, from a task on the current runtime.
-    pub(crate) fn start(stream: SendableRecordBatchStream, running: Arc<Running>) -> Self {
+    pub(crate) fn start(
+        stream: SendableRecordBatchStream,
+        running: Arc<Running>,
+        kept: Kept,
+    ) -> Self {
         let schema = stream.schema();
         let (sender, batches) = mpsc::channel(1);
-        let feed = SpawnedTask::spawn(feed(stream, sender, Arc::clone(&running)));
+        let feed = SpawnedTask::spawn(feed(stream, sender, Arc::clone(&running), kept));
         Self { schema, batches, feed: Some(feed), running, ended: false }
     }
 
@@ -310,11 +318,22 @@ async fn feed(
     mut stream: SendableRecordBatchStream,
     sender: mpsc::Sender<Result<RecordBatch>>,
     running: Arc<Running>,
+    mut kept: Kept,
 ) {
     let all = async {
         while let Some(batch) = stream.next().await {
             let last = batch.is_err();
-            if sender.send(batch.map_err(Error::from)).await.is_err() || last {
+            let place = match sender.try_reserve() {
+                Ok(place) => Ok(place),
+                Err(_) => running.while_others_work(sender.reserve()).await,
+            };
+            let Ok(place) = place else { break };
+            let keep = |batch| match running.collects.load(Ordering::Relaxed) {
+                true => kept.keep(batch),
+                false => batch,
+            };
+            place.send(batch.map(keep).map_err(Error::from));
+            if last {
                 break;
             }
         }
@@ -322,6 +341,7 @@ async fn feed(
     };
     // On a stop the reader finds the reason in `running`, so nothing has to fit into the channel.
     let _stopped = running.unless_stopped(all).await;
+    running.end_turn();
 }
 
 /// Why a statement was stopped.
@@ -339,12 +359,38 @@ pub(crate) struct Running {
     started: Instant,
     /// The scans of the latest of its plans.
     scans: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+    turn: Mutex<Option<Turn>>,
+    /// Whether its reader keeps all rows.
+    collects: AtomicBool,
 }
 
 impl Running {
     pub(crate) fn new(time_limit: Option<Duration>) -> Arc<Self> {
         let stop = watch::Sender::new(None);
-        Arc::new(Self { stop, time_limit, started: Instant::now(), scans: Mutex::default() })
+        let (scans, turn, collects) = Default::default();
+        Arc::new(Self { stop, time_limit, started: Instant::now(), scans, turn, collects })
+    }
+
+    /// Takes its turn among the statements that work.
+    pub(crate) fn take(&self, turn: Turn) {
+        *self.turn() = Some(turn);
+    }
+
+    /// Leaves its turn to others, for nothing is left to be done.
+    pub(crate) fn end_turn(&self) {
+        *self.turn() = None;
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a reader, while others may have its turn.
+    async fn while_others_work<T>(&self, reader: impl Future<Output = T>) -> T {
+        self.turn().iter().for_each(Turn::pause);
+        let value = reader.await;
+        self.turn().iter().for_each(Turn::resume);
+        value
     }
 
     /// Lets progress be read from the scans of a plan while it runs.

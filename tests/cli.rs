@@ -423,3 +423,44 @@ fn costs_are_measured_where_it_matters_and_kept_for_later_runs() {
     assert_eq!(ran[0]["runs"], 1);
     assert!(ran[0]["ratio"].as_f64().unwrap() > 0.0);
 }
+
+/// What a process was resident with at most, in MiB, as the system counts it.
+#[cfg(target_os = "linux")]
+fn peak_mib(process: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it is running");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has memory");
+    peak.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") >> 10
+}
+
+/// What statements print, one answer a line, and the peak of the process under this limit.
+#[cfg(target_os = "linux")]
+fn answers_within(limit: &str, statements: &str, answers: usize) -> (Vec<String>, usize) {
+    let mut child = relatrix()
+        .args(["--memory-limit", limit, "--format", "ndjson", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(statements.as_bytes()).expect("it reads");
+    let mut output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let lines = (0..answers).map(|_| output.next().expect("an answer").expect("UTF-8")).collect();
+    let peak = peak_mib(child.id());
+    drop(input);
+    assert!(child.wait().expect("it ends").success());
+    (lines, peak)
+}
+
+/// Two matrices of 162 MB each, one of them read twice.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_product_beyond_the_limit_stays_within_it() {
+    let statements = "\
+CREATE MATRIX a = full(4500, 4500, 0.5) + eye(4500);
+CREATE MATRIX c = a @ a;
+SELECT 1 AS made;
+";
+    let (answers, peak) = answers_within("128MB", statements, 1);
+    assert_eq!(answers, ["{\"made\":1}"]);
+    assert!(peak <= 128 + 64, "{peak} MiB");
+}

@@ -4,6 +4,8 @@
     run.py sql HARNESS [options of HARNESS/sql/run.py, such as tpch1]
     run.py matrix HARNESS [options of HARNESS/matrix/run.py, such as --cases gemm --export]
     run.py memory HARNESS           the most memory that each end-to-end case of HARNESS/matrix takes, as a process
+    run.py limits [CASE ...]        work that does not fit into the memory limit, beside DuckDB: limits.py
+    run.py limits-tpch HARNESS [MIB] [QUERY ...]    TPC-H, scale factor 10, under a memory limit, beside DuckDB
     run.py product [SIDE]           the product of two matrices as a join of their entries, beside a @ b and DuckDB
     run.py start                    processes from their start to the answer of SELECT 1, and their peak memory
 
@@ -30,6 +32,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import limits
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RELATRIX = os.path.abspath(os.environ.get("RELATRIX") or os.path.join(HERE, "../../target/release/relatrix"))
@@ -206,6 +210,10 @@ if __name__ == "__main__":
             run_matrix(harness, options)
         case ["memory", harness]:
             run_memory(harness)
+        case ["limits", *options]:
+            limits.run(RELATRIX, options)
+        case ["limits-tpch", harness, *options]:
+            limits.run_tpch(RELATRIX, harness, options)
         case ["product", *side]:
             run_product(int(*side or [2000]))
         case ["start"]:

@@ -12,6 +12,10 @@ use super::{Fusion, PageReading};
 pub(crate) struct ForRules {
     pub(crate) fusion: Fusion,
     pub(crate) reading: PageReading,
+    /// Whether joins are put in the order that costs least.
+    pub(crate) orders_joins: bool,
+    /// Bytes that operators may reserve together.
+    pub(crate) reservable_bytes: usize,
 }
 
 impl ConfigExtension for ForRules {

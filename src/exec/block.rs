@@ -9,15 +9,17 @@ use std::ops::Range;
 
 use arrow::array::{ArrayRef, RecordBatch};
 
-use super::evaluate::{self, Value, dense_of, evaluate, evaluate_into, written};
+use super::evaluate::{self, dense_of, evaluate, evaluate_into, written};
 use super::intake::Block;
 use super::kernels::fused::Scratch;
 use super::kernels::reduce::{self, Totals};
 use super::kernels::{Real, Stop, dense, fused, sparse};
 use super::program::{BlockStep, Pass, Program, Sink, Slot, Source};
 use super::run::Cancel;
+use super::value::Value;
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Dense, Element, Scalar, Shape, Storage};
+use crate::memory;
 
 /// What a block is made from.
 pub(super) enum Input<'a> {
@@ -65,6 +67,14 @@ impl Fresh {
         match self {
             Fresh::F64(all) => all[cells].chunks_mut(block_cells).map(Target::F64).collect(),
             Fresh::F32(all) => all[cells].chunks_mut(block_cells).map(Target::F32).collect(),
+        }
+    }
+
+    /// Says that nobody will want these cells soon.
+    pub(super) fn done_with(&self, cells: Range<usize>) {
+        match self {
+            Fresh::F64(all) => memory::done_with(bytemuck::cast_slice(&all[cells])),
+            Fresh::F32(all) => memory::done_with(bytemuck::cast_slice(&all[cells])),
         }
     }
 

@@ -22,36 +22,85 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::run::{Budget, Cancel, Rows};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{Grant, MAPPED_BYTES_MIN, Pool, Refused};
 
-/// Bytes reserved in DataFusion's memory pool.
+/// Bytes reserved in DataFusion's memory pool, and those of them that stand for blocks of cells.
 pub(super) struct Reserved {
     pool: Arc<dyn MemoryPool>,
     reservation: MemoryReservation,
+    granted: Grant,
 }
 
 impl Reserved {
     /// None yet, in the pool of a session.
-    pub(super) fn new(context: &TaskContext) -> Self {
+    pub(super) fn new(context: &TaskContext, blocks: &Arc<Pool>) -> Self {
         let pool = Arc::clone(context.memory_pool());
         let reservation = MemoryConsumer::new("matrix").register(&pool);
-        Self { pool, reservation }
+        Self { pool, reservation, granted: Grant::new(blocks) }
+    }
+
+    fn free_bytes(&self) -> usize {
+        match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
+        }
+    }
+
+    /// What a block that nobody had room for means.
+    pub(super) fn refused(&self, what: &str, refused: &Refused) -> Error {
+        self.spent(what, refused.bytes)
+    }
+
+    fn refusal(&self, what: &str, needed_bytes: usize, disk_bytes: Option<usize>) -> Error {
+        let free_bytes = self.free_bytes();
+        ErrorKind::MemorySpent { what: what.to_owned(), needed_bytes, free_bytes, disk_bytes }
+            .into()
     }
 }
 
 impl Budget for Reserved {
     fn grow(&mut self, bytes: usize, what: &str) -> Result<()> {
-        self.reservation.try_grow(bytes).map_err(|_| {
-            let free_bytes = match self.pool.memory_limit() {
-                MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
-                MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
-            };
-            ErrorKind::MemorySpent { what: what.to_owned(), needed_bytes: bytes, free_bytes }.into()
-        })
+        self.reservation.try_grow(bytes).map_err(|_| self.refusal(what, bytes, None))
+    }
+
+    fn grow_cells(&mut self, bytes: usize, what: &str) -> Result<usize> {
+        if self.reservation.try_grow(bytes).is_ok() {
+            self.granted.grow(bytes);
+            return Ok(bytes);
+        }
+        if bytes < MAPPED_BYTES_MIN || bytes > self.granted.disk_bytes() {
+            return Err(self.spent(what, bytes));
+        }
+        Ok(0)
+    }
+
+    fn grow_rows(&mut self, bytes: usize) -> bool {
+        let is_within = match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => {
+                self.reservation.size().saturating_add(bytes) <= limit / 2
+            }
+            MemoryLimit::Infinite | MemoryLimit::Unknown => true,
+        };
+        is_within && self.reservation.try_grow(bytes).is_ok()
+    }
+
+    fn spent(&self, what: &str, needed_bytes: usize) -> Error {
+        self.refusal(what, needed_bytes, Some(self.granted.disk_bytes()))
+    }
+
+    fn grow_spare(&mut self) -> usize {
+        let bytes = self.free_bytes() / 2;
+        if self.reservation.try_grow(bytes).is_err() {
+            return 0;
+        }
+        self.granted.grow(bytes);
+        bytes
     }
 
     fn shrink(&mut self, bytes: usize) {
         self.reservation.shrink(bytes);
+        self.granted.shrink(bytes);
     }
 }
 

@@ -12,6 +12,7 @@ use super::kernels::elementwise::BinaryFunction;
 use super::kernels::reduce::{self, Reduction};
 use super::kernels::{Real, Stop, decompose, dense, fused, images, normalize, sparse};
 use super::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
+use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
 
@@ -21,67 +22,6 @@ pub(crate) const DENSE_FROM: f64 = 0.4;
 
 /// Cells that one task fills.
 const TASK_CELLS: usize = 1 << 16;
-
-/// What an operation yields.
-#[derive(Debug, Clone)]
-pub(crate) enum Value {
-    Matrix(Cells),
-    /// The parts of a decomposition, in the order of [`super::operation::Part::all`].
-    Parts(Vec<Cells>),
-}
-
-impl Value {
-    pub(crate) fn as_cells(&self) -> Result<&Cells> {
-        match self {
-            Value::Matrix(cells) => Ok(cells),
-            Value::Parts(_) => Err(several()),
-        }
-    }
-
-    pub(crate) fn cells(self) -> Result<Cells> {
-        match self {
-            Value::Matrix(cells) => Ok(cells),
-            Value::Parts(_) => Err(several()),
-        }
-    }
-
-    pub(crate) fn part(&self, at: usize) -> &Cells {
-        match self {
-            Value::Matrix(cells) => cells,
-            Value::Parts(parts) => &parts[at],
-        }
-    }
-
-    pub(crate) fn size_bytes(&self) -> usize {
-        self.all().iter().map(Cells::size_bytes).sum()
-    }
-
-    /// The shape of a single matrix, and the number of stored cells.
-    pub(crate) fn extent(&self) -> (Option<Shape>, usize) {
-        let shape = match self {
-            Value::Matrix(cells) => Some(cells.shape()),
-            Value::Parts(_) => None,
-        };
-        (shape, self.all().iter().map(Cells::stored).sum())
-    }
-
-    fn all(&self) -> &[Cells] {
-        match self {
-            Value::Matrix(cells) => std::slice::from_ref(cells),
-            Value::Parts(parts) => parts,
-        }
-    }
-}
-
-fn several() -> Error {
-    Error::argument("a decomposition", "has several results; a field picks one, as svd(a).s")
-}
-
-impl From<Cells> for Value {
-    fn from(cells: Cells) -> Self {
-        Value::Matrix(cells)
-    }
-}
 
 /// Computes one operation on the current thread pool. Once it is asked to stop, neither its result nor its
 /// error means anything.
@@ -100,19 +40,58 @@ pub(crate) fn evaluate(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Res
     }
 }
 
-/// A product by so many levels of Strassen's method, where both factors are dense.
+/// A product by as many levels of Strassen's method as `levels` says, of it or of its tiles, where both factors are
+/// dense.
 ///
 /// # Errors
 /// Inner sizes that only now turn out not to fit.
-pub(super) fn multiply(inputs: &[&Cells], levels: usize, stop: Stop<'_>) -> Result<Value> {
-    fn typed<T: Real>(inputs: &[&Cells], levels: usize, stop: Stop<'_>) -> Value {
+pub(super) fn multiply(
+    inputs: &[&Cells],
+    levels: impl Fn([usize; 3]) -> usize,
+    stop: Stop<'_>,
+) -> Result<Value> {
+    fn typed<T: Real>(
+        inputs: &[&Cells],
+        levels: impl Fn([usize; 3]) -> usize,
+        stop: Stop<'_>,
+    ) -> Value {
         let (a, b) = (dense_of::<T>(inputs[0]), dense_of::<T>(inputs[1]));
+        let (rows, inner, columns) = (a.shape().rows, a.shape().columns, b.shape().columns);
+        if dense::needs_tiles([&a, &b], Shape::new(rows, columns)) {
+            let (a, b) = (dense::Factor::plain(&a), dense::Factor::plain(&b));
+            return matrix(dense::product_by_tiles(a, b, levels, stop));
+        }
+        let levels = levels([rows, inner, columns]);
         matrix(dense::product_by_levels(&a, &b, levels, stop))
     }
-    match inputs.iter().map(|input| input.element()).reduce(Element::common) {
-        _ if levels == 0 => evaluate(&Op::Product, inputs, stop),
-        Some(Element::Float32) => Ok(typed::<f32>(inputs, levels, stop)),
-        _ => Ok(typed::<f64>(inputs, levels, stop)),
+    let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
+    let (a, b) = (inputs[0].shape(), inputs[1].shape());
+    if !is_dense || a.columns != b.rows {
+        return evaluate(&Op::Product, inputs, stop);
+    }
+    Ok(match inputs.iter().map(|input| input.element()).reduce(Element::common) {
+        Some(Element::Float32) => typed::<f32>(inputs, levels, stop),
+        _ => typed::<f64>(inputs, levels, stop),
+    })
+}
+
+/// A product of dense factors, by tiles where one of them or the result has no room in memory.
+fn product_of<T: Real>(a: [&Dense<T>; 2], are_transposed: [bool; 2], stop: Stop<'_>) -> Dense<T> {
+    let [left, right] = std::array::from_fn(|at| {
+        if are_transposed[at] {
+            dense::Factor::transposed(a[at])
+        } else {
+            dense::Factor::plain(a[at])
+        }
+    });
+    let shape = Shape::new(left.shape().rows, right.shape().columns);
+    if dense::needs_tiles(a, shape) {
+        return dense::product_by_tiles(left, right, |_| 0, stop);
+    }
+    match are_transposed {
+        [false, false] => dense::product(a[0], a[1], stop),
+        [true, _] => dense::cross(a[0], a[1], stop),
+        [false, true] => dense::outer(a[0], a[1], stop),
     }
 }
 
@@ -270,20 +249,32 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         Op::Product => {
             check_product(shape(0), shape(1))?;
             match (input(0), input(1)) {
-                (Storage::Dense(a), Storage::Dense(b)) => matrix(dense::product(&a, &b, stop)),
+                (Storage::Dense(a), Storage::Dense(b)) => {
+                    matrix(product_of([&a, &b], [false, false], stop))
+                }
                 (Storage::Csr(a), Storage::Dense(b)) => matrix(sparse::times_dense(&a, &b, stop)),
                 (Storage::Dense(a), Storage::Csr(b)) => matrix(sparse::dense_times(&a, &b, stop)),
                 (Storage::Csr(a), Storage::Csr(b)) => settled(sparse::product(&a, &b, stop)),
             }
         }
         Op::Gram => match input(0) {
-            Storage::Dense(x) => matrix(dense::gram(&x, stop)),
+            Storage::Dense(x) => {
+                let side = x.shape().columns;
+                let by_tiles = dense::needs_tiles([&x, &x], Shape::new(side, side));
+                matrix(if by_tiles {
+                    dense::gram_by_tiles(&x, stop)
+                } else {
+                    dense::gram(&x, stop)
+                })
+            }
             Storage::Csr(x) => settled(sparse::gram(&x, stop)),
         },
         Op::Cross => {
             check_product(shape(0).transposed(), shape(1))?;
             match (input(0), input(1)) {
-                (Storage::Dense(x), Storage::Dense(y)) => matrix(dense::cross(&x, &y, stop)),
+                (Storage::Dense(x), Storage::Dense(y)) => {
+                    matrix(product_of([&x, &y], [true, false], stop))
+                }
                 (Storage::Csr(x), Storage::Dense(y)) => matrix(sparse::cross_dense(&x, &y, stop)),
                 (Storage::Dense(x), Storage::Csr(y)) => {
                     matrix(dense::transpose(&sparse::cross_dense(&y, &x, stop)))
@@ -296,7 +287,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         Op::Outer => match (input(0), input(1)) {
             (Storage::Dense(x), Storage::Dense(y)) => {
                 check_product(shape(0), shape(1).transposed())?;
-                matrix(dense::outer(&x, &y, stop))
+                matrix(product_of([&x, &y], [false, true], stop))
             }
             (_, Storage::Dense(y)) => {
                 let right: Cells = dense::transpose(&y).into();

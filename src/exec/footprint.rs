@@ -4,7 +4,7 @@
 //! rather than allocated. Dense results and the copies that factorizations work in count in full;
 //! how much a sparse result will store only its kernel can tell, so it counts once it is there.
 
-use super::kernels::strassen;
+use super::kernels::{decompose, strassen};
 use super::operation::{Axis, Counted, Operation as Op};
 use crate::matrix::{Cells, Element, Layout, Shape};
 
@@ -14,6 +14,27 @@ pub(super) fn bytes(operation: &Op, inputs: &[&Cells]) -> usize {
     let cell = element.unwrap_or(Element::Float64).size_bytes();
     // Pools add without looking for an overflow.
     cells(operation, inputs).saturating_mul(cell).min(isize::MAX as usize)
+}
+
+/// Whether an operation makes its result in blocks, which may be in files. Factorizations but Cholesky's, LU and
+/// those of tall matrices work in copies that may not: what memory has no room for is refused.
+pub(super) fn is_in_blocks(operation: &Op, inputs: &[&Cells]) -> bool {
+    match operation {
+        Op::Qr | Op::Svd { .. } | Op::Rank | Op::LeastSquares => {
+            decompose::is_tall(inputs[0].shape())
+        }
+        // Right-hand sides are in memory.
+        Op::Solve(None) => 16 * inputs[1].shape().columns <= inputs[0].shape().columns,
+        Op::Solve(Some(_))
+        | Op::Determinant(Some(_))
+        | Op::Inverse(_)
+        | Op::PseudoInverse
+        | Op::Eigen { .. }
+        | Op::ComplexEigen
+        | Op::Exponential
+        | Op::Logarithm => false,
+        _ => true,
+    }
 }
 
 /// The same for a product by so many levels of Strassen's method.

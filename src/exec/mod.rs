@@ -26,13 +26,16 @@ pub(crate) mod operation;
 mod pass;
 pub(crate) mod program;
 mod reader;
+pub(crate) mod relational;
 pub(crate) mod run;
 pub(crate) mod stoppable;
 pub(crate) mod transform;
+pub(crate) mod value;
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -47,6 +50,7 @@ use datafusion::physical_plan::{
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Matrix};
+use crate::memory::{Pool, Refused};
 
 pub(crate) use self::bridge::blocking;
 use self::bridge::{Batches, Reserved, Sender, computing, streamed};
@@ -60,6 +64,8 @@ use self::run::{Inputs, Measured, Rows, Surroundings};
 pub(crate) struct Engine {
     /// The threads that blocks and kernels run on.
     pub(crate) pool: rayon::ThreadPool,
+    /// The memory of what they compute.
+    pub(crate) blocks: Arc<Pool>,
     /// What runs show about the costs they were planned by.
     pub(crate) runs: Runs,
 }
@@ -167,9 +173,9 @@ impl MatrixExec {
         Ok(Job {
             program: Arc::clone(&self.program),
             inputs,
+            budget: Reserved::new(context, &engine.blocks),
             engine,
             cancel,
-            budget: Reserved::new(context),
             tile_rows: settings.and_then(|settings| settings.tile_rows()),
             measured: Arc::clone(&self.measured),
         })
@@ -214,7 +220,14 @@ impl Job {
             tile_rows: self.tile_rows,
             measured: &measured,
         };
-        let result = run::run(&self.program, self.inputs, around)?;
+        let (program, inputs) = (&self.program, self.inputs);
+        // A block that nobody has room for unwinds.
+        let result = catch_unwind(AssertUnwindSafe(|| run::run(program, inputs, around)));
+        let result = match result.map_err(|payload| payload.downcast::<Refused>()) {
+            Ok(result) => result?,
+            Err(Ok(refused)) => return Err(self.budget.refused(&self.program.text, &refused)),
+            Err(Err(panic)) => resume_unwind(panic),
+        };
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         self.engine.runs.add(&self.program, &measured);
         Ok(result)

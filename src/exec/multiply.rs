@@ -55,9 +55,14 @@ pub(crate) fn is_a_choice([best, next]: [Algorithm; 2]) -> bool {
 }
 
 impl Rates {
-    /// The best algorithm for a product of m×k by k×n, and the best of the other kind.
-    pub(crate) fn choice(&self, sides: [f64; 3]) -> [Algorithm; 2] {
-        let of = |levels| Algorithm { levels, seconds: self.seconds(sides, levels) };
+    /// The best algorithm for a product of m×k by k×n, and the best of the other kind; for its tiles where it will be
+    /// made by tiles.
+    pub(crate) fn choice(&self, whole: [f64; 3]) -> [Algorithm; 2] {
+        let sides = self.tile(whole);
+        let tiles =
+            whole.iter().zip(sides).map(|(whole, side)| whole / side.max(1.0)).product::<f64>();
+        let tiles = tiles.max(1.0);
+        let of = |levels| Algorithm { levels, seconds: tiles * self.seconds(sides, levels) };
         let classical = of(0);
         let is_small = sides.iter().any(|&side| side < SIDE_MIN);
         if is_small || self.spare_bytes_max <= 0.0 {
@@ -78,6 +83,17 @@ impl Rates {
     /// Levels of Strassen's method for a product of these sides.
     pub(crate) fn levels(&self, sides: [usize; 3]) -> usize {
         self.choice(sides.map(|side| side as f64))[0].levels
+    }
+
+    /// Sides of what a product is made of: of tiles that fill half of the memory limit where factors and result pass
+    /// it, of which working memory may take a quarter.
+    fn tile(&self, sides @ [m, k, n]: [f64; 3]) -> [f64; 3] {
+        let limit_bytes = 4.0 * self.spare_bytes_max;
+        if limit_bytes <= 0.0 || (m * k + k * n + m * n) * self.cell_bytes <= limit_bytes {
+            return sides;
+        }
+        let side = (limit_bytes / 2.0 / 3.0 / self.cell_bytes).sqrt().floor();
+        sides.map(|whole| whole.min(side))
     }
 
     fn seconds(&self, [m, k, n]: [f64; 3], levels: usize) -> f64 {
@@ -116,6 +132,12 @@ mod tests {
         for spare_bytes_max in [0.0, 1e6] {
             assert_eq!(Rates { spare_bytes_max, ..RATES }.levels([10_000; 3]), 0);
         }
+        // What will be made by tiles: as they are.
+        let by_tiles = Rates { spare_bytes_max: 400e6, ..RATES };
+        assert_eq!(by_tiles.levels([20_000; 3]), by_tiles.levels([5_700; 3]));
+        assert!(by_tiles.levels([20_000; 3]) > 0);
+        let [tiled, whole] = [by_tiles, RATES].map(|rates| rates.choice([20_000.0; 3])[0].seconds);
+        assert!(whole < tiled && tiled < 1.3 * whole, "{tiled} {whole}");
     }
 
     #[test]

@@ -10,14 +10,16 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::block::{Blocks, Done, Fresh, Input, Part, Target, added, finish};
-use super::evaluate::{self, Value};
+use super::evaluate;
 use super::labels::resolve;
 use super::operation::Operation;
 use super::program::{BlockStep, Pass, Sink, Slot, Source};
 use super::reader::{InSequence, Reader, RowBlock, UniqueKeys};
 use super::run::Run;
+use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Dense, Element, Shape};
+use crate::memory;
 
 /// Cells of the widest row value in one block, about: 2 MiB of `f64`, within a core's share of cache.
 const BLOCK_CELLS: usize = 1 << 18;
@@ -30,14 +32,17 @@ const WINDOW_BLOCKS: usize = 4;
 /// The same where a block leaves next to nothing but what it writes where it stays: threads wait for one
 /// another at the end of a window, and of such blocks many may be under way.
 const LONG_WINDOW_BLOCKS: usize = 64;
+/// Windows that memory has room for, or else one of a relation's rows has one block for each thread.
+const TIGHT_WINDOWS: usize = 8;
 
 /// What the sinks have so far.
 struct Sums {
     parts: Vec<Option<Part>>,
-    /// For each sink that collects rows of which nobody knows how many will come: the blocks so far.
-    collected: Vec<Vec<Cells>>,
-    /// For each sink that collects a known number of rows: all of them.
-    wholes: Vec<Option<Fresh>>,
+    /// For each sink that collects rows of which nobody knows how many will come: the blocks so far, and the bytes
+    /// counted for them.
+    collected: Vec<(Vec<Cells>, usize)>,
+    /// For each sink that collects a known number of rows: all of them, and the bytes counted for them.
+    wholes: Vec<Option<(Fresh, usize)>>,
     keys: UniqueKeys,
     rows: usize,
     /// Columns of the relation, once a row has told.
@@ -48,7 +53,7 @@ impl Sums {
     fn new(pass: &Pass) -> Self {
         Self {
             parts: pass.sinks.iter().map(|_| None).collect(),
-            collected: vec![Vec::new(); pass.sinks.len()],
+            collected: vec![(Vec::new(), 0); pass.sinks.len()],
             wholes: pass.sinks.iter().map(|_| None).collect(),
             keys: UniqueKeys::default(),
             rows: 0,
@@ -69,7 +74,8 @@ impl Sums {
             };
         }
         for (collected, next) in self.collected.iter_mut().zip(next.collected) {
-            collected.extend(next);
+            collected.0.extend(next.0);
+            collected.1 += next.1;
         }
         self.keys.append(next.keys);
         self.rows += next.rows;
@@ -108,10 +114,30 @@ fn leaves_little(pass: &Pass) -> bool {
     })
 }
 
+/// A pass that is one product and nothing else: of factors in files it is made by tiles, and not row by row, which
+/// would read the right one for every few rows of the left one.
+fn lone_product(pass: &Pass) -> Option<(&Operation, &[Slot], Slot)> {
+    match (&pass.source, pass.steps.as_slice(), pass.sinks.as_slice()) {
+        (
+            Source::Cut,
+            [BlockStep::Evaluate { operation, inputs, output }],
+            [Sink::Collect { to, from, .. }],
+        ) if from == output && matches!(operation, Operation::Product | Operation::Outer) => {
+            Some((operation, inputs, *to))
+        }
+        _ => None,
+    }
+}
+
 impl Run<'_> {
     /// Runs a pass.
     pub(super) fn pass(&mut self, pass: &Pass) -> Result<()> {
         let start = Instant::now();
+        if let Some((operation, inputs, to)) = lone_product(pass)
+            && inputs.iter().any(|slot| self.cells(*slot).is_ok_and(Cells::is_on_disk))
+        {
+            return self.evaluate_operation(operation, inputs, to);
+        }
         let block_rows = self.around.tile_rows.unwrap_or_else(|| {
             let least = if reads_images(pass) { BLOCK_IMAGES_MIN } else { BLOCK_ROWS_MIN };
             (BLOCK_CELLS / pass.row_cells.max(1)).max(least)
@@ -126,19 +152,23 @@ impl Run<'_> {
         for (at, sink) in pass.sinks.iter().enumerate() {
             let Some(to) = sink.output() else { continue };
             let (value, counted_bytes) = match (sink, sums.wholes[at].take()) {
-                (Sink::Collect { columns, element, .. }, Some(whole)) => {
+                (Sink::Collect { columns, .. }, Some((whole, counted_bytes))) => {
                     let shape = Shape::new(sums.rows, columns.unwrap_or(0));
-                    (whole.frozen(shape), shape.cells() * element.size_bytes())
+                    (whole.frozen(shape), counted_bytes)
                 }
                 (Sink::Collect { .. }, None) => {
-                    let parts = std::mem::take(&mut sums.collected[at]);
-                    let bytes = parts.iter().map(Cells::size_bytes).sum();
-                    // The whole beside its parts, for a while.
-                    let copied_bytes = if parts.len() > 1 { bytes } else { 0 };
-                    self.around.budget.grow(copied_bytes, &self.program.notes[to].text)?;
-                    let stacked = self.around.pool.install(|| evaluate::stack_rows(parts))?;
-                    self.around.budget.shrink(copied_bytes);
-                    (stacked, bytes)
+                    let (parts, counted_bytes) = std::mem::take(&mut sums.collected[at]);
+                    if parts.len() == 1 {
+                        (evaluate::stack_rows(parts)?, counted_bytes)
+                    } else {
+                        // The whole beside its parts, for a while.
+                        let bytes = parts.iter().map(Cells::size_bytes).sum();
+                        let text = &self.program.notes[to].text;
+                        let whole_bytes = self.around.budget.grow_cells(bytes, text)?;
+                        let stacked = self.around.pool.install(|| evaluate::stack_rows(parts))?;
+                        self.around.budget.shrink(counted_bytes);
+                        (stacked, whole_bytes)
+                    }
                 }
                 (Sink::CountRows { .. }, _) => (Dense::scalar(sums.rows as f64).into(), 0),
                 _ => (finish(sink, sums.parts[at].take())?, 0),
@@ -165,11 +195,15 @@ impl Run<'_> {
                 }
                 let cells = shape.cells();
                 let bytes = cells.saturating_mul(element.size_bytes());
-                self.around.budget.grow(bytes, &self.program.notes[*to].text)?;
-                *whole = Some(Fresh::arbitrary(*element, cells));
+                let bytes = bytes.min(isize::MAX as usize);
+                let counted_bytes =
+                    self.around.budget.grow_cells(bytes, &self.program.notes[*to].text)?;
+                *whole = Some((Fresh::arbitrary(*element, cells), counted_bytes));
             }
         }
-        let blocks = if leaves_little(pass) { LONG_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
+        let on_disk = self.on_disk(pass);
+        let is_long = leaves_little(pass) && on_disk.is_empty();
+        let blocks = if is_long { LONG_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
         let window = blocks * self.around.pool.current_num_threads() * block_rows;
         let mut first = 0;
         loop {
@@ -180,7 +214,9 @@ impl Run<'_> {
             let mut targets: Vec<Vec<Option<Target>>> =
                 starts.iter().map(|_| pass.sinks.iter().map(|_| None).collect()).collect();
             for (at, (sink, whole)) in pass.sinks.iter().zip(&mut sums.wholes).enumerate() {
-                let (Sink::Collect { columns, .. }, Some(whole)) = (sink, whole) else { continue };
+                let (Sink::Collect { columns, .. }, Some((whole, _))) = (sink, whole) else {
+                    continue;
+                };
                 let columns = columns.unwrap_or(0);
                 let blocks =
                     whole.blocks(first * columns..end * columns, block_rows * columns.max(1));
@@ -202,11 +238,28 @@ impl Run<'_> {
             for block in done {
                 self.absorb(pass, block, sums)?;
             }
+            for &slot in &on_disk {
+                let whole = self.cells(slot)?;
+                whole.will_need(end..rows.min(end + window));
+                whole.done_with(first..end);
+            }
+            for (sink, whole) in pass.sinks.iter().zip(&mut sums.wholes) {
+                if let (Sink::Collect { columns, .. }, Some((whole, _))) = (sink, whole) {
+                    let columns = columns.unwrap_or(0);
+                    whole.done_with(first * columns..end * columns);
+                }
+            }
             first = end;
             if first >= rows {
                 return Ok(());
             }
         }
+    }
+
+    /// Whole values in files that a pass reads by rows.
+    fn on_disk(&self, pass: &Pass) -> Vec<Slot> {
+        let is_on_disk = |slot: &Slot| self.cells(*slot).is_ok_and(Cells::is_on_disk);
+        pass.cut.iter().copied().filter(is_on_disk).collect()
     }
 
     /// Blocks of a relation's rows; each window is computed while the next is read.
@@ -222,7 +275,9 @@ impl Run<'_> {
             parts = vec![Box::new(InSequence::new(parts))];
         }
         let mut reader = Reader::new(intake, parts, block_rows, threads);
-        let blocks = WINDOW_BLOCKS * threads;
+        let window_bytes = WINDOW_BLOCKS * threads * BLOCK_CELLS * size_of::<f64>();
+        let is_tight = !memory::has_room(window_bytes * TIGHT_WINDOWS);
+        let blocks = if is_tight { threads } else { WINDOW_BLOCKS * threads };
         let cancel = self.around.cancel;
         let mut window = reader.window(blocks, cancel)?;
         if window.is_empty() {
@@ -278,10 +333,11 @@ impl Run<'_> {
     }
 
     /// The memory of a value of this extent, which is gone then, where no other matrix shares it.
-    fn thawed(&mut self, slot: Slot, shape: Shape, element: Element) -> Option<Fresh> {
+    /// With the bytes counted for it.
+    fn thawed(&mut self, slot: Slot, shape: Shape, element: Element) -> Option<(Fresh, usize)> {
         let stays = match self.values[slot].take()? {
             Value::Matrix(cells) => match Fresh::thawed(cells, shape, element) {
-                Ok(fresh) => return Some(fresh),
+                Ok(fresh) => return Some((fresh, std::mem::take(&mut self.counted[slot]))),
                 Err(cells) => cells.into(),
             },
             parts => parts,
@@ -354,8 +410,17 @@ impl Run<'_> {
                     (self.around.emit)(&cells, labels.as_ref(), sums.rows)?;
                 }
                 (Sink::Collect { to, .. }, Part::Cells(cells)) => {
-                    self.around.budget.grow(cells.size_bytes(), &program.notes[*to].text)?;
-                    sums.collected[at].push(cells);
+                    let (collected, counted_bytes) = &mut sums.collected[at];
+                    let bytes = cells.size_bytes();
+                    if self.around.budget.grow_rows(bytes) {
+                        *counted_bytes += bytes;
+                        collected.push(cells);
+                    } else {
+                        let shelved = cells.shelved(&mut self.shelf);
+                        collected.push(shelved.ok_or_else(|| {
+                            self.around.budget.spent(&program.notes[*to].text, bytes)
+                        })?);
+                    }
                 }
                 (Sink::Collect { .. }, _) => {}
                 (_, part) => {

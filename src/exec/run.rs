@@ -12,14 +12,16 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::entries;
-use super::evaluate::{Value, evaluate, multiply};
+use super::evaluate::{evaluate, multiply};
 use super::footprint;
 use super::kernels::Stop;
 use super::labels::{AxisLabels, RelationLabels, resolve};
 use super::operation::Operation;
 use super::program::{Program, Round, Rounds, Slot, Step};
+use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Layout, Matrix};
+use crate::memory::Shelf;
 
 /// A flag that stops a run between two blocks or steps, and within long kernels.
 #[derive(Debug, Clone, Default)]
@@ -64,6 +66,23 @@ pub(crate) trait Budget {
     /// [`ErrorKind::MemorySpent`] where the limit would be passed.
     fn grow(&mut self, bytes: usize, what: &str) -> Result<()>;
 
+    /// Counts more bytes of cells, of which those that memory has no room for will be in files: how many memory
+    /// was counted for, all of them or none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MemorySpent`] where the disk has no room either, or there are too few for a file.
+    fn grow_cells(&mut self, bytes: usize, what: &str) -> Result<usize>;
+
+    /// Counts more bytes of rows that are gathered until the last is there: whether memory has room for them and
+    /// leaves as much to those who make the rows.
+    fn grow_rows(&mut self, bytes: usize) -> bool;
+
+    /// What the disk has no room for either.
+    fn spent(&self, what: &str, needed_bytes: usize) -> Error;
+
+    /// Counts half of what is left, for work on cells that are in files; how much that is.
+    fn grow_spare(&mut self) -> usize;
+
     /// Counts fewer.
     fn shrink(&mut self, bytes: usize);
 }
@@ -99,7 +118,11 @@ pub(super) struct Run<'a> {
     /// For each relation its rows, then the labels given for its rows and columns.
     pub(super) inputs: Vec<Inputs>,
     pub(super) values: Vec<Option<Value>>,
+    /// Bytes counted for each value: those in memory that nobody else counts.
+    pub(super) counted: Vec<usize>,
     pub(super) relations: Vec<RelationLabels>,
+    /// Rows for which memory has no room.
+    pub(super) shelf: Shelf,
 }
 
 /// The inputs of one relation.
@@ -124,6 +147,8 @@ pub(crate) fn run<'a>(
         relations: vec![RelationLabels::default(); inputs.len()],
         inputs,
         values: (0..program.slots).map(|_| None).collect(),
+        counted: vec![0; program.slots],
+        shelf: Shelf::default(),
     };
     run.steps(&program.steps)?;
     for check in &program.checks {
@@ -159,13 +184,15 @@ impl Run<'_> {
                 self.relations[*relation] = gathered.labels.compacted();
                 self.keep(*output, gathered.cells.into(), start)?;
             }
+            // Who stored it counts its cells.
+            Step::Evaluate { operation: Operation::Stored(stored), output, .. } => {
+                let value = Value::from(stored.matrix.cells().clone());
+                self.put(*output, value, 0, start);
+            }
             Step::Evaluate { operation, inputs, output } => {
-                let run = |inputs: &[&Cells], stop: Stop<'_>| evaluate(operation, inputs, stop);
-                self.evaluate(inputs, *output, |inputs| footprint::bytes(operation, inputs), run)?;
+                self.evaluate_operation(operation, inputs, *output)?;
             }
             Step::Multiply { rates, inputs, output } => {
-                let levels =
-                    |sides: Option<[usize; 3]>| sides.map_or(0, |sides| rates.levels(sides));
                 let bytes = |inputs: &[&Cells]| match product_sides(inputs) {
                     Some(sides) => {
                         let cell_bytes = rates.cell_bytes as usize;
@@ -174,17 +201,20 @@ impl Run<'_> {
                     None => footprint::bytes(&Operation::Product, inputs),
                 };
                 let run = |inputs: &[&Cells], stop: Stop<'_>| {
-                    multiply(inputs, levels(product_sides(inputs)), stop)
+                    multiply(inputs, |sides| rates.levels(sides), stop)
                 };
-                self.evaluate(inputs, *output, bytes, run)?;
+                self.evaluate(inputs, *output, |_| true, bytes, run)?;
             }
             Step::Align { from, to, input, output } => {
                 let cells = self.align(from, to, *input)?;
                 self.keep(*output, cells.into(), start)?;
             }
             Step::Part { of, at, output } => {
-                let part = self.value(*of)?.part(*at).clone();
-                self.keep(*output, part.into(), start)?;
+                let part = Value::from(self.value(*of)?.part(*at).clone());
+                let bytes = part.memory_bytes();
+                // Counted with the whole too, as long as that is there.
+                let is_counted = self.around.budget.grow(bytes, "").is_ok();
+                self.put(*output, part, if is_counted { bytes } else { 0 }, start);
             }
             Step::Pass(pass) => self.pass(pass)?,
             Step::Iterate(rounds) => self.iterate(rounds)?,
@@ -197,11 +227,26 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Computes a value from whole ones, the bytes it will take counted before.
+    /// Computes an operation of whole values.
+    pub(super) fn evaluate_operation(
+        &mut self,
+        operation: &Operation,
+        inputs: &[Slot],
+        output: Slot,
+    ) -> Result<()> {
+        let run = |inputs: &[&Cells], stop: Stop<'_>| evaluate(operation, inputs, stop);
+        let is_in_blocks = |inputs: &[&Cells]| footprint::is_in_blocks(operation, inputs);
+        let bytes = |inputs: &[&Cells]| footprint::bytes(operation, inputs);
+        self.evaluate(inputs, output, is_in_blocks, bytes, run)
+    }
+
+    /// Computes a value from whole ones, the bytes it will take counted before; where it is made in blocks, they may
+    /// be in files.
     fn evaluate(
         &mut self,
         inputs: &[Slot],
         output: Slot,
+        is_in_blocks: impl Fn(&[&Cells]) -> bool,
         bytes: impl Fn(&[&Cells]) -> usize,
         run: impl Fn(&[&Cells], Stop<'_>) -> Result<Value> + Sync,
     ) -> Result<()> {
@@ -211,12 +256,23 @@ impl Run<'_> {
             .map(|&slot| cells(self.program, &self.values, slot))
             .collect::<Result<_>>()?;
         let expected_bytes = bytes(&inputs);
-        self.around.budget.grow(expected_bytes, &self.program.notes[output].text)?;
+        let what = &self.program.notes[output].text;
+        let budget = &mut self.around.budget;
+        let counted_bytes = match is_in_blocks(&inputs) {
+            true => match budget.grow_cells(expected_bytes, what)? {
+                0 if expected_bytes > 0 => budget.grow_spare(),
+                counted_bytes => counted_bytes,
+            },
+            false => {
+                budget.grow(expected_bytes, what)?;
+                expected_bytes
+            }
+        };
         let cancel = self.around.cancel;
         let value = self.around.pool.install(|| run(&inputs, cancel.stop()));
         // First this: a kernel that was stopped may also have failed.
         cancel.check()?;
-        self.keep_counted(output, value?, expected_bytes, start)
+        self.keep_counted(output, value?, counted_bytes, start)
     }
 
     /// Stores a value and counts its bytes.
@@ -224,32 +280,43 @@ impl Run<'_> {
         self.keep_counted(slot, value, 0, start)
     }
 
-    /// Stores a value for which so many bytes were counted before it was made.
+    /// Stores a value for which so many bytes were counted before it was made; on disk where memory has no room.
     pub(super) fn keep_counted(
         &mut self,
         slot: Slot,
-        value: Value,
+        mut value: Value,
         counted_bytes: usize,
         start: Instant,
     ) -> Result<()> {
-        let bytes = value.size_bytes();
-        self.release(slot);
-        if bytes > counted_bytes {
-            self.around.budget.grow(bytes - counted_bytes, &self.program.notes[slot].text)?;
-        } else {
-            self.around.budget.shrink(counted_bytes - bytes);
+        let mut in_memory = value.memory_bytes();
+        if in_memory > counted_bytes {
+            let more = in_memory - counted_bytes;
+            if let Err(refused) = self.around.budget.grow(more, &self.program.notes[slot].text) {
+                value = value.on_disk().ok_or(refused)?;
+                in_memory = value.memory_bytes();
+                // What is left is small: labels of rows, say, are beside the cells of the rows.
+                in_memory = in_memory.min(counted_bytes);
+            }
         }
-        let (shape, stored) = value.extent();
-        let seconds = start.elapsed().as_secs_f64();
-        (self.around.measured)(slot, Measured { shape, stored, bytes, seconds });
-        self.values[slot] = Some(value);
+        self.around.budget.shrink(counted_bytes.saturating_sub(in_memory));
+        self.put(slot, value, in_memory, start);
         Ok(())
     }
 
+    /// Stores a value for which so many bytes are counted.
+    fn put(&mut self, slot: Slot, value: Value, counted_bytes: usize, start: Instant) {
+        self.release(slot);
+        let ((shape, stored), bytes) = (value.extent(), value.size_bytes());
+        let seconds = start.elapsed().as_secs_f64();
+        (self.around.measured)(slot, Measured { shape, stored, bytes, seconds });
+        self.values[slot] = Some(value);
+        self.counted[slot] = counted_bytes;
+    }
+
     fn release(&mut self, slot: Slot) {
-        if let Some(value) = self.values[slot].take() {
-            self.around.budget.shrink(value.size_bytes());
-        }
+        self.values[slot] = None;
+        let counted_bytes = std::mem::take(&mut self.counted[slot]);
+        self.around.budget.shrink(counted_bytes);
     }
 
     fn value(&self, slot: Slot) -> Result<&Value> {
@@ -275,12 +342,12 @@ impl Run<'_> {
         let start = Instant::now();
         let mut last = self.value(rounds.start)?.clone();
         self.bind(rounds, &last, &last);
-        let (mut done, mut held_bytes) = (0, 0);
+        let mut done = 0;
         while rounds.iteration.times.is_none_or(|times| done < times) {
             self.around.cancel.check()?;
             last = match rounds.variable {
                 Some(variable) if rounds.prior.is_none() && rounds.step.makes_result => {
-                    self.next_alone(&rounds.step, variable, last, &mut held_bytes)?
+                    self.next_alone(&rounds.step, variable, last)?
                 }
                 _ => {
                     let next = self.round(&rounds.step)?;
@@ -295,34 +362,27 @@ impl Run<'_> {
                 break;
             }
         }
+        let mut counted_bytes = 0;
         for slot in [rounds.variable, rounds.prior].into_iter().flatten() {
             self.values[slot] = None;
+            counted_bytes += std::mem::take(&mut self.counted[slot]);
         }
         for round in [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten() {
             if round.makes_result {
                 self.release(round.result);
             }
         }
-        self.around.budget.shrink(held_bytes);
-        self.keep(rounds.output, last, start)
+        self.keep_counted(rounds.output, last, counted_bytes, start)
     }
 
     /// A round of an iteration in which nobody reads a value when the next one is there: the variable alone holds
-    /// it, so that a loop may write the next one over it. Beyond the beginning, `held_bytes` are counted for it.
-    fn next_alone(
-        &mut self,
-        round: &Round,
-        variable: Slot,
-        last: Value,
-        held_bytes: &mut usize,
-    ) -> Result<Value> {
+    /// it, so that a loop may write the next one over it.
+    fn next_alone(&mut self, round: &Round, variable: Slot, last: Value) -> Result<Value> {
         self.values[variable] = Some(last);
         self.steps(&round.steps)?;
-        if self.values[variable].take().is_some() {
-            self.around.budget.shrink(*held_bytes);
-        }
+        self.release(variable);
         let next = self.values[round.result].take().expect("the steps of a round make its result");
-        *held_bytes = next.size_bytes();
+        self.counted[variable] = std::mem::take(&mut self.counted[round.result]);
         self.values[variable] = Some(next.clone());
         Ok(next)
     }

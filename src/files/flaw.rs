@@ -39,6 +39,7 @@ impl Flaw {
         match self {
             Flaw::Text(message) => ErrorKind::File { path, message }.into(),
             Flaw::Large { needed_bytes, free_bytes } => ErrorKind::MemorySpent {
+                disk_bytes: None,
                 what: format!("the matrix in {path}"),
                 needed_bytes,
                 free_bytes,

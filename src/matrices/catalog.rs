@@ -6,15 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use datafusion::execution::memory_pool::{
-    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool};
 use sqlparser::ast::{Expr, Ident};
 
 use crate::catalog::{IfTaken, exists};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::Matrix;
+use crate::memory::{Eviction, Grant, Pool};
 use crate::sql::{self, MatrixOptions, Named};
+
+use super::held::Held;
 
 /// Views may stand for views, to this depth: each is resolved by recursion.
 const VIEW_DEPTH_MAX: usize = 50;
@@ -33,19 +34,6 @@ pub(super) struct View {
     pub(super) options: MatrixOptions,
 }
 
-/// A matrix whose bytes are counted until its last reader is done.
-#[derive(Debug, Clone)]
-pub(super) struct Held {
-    matrix: Arc<Matrix>,
-    _bytes: Arc<MemoryReservation>,
-}
-
-impl Held {
-    pub(super) fn matrix(&self) -> &Arc<Matrix> {
-        &self.matrix
-    }
-}
-
 /// An entry, and where it was found.
 pub(super) struct Found {
     pub(super) entry: Entry,
@@ -59,18 +47,25 @@ pub(crate) struct Matrices {
     /// Where a name is looked up that is not here.
     database: Option<Arc<Matrices>>,
     pool: Arc<dyn MemoryPool>,
+    blocks: Arc<Pool>,
+    eviction: Arc<Eviction>,
 }
 
 impl Matrices {
-    /// Those of an empty database, counted in this pool.
-    pub(crate) fn new(pool: Arc<dyn MemoryPool>) -> Self {
-        Self { entries: RwLock::default(), database: None, pool }
+    /// Those of an empty database, counted in this pool, their cells in these blocks until they move.
+    pub(crate) fn new(
+        pool: Arc<dyn MemoryPool>,
+        blocks: Arc<Pool>,
+        eviction: Arc<Eviction>,
+    ) -> Self {
+        Self { entries: RwLock::default(), database: None, pool, blocks, eviction }
     }
 
     /// Those of a new session of a database.
     pub(crate) fn of_session(database: Arc<Matrices>) -> Self {
-        let pool = Arc::clone(&database.pool);
-        Self { entries: RwLock::default(), database: Some(database), pool }
+        let (pool, blocks) = (Arc::clone(&database.pool), Arc::clone(&database.blocks));
+        let eviction = Arc::clone(&database.eviction);
+        Self { entries: RwLock::default(), database: Some(database), pool, blocks, eviction }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {
@@ -104,7 +99,7 @@ impl Matrices {
     /// [`ErrorKind::Unknown`], with the names there are.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
         match self.find(name).map(|found| found.entry) {
-            Some(Entry::Matrix(held)) => Ok(held.matrix),
+            Some(Entry::Matrix(held)) => Ok(held.used()),
             Some(Entry::View(_)) => Err(Error::argument(
                 name,
                 "is a matrix view; SELECT * FROM MATRIX(name) computes it",
@@ -122,21 +117,35 @@ impl Matrices {
         }
     }
 
-    /// Stores a matrix under a name.
+    /// Stores a matrix under a name. Where memory has no room for it, others that were not used lately move to files;
+    /// where that is not enough, it does.
     ///
     /// # Errors
-    /// A name that is taken; [`ErrorKind::MemorySpent`] where it does not fit beside what there is.
+    /// A name that is taken; [`ErrorKind::MemorySpent`] where the disk has no room either.
     pub(crate) fn add(&self, name: String, matrix: Arc<Matrix>, if_taken: IfTaken) -> Result<()> {
         let bytes = MemoryConsumer::new(format!("matrix {name}")).register(&self.pool);
-        let needed_bytes = matrix.size_bytes();
-        bytes.try_grow(needed_bytes).map_err(|_| {
-            let free_bytes = match self.pool.memory_limit() {
-                MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
-                MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
-            };
-            ErrorKind::MemorySpent { what: format!("matrix {name}"), needed_bytes, free_bytes }
-        })?;
-        self.insert(name, Entry::Matrix(Held { matrix, _bytes: Arc::new(bytes) }), if_taken)
+        let mut grant = Grant::new(&self.blocks);
+        self.eviction.make_room(matrix.memory_bytes());
+        let grows = |matrix: &Matrix| bytes.try_grow(matrix.memory_bytes()).is_ok();
+        let matrix = match grows(&matrix) {
+            true => matrix,
+            false => {
+                let on_disk = matrix.on_disk().filter(grows);
+                Arc::new(on_disk.ok_or_else(|| self.spent(&name, &matrix, &grant))?)
+            }
+        };
+        grant.grow(bytes.size());
+        self.insert(name, Entry::Matrix(Held::new(matrix, bytes, grant, &self.eviction)), if_taken)
+    }
+
+    fn spent(&self, name: &str, matrix: &Matrix, grant: &Grant) -> Error {
+        let free_bytes = match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
+        };
+        let (what, needed_bytes) = (format!("matrix {name}"), matrix.size_bytes());
+        let disk_bytes = Some(grant.disk_bytes());
+        ErrorKind::MemorySpent { what, needed_bytes, free_bytes, disk_bytes }.into()
     }
 
     /// Stores a view under a name.

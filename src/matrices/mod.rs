@@ -5,6 +5,7 @@
 //! (`planner`) or computed (`exec`).
 
 mod catalog;
+mod held;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,6 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
+use crate::memory::{statement_share, task};
 use crate::planner::{
     Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec, lone_plan,
     matrix_exec, whole_plan,
@@ -149,7 +151,7 @@ impl Statements {
                 None => {
                     let plan = self.scope.state()?.create_physical_plan(plan).await?;
                     let plan = cooperative::stoppable(plan, self.running.stop_check())?;
-                    (plan, session.task_ctx())
+                    (plan, task(session))
                 }
             };
         self.running.watch(exec::scans(&plan));
@@ -167,7 +169,7 @@ impl Statements {
             && let Some(Found { entry: Entry::Matrix(held), .. }) =
                 self.matrices.find(&sql::normalized(name))
         {
-            return Ok(held.matrix().as_ref().clone());
+            return Ok(held.used().as_ref().clone());
         }
         sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, &[]))?;
         Ok(self.compute(expr, &MatrixOptions::default()).await?.matrix)
@@ -293,12 +295,12 @@ impl Statements {
                 Entry::View(_) => None,
             };
             names.push(name.clone());
-            rows.push(matrix.map(|matrix| matrix.shape().rows as i64));
-            columns.push(matrix.map(|matrix| matrix.shape().columns as i64));
-            stored.push(matrix.map(|matrix| matrix.cells().stored() as i64));
-            layouts.push(matrix.map(|matrix| matrix.layout().to_string()));
-            elements.push(matrix.map(|matrix| matrix.element().to_string()));
-            bytes.push(matrix.map(|matrix| matrix.size_bytes() as u64));
+            rows.push(matrix.as_ref().map(|matrix| matrix.shape().rows as i64));
+            columns.push(matrix.as_ref().map(|matrix| matrix.shape().columns as i64));
+            stored.push(matrix.as_ref().map(|matrix| matrix.cells().stored() as i64));
+            layouts.push(matrix.as_ref().map(|matrix| matrix.layout().to_string()));
+            elements.push(matrix.as_ref().map(|matrix| matrix.element().to_string()));
+            bytes.push(matrix.as_ref().map(|matrix| matrix.size_bytes() as u64));
             views.push(match entry {
                 Entry::Matrix(_) => None,
                 Entry::View(view) => Some(view.text.clone()),
@@ -344,7 +346,8 @@ impl Statements {
                 lines.push(("layout", matrix.layout().to_string()));
                 lines.push(("type", matrix.element().to_string()));
                 lines.push(("bytes", matrix.size_bytes().to_string()));
-                lines.push(("tier", "memory".to_owned()));
+                let is_on_disk = matrix.memory_bytes() < matrix.size_bytes();
+                lines.push(("tier", if is_on_disk { "disk" } else { "memory" }.to_owned()));
                 lines.push(("temporary", temporary.to_string()));
                 lines.push(("row labels", labels(matrix.row_labels())));
                 lines.push(("column labels", labels(matrix.column_labels())));
@@ -379,7 +382,7 @@ impl Statements {
 /// What runs an operator that calls no function of SQL's, of which a session has hundreds to copy.
 fn without_functions(session: &SessionState) -> Arc<TaskContext> {
     let (id, config) = (session.session_id().to_owned(), session.config().clone());
-    let runtime = Arc::clone(session.runtime_env());
+    let runtime = statement_share(session.runtime_env());
     let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     Arc::new(TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, runtime))
 }

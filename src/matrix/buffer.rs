@@ -7,7 +7,7 @@ use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::ArrowNativeType;
 use bytemuck::Pod;
 
-use super::pool::{self, Block, MAPPED_BYTES_MIN};
+use crate::memory::{self, Block, MAPPED_BYTES_MIN};
 
 /// Cells that one owner writes before they become a matrix, aligned to 64 bytes.
 ///
@@ -62,6 +62,11 @@ impl<T: Pod> CellBuffer<T> {
         Some(Self { block: Block::try_new(bytes)?, cells: PhantomData })
     }
 
+    /// So many zeros in a file; none where the disk has no room for them.
+    pub(crate) fn in_file(cells: usize) -> Option<Self> {
+        Some(Self { block: Block::in_file(Self::bytes(cells))?, cells: PhantomData })
+    }
+
     /// The cells of a matrix, to be written again: by its last reader alone, for anybody else they stay.
     pub(crate) fn thawed(cells: ScalarBuffer<T>) -> Result<Self, ScalarBuffer<T>>
     where
@@ -79,7 +84,7 @@ impl<T: Pod> CellBuffer<T> {
 
     /// Every bit one, a `NaN` of either size, where the pool is to show who reads before writing.
     fn poisoned(mut self) -> Self {
-        if pool::poisons() {
+        if memory::poisons() {
             self.block.bytes_mut().fill(u8::MAX);
         }
         self

@@ -19,8 +19,8 @@ mod buffer;
 mod cells;
 pub(crate) mod counts;
 mod labels;
-mod pool;
 mod rules;
+pub(crate) mod tier;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -29,8 +29,6 @@ pub use buffer::CellBuffer;
 pub use cells::{Cells, Csr, Dense, Scalar, Storage};
 use counts::Counts;
 pub use labels::Labels;
-pub use pool::MemoryUsage;
-pub(crate) use pool::{IDLE_MAX, Pool, PoolLimits};
 pub use rules::{Duplicates, Nulls};
 
 /// Rows times columns; written `3x4`, with `?` for a size that only running can tell.

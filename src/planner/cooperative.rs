@@ -23,6 +23,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 
 use crate::error;
 use crate::exec::contraction::ContractionExec;
+use crate::exec::relational::join::SpillingJoinExec;
 use crate::exec::stoppable::{StopCheck, Stoppable};
 
 /// Wraps joins and unnesting in [`CooperativeExec`]. The last of the physical rules: others look for
@@ -73,23 +74,14 @@ pub(crate) fn stoppable(
 }
 
 fn stoppable_by(plan: Arc<dyn ExecutionPlan>, check: &StopCheck) -> Result<Arc<dyn ExecutionPlan>> {
-    let stoppable = |filter: &JoinFilter| {
-        let condition = Stoppable::new(Arc::clone(filter.expression()), Arc::clone(check));
-        let columns = filter.column_indices().to_vec();
-        Some(JoinFilter::new(Arc::new(condition), columns, Arc::clone(filter.schema())))
-    };
     plan.transform_up(|plan| {
-        if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>()
-            && let Some(filter) = join.filter()
-        {
-            let join = NestedLoopJoinExecBuilder::from(join).with_filter(stoppable(filter));
-            return Ok(Transformed::yes(Arc::new(join.build()?) as _));
+        if let Some(join) = stoppable_join(plan.as_ref(), check)? {
+            return Ok(Transformed::yes(join));
         }
-        if let Some(join) = plan.downcast_ref::<HashJoinExec>()
-            && let Some(filter) = join.filter()
-        {
-            let join = HashJoinExecBuilder::from(join).with_filter(stoppable(filter));
-            return Ok(Transformed::yes(Arc::new(join.build()?) as _));
+        if let Some(spilling) = plan.downcast_ref::<SpillingJoinExec>() {
+            let join = stoppable_join(spilling.join().as_ref(), check)?;
+            let spilling = join.and_then(SpillingJoinExec::new).map(|join| Arc::new(join) as _);
+            return Ok(spilling.map_or_else(|| Transformed::no(plan), Transformed::yes));
         }
         if let Some(contraction) = plan.downcast_ref::<ContractionExec>() {
             let ordinary = stoppable_by(Arc::clone(contraction.ordinary()), check)?;
@@ -100,8 +92,37 @@ fn stoppable_by(plan: Arc<dyn ExecutionPlan>, check: &StopCheck) -> Result<Arc<d
     .data()
 }
 
+/// A join of DataFusion's whose condition fails once the statement has been stopped; none where it has no
+/// condition.
+fn stoppable_join(
+    join: &dyn ExecutionPlan,
+    check: &StopCheck,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let stoppable = |filter: &JoinFilter| {
+        let condition = Stoppable::new(Arc::clone(filter.expression()), Arc::clone(check));
+        let columns = filter.column_indices().to_vec();
+        Some(JoinFilter::new(Arc::new(condition), columns, Arc::clone(filter.schema())))
+    };
+    if let Some(join) = join.downcast_ref::<NestedLoopJoinExec>()
+        && let Some(filter) = join.filter()
+    {
+        let join = NestedLoopJoinExecBuilder::from(join).with_filter(stoppable(filter));
+        return Ok(Some(Arc::new(join.build()?)));
+    }
+    if let Some(join) = join.downcast_ref::<HashJoinExec>()
+        && let Some(filter) = join.filter()
+    {
+        return HashJoinExecBuilder::from(join)
+            .with_filter(stoppable(filter))
+            .build_exec()
+            .map(Some);
+    }
+    Ok(None)
+}
+
 fn may_grow(plan: &dyn ExecutionPlan) -> bool {
-    plan.is::<HashJoinExec>()
+    plan.is::<SpillingJoinExec>()
+        || plan.is::<HashJoinExec>()
         || plan.is::<SortMergeJoinExec>()
         || plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>()

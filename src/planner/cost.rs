@@ -49,7 +49,7 @@ impl CostModel {
     /// The same with what the settings allow.
     pub(crate) fn under(self, settings: &Settings) -> Self {
         let share = if settings.strassen { SPARE_SHARE } else { 0.0 };
-        Self { spare_bytes_max: share * settings.reservable_bytes() as f64, ..self }
+        Self { spare_bytes_max: share * settings.memory_limits().reservable_bytes() as f64, ..self }
     }
 
     pub(crate) fn constant(&self, constant: Constant) -> f64 {

@@ -14,10 +14,12 @@
 //!  └ MatrixExec
 //!
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
+//! joins          the order of joins by cost, which statistics estimate
 //! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
 //! best_entries   what is read of a matrix for the best few of each row
 //! transform      filters over numbers, and what is computed of the rows they keep
+//! spilling       operators that finish whatever the memory
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
 
@@ -33,6 +35,7 @@ mod functions;
 mod fuse;
 mod graph;
 mod images;
+mod joins;
 mod labels;
 mod least_squares;
 mod lower;
@@ -47,7 +50,10 @@ pub(crate) mod relational;
 mod relations;
 mod rule;
 mod schedule;
+
 mod sparsity;
+pub(crate) mod spilling;
+mod statistics;
 mod stored_cells;
 mod subscript;
 pub(crate) mod transform;
@@ -59,3 +65,4 @@ pub(crate) use contraction::ContractionPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
+pub(crate) use statistics::Statistics;

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use relatrix::parse_bytes;
 
 use crate::format::Format;
 
@@ -74,9 +75,12 @@ pub(crate) struct Resources {
     /// Worker threads; as many as there are cores unless given
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Memory that statements may use together, as 2GB or 512MiB
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    /// Memory of the process, as 2GB or 512MiB; 0 is seven tenths of the machine's
+    #[arg(long, visible_alias = "memory", value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) memory_limit: Option<usize>,
+    /// Where that goes which does not fit into memory: folders, the fastest first
+    #[arg(long, visible_alias = "tmp", value_name = "DIR[; DIR]")]
+    pub(crate) temp_directory: Option<String>,
 }
 
 /// How the time of a statement is told.
@@ -118,15 +122,8 @@ pub(crate) struct BenchOptions {
     /// Folder for the answers, as NAME.arrow
     #[arg(long, value_name = "DIR", requires = "queries")]
     pub(crate) out: Option<PathBuf>,
-    /// Worker threads; as many as there are cores unless given
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Memory that statements may use together; 0 is no limit
-    #[arg(long, visible_alias = "memory-limit", value_name = "BYTES", value_parser = bytes)]
-    pub(crate) memory: Option<usize>,
-    /// Folder for what does not fit into memory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) tmp: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
     /// How the table of times is written
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Table)]
     pub(crate) format: Format,
@@ -177,31 +174,6 @@ impl Arguments {
     }
 }
 
-/// A number of bytes: `2GB` counts in thousands, `2GiB` in 1024ths, a bare number is bytes.
-fn bytes(text: &str) -> Result<usize, String> {
-    let unit_at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let number: f64 =
-        number.parse().map_err(|_| "expected a number, as in 2GB or 512MiB".to_owned())?;
-    let unit = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "kb" | "k" => 1e3,
-        "mb" | "m" => 1e6,
-        "gb" | "g" => 1e9,
-        "tb" | "t" => 1e12,
-        "kib" => 1024.0,
-        "mib" => 1024.0 * 1024.0,
-        "gib" => 1024.0 * 1024.0 * 1024.0,
-        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        other => {
-            return Err(format!(
-                "there is no unit '{other}'; use B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
-            ));
-        }
-    };
-    Ok((number * unit) as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,14 +204,5 @@ mod tests {
     fn bench_is_a_task_beside_files() {
         let arguments = parsed(&["bench", "a.sql", "--runs", "3"]);
         assert!(matches!(arguments.task, Task::Bench(bench) if bench.runs.get() == 3));
-    }
-
-    #[test]
-    fn bytes_have_units() {
-        assert_eq!(bytes("2GB"), Ok(2_000_000_000));
-        assert_eq!(bytes("1.5 MiB"), Ok(1_572_864));
-        assert_eq!(bytes("0"), Ok(0));
-        assert!(bytes("2 parsecs").unwrap_err().contains("parsecs"));
-        assert!(bytes("much").is_err());
     }
 }

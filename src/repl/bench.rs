@@ -13,12 +13,13 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::FileWriter;
-use relatrix::{Connection, Database, Outcome, Result};
+use relatrix::{Connection, Outcome, Result};
 
 use crate::arguments::BenchOptions;
 use crate::format::json_string;
 use crate::input;
 use crate::report::{self, Origin};
+use crate::session::database;
 use crate::terminal::{Screen, printable, shortened};
 
 /// Characters of a statement that tell it from the others.
@@ -26,27 +27,17 @@ const TITLE_WIDTH: usize = 40;
 
 /// Runs the benchmark that the command line asks for.
 pub(crate) fn run(options: &BenchOptions) -> ExitCode {
-    match connect(options).and_then(|connection| timed(&connection, options)) {
+    let connection = database(&options.resources).map(|database| database.connect());
+    match connection
+        .map_err(|error| error.to_string())
+        .and_then(|connection| timed(&connection, options))
+    {
         Ok(status) => status,
         Err(message) => {
             report::message(&message);
             ExitCode::FAILURE
         }
     }
-}
-
-fn connect(options: &BenchOptions) -> Result<Connection, String> {
-    let mut builder = Database::builder();
-    if let Some(threads) = options.threads {
-        builder = builder.threads(threads.get());
-    }
-    if let Some(bytes) = options.memory.filter(|&bytes| bytes > 0) {
-        builder = builder.memory_limit(bytes);
-    }
-    if let Some(directory) = &options.tmp {
-        builder = builder.temp_directory(directory);
-    }
-    builder.build().map(|database| database.connect()).map_err(|error| error.to_string())
 }
 
 fn timed(connection: &Connection, options: &BenchOptions) -> Result<ExitCode, String> {

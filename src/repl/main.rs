@@ -8,6 +8,7 @@
 //! prompt ────►                              └► report ─► standard error
 //! ```
 
+mod allocator;
 mod arguments;
 mod bench;
 mod command;
@@ -28,11 +29,8 @@ use arguments::{Arguments, Input, Task};
 use interrupt::Interrupt;
 use session::{Session, Stop};
 
-/// Many small batches of different sizes from several threads are what the system's allocator does worst.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::return_early();
     let Arguments { inputs, task, options } = Arguments::from_command_line();
     if let Task::Bench(bench) = task {
         return bench::run(&bench);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use relatrix::matrix::Matrix;
 use relatrix::{Connection, Database, Error, ErrorKind, Outcome, Statement};
 
+use crate::allocator;
 use crate::arguments::{Options, Resources, Timing};
 use crate::command;
 use crate::format::{Format, grouped};
@@ -322,13 +323,17 @@ impl Measured {
     }
 }
 
-fn database(resources: &Resources) -> relatrix::Result<Database> {
-    let mut builder = Database::builder();
+/// A fresh database, whose process is its own: what the system sees of it is what it holds.
+pub(crate) fn database(resources: &Resources) -> relatrix::Result<Database> {
+    let mut builder = Database::builder().set("memory_watch", "on")?.reclaim(allocator::collect);
     if let Some(threads) = resources.threads {
         builder = builder.threads(threads.get());
     }
     if let Some(bytes) = resources.memory_limit.filter(|&bytes| bytes > 0) {
         builder = builder.memory_limit(bytes);
+    }
+    if let Some(directories) = &resources.temp_directory {
+        builder = builder.set("temp_directory", directories)?;
     }
     builder.build()
 }

@@ -1,23 +1,27 @@
 //! CREATE, DROP and TRUNCATE of tables, views, schemas and indexes.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Constraint;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{
     CreateIndex, CreateMemoryTable, DdlStatement, Expr as Planned, LogicalPlan,
 };
-use datafusion::physical_plan::collect_partitioned;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as SqlStatement;
+use futures::StreamExt;
 use sqlparser::ast::{ObjectName, ObjectType, Statement, Truncate};
 
-use super::{Session, Started};
+use super::{Session, Started, locked};
 use crate::catalog::{Entry, IfTaken, Scope, TableName, View, check_local, exists, unknown};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{Kept, task};
 use crate::planner::ordered;
 use crate::query::Running;
 use crate::sql;
@@ -191,6 +195,8 @@ impl Session {
             keys: keys.collect(),
             defaults: create.column_defaults.into_iter().collect(),
         };
+        let pool = &scope.session().runtime_env().memory_pool;
+        let kept = Arc::new(Mutex::new(Kept::new(format!("table {}", name.table), pool)));
         let (schema, rows) = match create.input.as_ref() {
             LogicalPlan::EmptyRelation(_) => (Arc::clone(create.input.schema().inner()), None),
             input => {
@@ -201,21 +207,48 @@ impl Session {
                     state.create_physical_plan(input).await?
                 };
                 let schema = table_schema(&plan.schema());
-                // In the order of the parts, which follow one another.
-                let parts = collect_partitioned(plan, state.task_ctx()).await?;
-                let mut rows = Vec::new();
-                for batch in parts.into_iter().flatten() {
-                    rows.push(under(&schema, &batch)?);
-                }
+                let rows = kept_rows(plan, task(&state), &schema, &kept).await?;
                 (schema, Some(rows))
             }
         };
         let count =
             rows.as_ref().map(|rows| rows.iter().map(|batch| batch.num_rows() as u64).sum());
-        let table = MemoryTable::new(&schema, definition, rows.unwrap_or_default())?;
+        let kept = Arc::into_inner(kept).and_then(|kept| kept.into_inner().ok());
+        let kept =
+            kept.ok_or_else(|| ErrorKind::Internal("rows are still being written".into()))?;
+        let table = MemoryTable::new(&schema, definition, rows.unwrap_or_default(), kept)?;
         catalog.create_table(&name, Entry::Table(Arc::new(table)), if_taken)?;
         Ok(count.map_or(Started::Done, Started::Count))
     }
+}
+
+/// All rows of a plan under the schema of their table, kept as they come, in the order of the parts, which follow
+/// one another.
+async fn kept_rows(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    schema: &SchemaRef,
+    kept: &Arc<Mutex<Kept>>,
+) -> Result<Vec<RecordBatch>> {
+    let parts = execute_stream_partitioned(plan, context)?;
+    let parts = parts.into_iter().map(|mut part| {
+        let (schema, kept) = (Arc::clone(schema), Arc::clone(kept));
+        SpawnedTask::spawn(async move {
+            let mut rows = Vec::new();
+            while let Some(batch) = part.next().await {
+                let batch = under(&schema, &batch?)?;
+                rows.push(locked(&kept).keep(batch));
+            }
+            Ok::<_, Error>(rows)
+        })
+    });
+    let parts: Vec<_> = parts.collect();
+    let mut rows = Vec::new();
+    for part in parts {
+        let part = part.join().await.map_err(|error| ErrorKind::Internal(error.to_string()))?;
+        rows.extend(part?);
+    }
+    Ok(rows)
 }
 
 /// The columns of a table that holds the rows of a query. What the query happens to have no NULL in may

@@ -1,111 +1,144 @@
-//! Reservations of memory, DataFusion's operators' and ours, beside the blocks that wait for the next matrix.
-//!
-//! A kept block is resident memory like any other, so it counts: before a reservation grows, kept blocks are
-//! given back to the system until both fit the limit together.
+//! SHOW MEMORY: what is held, by whom, and where the rest is.
 
-use std::fmt;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::time::Duration;
 
-use datafusion::execution::memory_pool::{
-    FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, TrackConsumersPool,
-};
+use super::settings::{Row, table};
+use super::{Session, Started};
+use crate::error::Result;
+use crate::memory::Resident;
 
-use crate::matrix::Pool;
+/// Those who hold memory that are listed, the largest first.
+const LISTED: usize = 20;
 
-/// Consumers that an error names.
-const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).expect("it is not zero");
-
-/// A limit, what is reserved of it, and the blocks that may fill what is not.
-#[derive(Debug)]
-pub(super) struct Reservations {
-    reserved: TrackConsumersPool<FairSpillPool>,
-    limit_bytes: usize,
-    blocks: Arc<Pool>,
+impl Session {
+    /// The memory limit and what is held of it, the blocks of matrices, and the directories for the rest.
+    pub(super) fn show_memory(&self) -> Result<Started> {
+        let budget = self.shared.budget.usage();
+        let mut rows = vec![
+            bytes("limit", budget.limit_bytes, "memory_limit of the database"),
+            bytes("reserved", budget.reserved_bytes, "counted of it by matrices and statements"),
+            bytes("reserved_peak", budget.peak_bytes, "the most that was reserved at once"),
+            bytes("uncounted", budget.uncounted_bytes, "held beyond, where memory_watch is on"),
+            count(
+                "refused",
+                budget.refused,
+                "requests",
+                "on most of which an operator put rows on a disk",
+            ),
+        ];
+        if let Some(Resident { private_bytes, file_bytes }) = Resident::now() {
+            rows.extend([
+                bytes(
+                    "process",
+                    private_bytes,
+                    "what the process wrote to and the system keeps in memory",
+                ),
+                bytes(
+                    "process_files",
+                    file_bytes,
+                    "pages of files in the process: code, and what is mapped",
+                ),
+            ]);
+        }
+        let blocks = self.shared.blocks.usage();
+        rows.extend([
+            bytes("used", blocks.used_bytes, "blocks in which matrices and results under way are"),
+            bytes(
+                "idle",
+                blocks.idle_bytes,
+                "blocks that wait for the next matrix, pool_limit at most",
+            ),
+            bytes("peak", blocks.peak_bytes, "the most that used and idle blocks were together"),
+            count(
+                "blocks",
+                blocks.blocks,
+                "blocks",
+                "asked for since the database was made, from 64 KiB on",
+            ),
+            count(
+                "reused",
+                blocks.blocks_reused,
+                "blocks",
+                "of those, the ones that had been used before",
+            ),
+            row("reuse_rate", format!("{:.3}", blocks.reuse_rate()), "", "reused by asked for"),
+        ]);
+        let moved = self.shared.eviction.moved();
+        rows.extend([
+            count(
+                "moved_down",
+                moved.down_bytes,
+                "bytes",
+                "of stored matrices that went to a disk",
+            ),
+            count("moved_up", moved.up_bytes, "bytes", "of stored matrices that came back"),
+        ]);
+        for directory in self.shared.disk.usage() {
+            let path = directory.path.display();
+            rows.extend([
+                count(format!("disk {path}"), directory.used_bytes, "bytes", "of files there"),
+                count(
+                    format!("disk_peak {path}"),
+                    directory.peak_bytes,
+                    "bytes",
+                    "the most there were at once",
+                ),
+            ]);
+        }
+        let traffic = self.shared.disk.traffic();
+        let milliseconds = |time: Duration| format!("{:.3}", time.as_secs_f64() * 1e3);
+        rows.extend([
+            count("pages_written", traffic.pages_written, "pages", "put on a disk"),
+            count("pages_read", traffic.pages_read, "pages", "read from one"),
+            row(
+                "page_write_p99",
+                milliseconds(traffic.write_p99),
+                "ms",
+                "99 of 100 took no longer",
+            ),
+            row("page_read_p99", milliseconds(traffic.read_p99), "ms", "99 of 100 took no longer"),
+            row(
+                "read_hidden",
+                format!("{:.3}", traffic.hidden),
+                "",
+                "of the time of reading, the share that nobody waited",
+            ),
+            count(
+                "read_ahead",
+                traffic.asked_ahead,
+                "pages",
+                format!("asked for before they were wanted; {} never were", traffic.wasted),
+            ),
+        ]);
+        for held in budget.held.into_iter().take(LISTED) {
+            let mut description = format!("reserved by it; {} at most", held.peak_bytes);
+            if let Some(place) = held.place {
+                description.push_str(&format!("; asked for by {place}"));
+            }
+            rows.push(bytes(format!("held by {}", held.name), held.bytes, description));
+        }
+        table(rows)
+    }
 }
 
-impl Reservations {
-    pub(super) fn new(limit_bytes: usize, blocks: Arc<Pool>) -> Self {
-        let reserved = TrackConsumersPool::new(FairSpillPool::new(limit_bytes), NAMED_CONSUMERS);
-        Self { reserved, limit_bytes, blocks }
-    }
-
-    /// Leaves to kept blocks what is not reserved.
-    fn make_room(&self) {
-        self.blocks.trim(self.limit_bytes.saturating_sub(self.reserved.reserved()));
-    }
+fn bytes(name: impl Into<String>, bytes: usize, description: impl Into<String>) -> Row {
+    count(name, bytes as u64, "bytes", description)
 }
 
-impl fmt::Display for Reservations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reserved.fmt(f)
-    }
+fn count(
+    name: impl Into<String>,
+    count: u64,
+    unit: &'static str,
+    description: impl Into<String>,
+) -> Row {
+    row(name, count.to_string(), unit, description)
 }
 
-impl MemoryPool for Reservations {
-    fn name(&self) -> &str {
-        self.reserved.name()
-    }
-
-    fn register(&self, consumer: &MemoryConsumer) {
-        self.reserved.register(consumer);
-    }
-
-    fn unregister(&self, consumer: &MemoryConsumer) {
-        self.reserved.unregister(consumer);
-    }
-
-    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        self.reserved.grow(reservation, additional);
-        self.make_room();
-    }
-
-    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        self.reserved.shrink(reservation, shrink);
-    }
-
-    fn try_grow(
-        &self,
-        reservation: &MemoryReservation,
-        additional: usize,
-    ) -> datafusion::error::Result<()> {
-        self.reserved.try_grow(reservation, additional)?;
-        self.make_room();
-        Ok(())
-    }
-
-    fn reserved(&self) -> usize {
-        self.reserved.reserved()
-    }
-
-    fn memory_limit(&self) -> MemoryLimit {
-        self.reserved.memory_limit()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::matrix::{CellBuffer, PoolLimits};
-
-    #[test]
-    fn a_reservation_takes_the_place_of_kept_blocks() {
-        let mib = 1 << 20;
-        let limits = PoolLimits { idle_bytes: 16 * mib, total_bytes: 16 * mib, poison: false };
-        let blocks = Pool::new(limits);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                blocks.serve_this_thread();
-                drop(CellBuffer::<u8>::zeroed(8 * mib));
-            });
-        });
-        let pool: Arc<dyn MemoryPool> = Arc::new(Reservations::new(16 * mib, Arc::clone(&blocks)));
-        let reservation = MemoryConsumer::new("test").register(&pool);
-        reservation.try_grow(8 * mib).unwrap();
-        assert_eq!(blocks.usage().idle_bytes, 8 * mib);
-        assert!(reservation.try_grow(9 * mib).is_err());
-        reservation.try_grow(mib).unwrap();
-        assert_eq!(blocks.usage().idle_bytes, 0);
-        assert_eq!(pool.reserved(), 9 * mib);
-    }
+fn row(
+    name: impl Into<String>,
+    value: String,
+    unit: &'static str,
+    description: impl Into<String>,
+) -> Row {
+    Row { name: name.into(), value: Some(value), unit, description: description.into() }
 }

@@ -24,8 +24,10 @@ use async_trait::async_trait;
 use datafusion::catalog::Session as PlanningSession;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::spill_file::TempFileFactory;
 use datafusion::logical_expr::{Analyze, Explain, LogicalPlan, Statement as PlannedStatement};
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
@@ -39,18 +41,21 @@ use crate::exec::costs::Runs;
 use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
-use crate::matrix::{Matrix, Pool};
+use crate::matrix::Matrix;
+use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
 use crate::pages::NumbersByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
+use crate::planner::spilling::SpillingSorts;
 use crate::planner::transform::TransformFilter;
-use crate::planner::{Calibration, ContractionPlanner, MatrixPlanner, ordered, relational};
+use crate::planner::{
+    Calibration, ContractionPlanner, MatrixPlanner, Statistics, ordered, relational,
+};
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
 
 use self::explain::Explained;
-use self::memory::Reservations;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
 pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<SessionState> {
@@ -71,10 +76,11 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_default_features()
         .with_type_planner(Arc::new(relational::TypeNames))
         .with_analyzer_rules(relational::analyzer_rules())
-        .with_optimizer_rules(relational::optimizer_rules())
+        .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
         .with_physical_optimizer_rule(Arc::new(NumbersByPages))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
+        .with_physical_optimizer_rule(Arc::new(SpillingSorts))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
         .with_query_planner(Arc::new(Planner))
         .build();
@@ -111,7 +117,13 @@ pub(crate) struct Resources {
     pub(crate) matrices: Arc<Matrices>,
     /// The memory of matrices.
     pub(crate) blocks: Arc<Pool>,
+    /// The memory of all.
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) eviction: Arc<Eviction>,
+    pub(crate) turns: Arc<Turns>,
     environment: Arc<RuntimeEnv>,
+    statistics: Arc<Statistics>,
     calibration: Arc<Calibration>,
     engine: Arc<Engine>,
 }
@@ -121,39 +133,56 @@ impl Resources {
     ///
     /// # Errors
     /// Where the operating system refuses threads or the temporary directory.
-    pub(crate) fn new(settings: &Settings) -> Result<Self> {
-        let blocks = Pool::new(settings.pool_limits());
+    pub(crate) fn new(settings: &Settings, reclaim: Option<fn()>) -> Result<Self> {
+        let disk = Disk::new(settings.temp_directories.clone());
+        disk.set_rate(settings.io_bytes_per_second);
+        disk.set_ahead(settings.ahead_bytes_max());
+        let blocks = Pool::on(Arc::clone(&disk), settings.pool_limits());
         let served = Arc::clone(&blocks);
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(settings.threads)
             .start_handler(move |_thread| served.serve_this_thread())
             .build()
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;
-        let environment = environment(settings, &blocks)?;
+        let budget = Budget::new(settings.memory_limits(), Arc::clone(&blocks), reclaim);
+        let environment = environment(&budget, &disk)?;
+        let footers = environment.cache_manager.get_file_metadata_cache();
+        let eviction = Eviction::new(&environment.memory_pool, settings.memory_threshold_percent);
         Ok(Self {
             catalog: Arc::default(),
-            matrices: Arc::new(Matrices::new(Arc::clone(&environment.memory_pool))),
-            blocks,
+            matrices: Arc::new(Matrices::new(
+                Arc::clone(&environment.memory_pool),
+                Arc::clone(&blocks),
+                Arc::clone(&eviction),
+            )),
+            eviction,
+            budget,
+            disk,
+            turns: Turns::new(settings.memory_limit_bytes),
             environment,
+            statistics: Arc::new(Statistics::new(footers)),
             calibration: Arc::new(Calibration::of_user()),
-            engine: Arc::new(Engine { pool, runs: Runs::on(settings.threads) }),
+            engine: Arc::new(Engine {
+                pool,
+                blocks: Arc::clone(&blocks),
+                runs: Runs::on(settings.threads),
+            }),
+            blocks,
         })
     }
 }
 
-/// Memory and temporary files for the statements under these settings.
+/// Memory and temporary files for statements.
 ///
 /// # Errors
-/// Where the temporary directory cannot be used.
-fn environment(settings: &Settings, blocks: &Arc<Pool>) -> Result<Arc<RuntimeEnv>> {
-    let reservations = Reservations::new(settings.reservable_bytes(), Arc::clone(blocks));
-    let mut builder = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(reservations))
+/// None but DataFusion's.
+fn environment(budget: &Arc<Budget>, disk: &Arc<Disk>) -> Result<Arc<RuntimeEnv>> {
+    let files: Arc<dyn TempFileFactory> = Arc::new(Spills::new(Arc::clone(disk)));
+    let builder = RuntimeEnvBuilder::new()
+        .with_memory_pool(budget.share())
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(files))
         // A list of files is not kept: a file written a moment ago must be found.
         .with_object_list_cache_limit(0);
-    if let Some(directory) = &settings.temp_directory {
-        builder = builder.with_temp_file_path(directory);
-    }
     Ok(builder.build_arc()?)
 }
 
@@ -245,9 +274,25 @@ impl Session {
         *locked(&self.planning_time)
     }
 
+    /// The way of a statement, once it is its turn.
+    pub(crate) async fn start(
+        &self,
+        statement: &Statement,
+        parameters: &Parameters,
+        running: &Arc<Running>,
+    ) -> Result<Started> {
+        running.take(self.shared.turns.turn().await);
+        self.shared.eviction.make_room(0);
+        let started = self.started(statement, parameters, running).await;
+        if !matches!(started, Ok(Started::Rows(_))) {
+            running.end_turn();
+        }
+        started
+    }
+
     /// The way of a statement: names in matrix expressions are resolved, then it is SQL to be planned and
     /// run, or one of the statements about matrices.
-    pub(crate) async fn start(
+    async fn started(
         &self,
         statement: &Statement,
         parameters: &Parameters,
@@ -296,6 +341,7 @@ impl Session {
         parameters: Parameters,
         running: &Arc<Running>,
     ) -> Result<Matrix> {
+        running.take(self.shared.turns.turn().await);
         self.matrices(&self.scope(), parameters, running).matrix(text).await
     }
 
@@ -442,10 +488,12 @@ impl Session {
         *locked(&self.planning_time) = began.elapsed();
         running.watch(exec::scans(&plan));
         if writes {
-            return Ok(Started::Count(written(&collect(plan, state.task_ctx()).await?)));
+            return Ok(Started::Count(written(&collect(plan, task(&state)).await?)));
         }
-        let stream = names.renamed(execute_stream(plan, state.task_ctx())?);
-        Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running))))
+        let context = task(&state);
+        let kept = Kept::new("answer", context.memory_pool());
+        let stream = names.renamed(execute_stream(plan, context)?);
+        Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running), kept)))
     }
 }
 

@@ -14,6 +14,7 @@ use sqlparser::ast::{
 use super::{Session, Started, locked};
 use crate::catalog::{exists, normalized, unknown};
 use crate::error::{Error, Result};
+use crate::memory::task;
 use crate::planner::modify;
 use crate::query::Running;
 use crate::sql;
@@ -133,7 +134,7 @@ impl Session {
         let state = scope.state()?;
         let plan = self.plan(&scope, syntax, &Parameters::new(), &Running::new(None)).await?;
         let plan = state.create_physical_plan(&plan).await?;
-        let batches: Vec<RecordBatch> = collect(plan, state.task_ctx()).await?;
+        let batches: Vec<RecordBatch> = collect(plan, task(&state)).await?;
         let row = batches.iter().find(|batch| batch.num_rows() == 1);
         let row = row.ok_or_else(|| Error::argument("EXECUTE", "its values are not one row"))?;
         let value = |column: &ArrayRef| ScalarValue::try_from_array(column, 0);

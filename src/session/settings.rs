@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
-use datafusion::execution::SessionStateBuilder;
 use datafusion::sql::parser::{ResetStatement, Statement as SqlStatement};
 use sqlparser::ast::{Expr, Ident, ObjectName, Set, Statement, Value, ValueWithSpan};
 
-use super::{Session, Started, environment, locked};
+use super::{Session, Started, locked};
 use crate::config::{SETTINGS, Setting, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::query::ResultStream;
@@ -97,14 +96,18 @@ impl Session {
         let mut state = state.write();
         new.apply(state.config_mut().options_mut());
         state.config_mut().set_extension(Arc::new(new.clone()));
-        let memory =
-            |settings: &Settings| (settings.memory_limit_bytes, settings.temp_directory.clone());
-        if memory(old) != memory(new) {
-            let builder = SessionStateBuilder::new_from_existing(state.clone());
-            *state = builder.with_runtime_env(environment(new, &self.shared.blocks)?).build();
-        }
         drop(state);
         self.forget_state();
+        if old.memory_limits() != new.memory_limits() {
+            self.shared.budget.set_limits(new.memory_limits());
+            self.shared.turns.set_limit(new.memory_limit_bytes);
+        }
+        self.shared.disk.set_rate(new.io_bytes_per_second);
+        self.shared.disk.set_ahead(new.ahead_bytes_max());
+        self.shared.eviction.set_threshold(new.memory_threshold_percent);
+        if old.temp_directories != new.temp_directories {
+            self.shared.disk.set_directories(new.temp_directories.clone());
+        }
         if old.pool_limits() != new.pool_limits() {
             self.shared.blocks.set_limits(new.pool_limits());
         }
@@ -142,69 +145,17 @@ impl Session {
         });
         table(ours.chain(theirs).collect())
     }
-
-    /// What is reserved of the memory limit, and how the blocks of matrices are used.
-    fn show_memory(&self) -> Result<Started> {
-        let reserved_bytes = self.context.runtime_env().memory_pool.reserved();
-        let usage = self.shared.blocks.usage();
-        let rows = [
-            (
-                "reserved",
-                reserved_bytes.to_string(),
-                "bytes",
-                "counted of memory_limit by matrices and statements",
-            ),
-            (
-                "used",
-                usage.used_bytes.to_string(),
-                "bytes",
-                "blocks in which matrices and results under way are",
-            ),
-            (
-                "idle",
-                usage.idle_bytes.to_string(),
-                "bytes",
-                "blocks that wait for the next matrix, pool_limit at most",
-            ),
-            (
-                "peak",
-                usage.peak_bytes.to_string(),
-                "bytes",
-                "the most that used and idle blocks were together",
-            ),
-            (
-                "blocks",
-                usage.blocks.to_string(),
-                "blocks",
-                "asked for since the database was made, from 64 KiB on",
-            ),
-            (
-                "reused",
-                usage.blocks_reused.to_string(),
-                "blocks",
-                "of those, the ones that had been used before",
-            ),
-            ("reuse_rate", format!("{:.3}", usage.reuse_rate()), "", "reused by asked for"),
-        ];
-        let rows = rows.into_iter().map(|(name, value, unit, description)| Row {
-            name: name.to_owned(),
-            value: Some(value),
-            unit,
-            description: description.to_owned(),
-        });
-        table(rows.collect())
-    }
 }
 
 /// A setting, or a figure, as SHOW shows it.
-struct Row {
-    name: String,
-    value: Option<String>,
-    unit: &'static str,
-    description: String,
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) value: Option<String>,
+    pub(super) unit: &'static str,
+    pub(super) description: String,
 }
 
-fn table(rows: Vec<Row>) -> Result<Started> {
+pub(super) fn table(rows: Vec<Row>) -> Result<Started> {
     let column = |text: fn(&Row) -> Option<&str>| {
         Arc::new(rows.iter().map(text).collect::<StringArray>()) as _
     };

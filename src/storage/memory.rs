@@ -15,6 +15,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::keys::{Key, UniqueKey};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Kept;
 
 /// Batches shorter than this grow by what is inserted next; the size that DataFusion likes to read.
 const BATCH_ROWS: usize = 8192;
@@ -42,6 +43,8 @@ pub(crate) struct MemoryTable {
 struct State {
     current: Arc<Version>,
     keys: Vec<UniqueKey>,
+    /// Where the rows are, and what they count for.
+    kept: Kept,
 }
 
 /// All rows at one time.
@@ -62,7 +65,7 @@ pub(crate) enum Change {
 }
 
 impl MemoryTable {
-    /// A table of these rows.
+    /// A table of these rows, which are kept already.
     ///
     /// # Errors
     /// Where a row breaks a key or a NOT NULL.
@@ -70,6 +73,7 @@ impl MemoryTable {
         schema: &Schema,
         definition: TableDefinition,
         batches: Vec<RecordBatch>,
+        kept: Kept,
     ) -> Result<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let TableDefinition { keys, defaults } = definition;
@@ -89,10 +93,11 @@ impl MemoryTable {
             state: Mutex::new(State {
                 current: Arc::new(empty),
                 keys: keys.into_iter().map(UniqueKey::new).collect(),
+                kept,
             }),
             turn: Arc::default(),
         };
-        table.insert(batches)?;
+        table.insert_kept(batches)?;
         Ok(table)
     }
 
@@ -129,18 +134,33 @@ impl MemoryTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends rows and counts them.
+    /// The same rows where there is room for them, to be inserted.
+    pub(crate) fn keep(&self, rows: RecordBatch) -> RecordBatch {
+        self.state().kept.keep(rows)
+    }
+
+    /// Appends rows that are kept already, and counts them.
     ///
     /// # Errors
     /// Where a row breaks a key or a NOT NULL; then none is in.
-    pub(crate) fn insert(&self, rows: Vec<RecordBatch>) -> Result<u64> {
+    pub(crate) fn insert_kept(&self, rows: Vec<RecordBatch>) -> Result<u64> {
+        let inserted = self.append(rows);
+        if inserted.is_err() {
+            let mut state = self.state();
+            let current = Arc::clone(&state.current);
+            state.kept.recount(&current.batches);
+        }
+        inserted
+    }
+
+    fn append(&self, rows: Vec<RecordBatch>) -> Result<u64> {
         let rows: Vec<_> = rows
             .into_iter()
             .filter(|batch| batch.num_rows() > 0)
             .map(|batch| self.conform(batch.columns()))
             .collect::<Result<_>>()?;
         let mut state = self.state();
-        let State { current, keys } = &mut *state;
+        let State { current, keys, .. } = &mut *state;
         let new: Vec<_> = keys
             .iter_mut()
             .map(|key| key.check(&self.schema, &current.batches, &rows))
@@ -164,7 +184,7 @@ impl MemoryTable {
     /// Where a row breaks a key or a NOT NULL, or another writer came between; then nothing changes.
     pub(crate) fn change(&self, seen: u64, change: Change) -> Result<u64> {
         let mut state = self.state();
-        let State { current, keys } = &mut *state;
+        let State { current, keys, kept } = &mut *state;
         if current.number != seen {
             let message = "the table was changed by another statement meanwhile";
             return Err(ErrorKind::Unsupported(message.to_owned()).into());
@@ -205,6 +225,7 @@ impl MemoryTable {
             }
         }
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        kept.recount(&batches);
         *current = Arc::new(Version { number: current.number + 1, batches, rows });
         Ok(count)
     }
@@ -212,8 +233,9 @@ impl MemoryTable {
     /// Removes all rows and counts them.
     pub(crate) fn truncate(&self) -> u64 {
         let mut state = self.state();
-        let State { current, keys } = &mut *state;
+        let State { current, keys, kept } = &mut *state;
         let count = current.rows as u64;
+        kept.recount(&[]);
         keys.iter_mut().for_each(UniqueKey::forget);
         *current = Arc::new(Version { number: current.number + 1, batches: Vec::new(), rows: 0 });
         count
@@ -335,6 +357,7 @@ fn delete(batches: &[RecordBatch], rows: &[UInt64Array]) -> Result<(Vec<RecordBa
 mod tests {
     use arrow::array::Int64Array;
     use arrow::datatypes::DataType;
+    use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 
     use super::*;
 
@@ -346,7 +369,10 @@ mod tests {
     fn table(keys: Vec<Key>, values: &[i64]) -> Result<MemoryTable> {
         let schema = Schema::new(vec![Field::new("a", DataType::Int64, true)]);
         let definition = TableDefinition { keys, ..TableDefinition::default() };
-        MemoryTable::new(&schema, definition, vec![batch(values)])
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let mut kept = Kept::new("test", &pool);
+        let rows = kept.keep(batch(values));
+        MemoryTable::new(&schema, definition, vec![rows], kept)
     }
 
     fn values(table: &MemoryTable) -> Vec<i64> {
@@ -366,7 +392,7 @@ mod tests {
     fn single_rows_grow_into_few_batches_in_order() {
         let table = table(Vec::new(), &[]).unwrap();
         for value in 0..1000 {
-            table.insert(vec![batch(&[value])]).unwrap();
+            table.insert_kept(vec![batch(&[value])]).unwrap();
         }
         assert_eq!(values(&table), (0..1000).collect::<Vec<_>>());
         assert!(table.current().batches.len() <= 11);
@@ -387,7 +413,7 @@ mod tests {
     fn a_stale_writer_changes_nothing() {
         let table = table(Vec::new(), &[1]).unwrap();
         let seen = table.current().number;
-        table.insert(vec![batch(&[2])]).unwrap();
+        table.insert_kept(vec![batch(&[2])]).unwrap();
         table.change(seen, Change::Delete(vec![UInt64Array::from(vec![0])])).unwrap_err();
         assert_eq!(values(&table), [1, 2]);
     }
@@ -396,15 +422,15 @@ mod tests {
     fn a_key_holds_each_value_once() {
         table(primary(), &[1, 1]).unwrap_err();
         let table = table(primary(), &[1, 2]).unwrap();
-        let error = table.insert(vec![batch(&[3]), batch(&[2])]).unwrap_err();
+        let error = table.insert_kept(vec![batch(&[3]), batch(&[2])]).unwrap_err();
         assert_eq!(error.to_string(), "primary key a = 2 appears twice; it holds each value once");
         assert_eq!(values(&table), [1, 2]);
         // The failed insert has not taken 3.
-        table.insert(vec![batch(&[3])]).unwrap();
+        table.insert_kept(vec![batch(&[3])]).unwrap();
         // A deleted key is free again.
         let seen = table.current().number;
         table.change(seen, Change::Delete(vec![UInt64Array::from(vec![0])])).unwrap();
-        table.insert(vec![batch(&[1])]).unwrap();
+        table.insert_kept(vec![batch(&[1])]).unwrap();
         assert_eq!(values(&table), [2, 3, 1]);
     }
 

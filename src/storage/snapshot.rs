@@ -57,6 +57,15 @@ impl Snapshot {
         self.version.number
     }
 
+    pub(crate) fn row_count(&self) -> usize {
+        self.version.rows
+    }
+
+    /// The rows, without their numbers.
+    pub(crate) fn batches(&self) -> &[RecordBatch] {
+        &self.version.batches
+    }
+
     /// A plan that writes what `input` yields: row numbers, and new values for `columns` beside them.
     pub(crate) fn change(
         &self,
@@ -200,14 +209,19 @@ impl DataSink for Writer {
         data: SendableRecordBatchStream,
         _context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let batches: Vec<RecordBatch> = data.try_collect().await?;
+        let kept = |batch| match &self.write {
+            // What is inserted stays, and may be more than memory has room for.
+            Write::Insert => self.table.keep(batch),
+            Write::Delete | Write::Update(_) => batch,
+        };
+        let batches: Vec<RecordBatch> = data.map_ok(kept).try_collect().await?;
         let rows = || {
             let numbers =
                 |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().clone();
             batches.iter().map(numbers).collect()
         };
         let count = match &self.write {
-            Write::Insert => self.table.insert(batches)?,
+            Write::Insert => self.table.insert_kept(batches)?,
             Write::Delete => self.table.change(self.seen, Change::Delete(rows()))?,
             Write::Update(columns) => {
                 let values = batches.iter().map(|batch| batch.columns()[1..].to_vec()).collect();

@@ -1,6 +1,7 @@
 //! The library as its users see it.
 
 mod fusion;
+mod join_order;
 mod memory;
 
 use std::sync::Arc;

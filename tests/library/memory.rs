@@ -2,20 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use relatrix::Database;
+use relatrix::{Connection, Database, Value};
 
 use super::{connection, error, number};
 
-/// Waits for what a stopped statement still holds.
-fn settles(database: &Database, used_bytes: usize) -> bool {
+/// Waits for what a statement still holds that has ended.
+fn comes_true(holds: impl Fn() -> bool) -> bool {
     let start = Instant::now();
-    while database.memory_usage().used_bytes != used_bytes {
+    while !holds() {
         if start.elapsed() > Duration::from_secs(10) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     true
+}
+
+fn settles(database: &Database, used_bytes: usize) -> bool {
+    comes_true(|| database.memory_usage().used_bytes == used_bytes)
 }
 
 #[test]
@@ -30,7 +34,7 @@ fn memory_comes_back_whatever_becomes_of_a_statement() {
     assert!(settles(&database, used_bytes), "after a query");
     error(&connection, "SELECT * FROM MATRIX(cholesky(1 - 2 * x @ t(x)))");
     assert!(settles(&database, used_bytes), "after an error");
-    error(&connection, "CREATE MATRIX y = ones(10000, 10000)");
+    error(&connection, "CREATE MATRIX y = ones(10000000, 10000000)");
     assert!(settles(&database, used_bytes), "after one that asked for too much");
     connection.execute("SET statement_timeout_ms = 50").unwrap();
     error(&connection, "SELECT * FROM MATRIX(svd(x).s)");
@@ -62,7 +66,11 @@ fn a_result_is_written_where_an_earlier_one_was() {
         .into_iter()
         .map(|row| row[0].to_string())
         .collect();
-    assert_eq!(names, ["reserved", "used", "idle", "peak", "blocks", "reused", "reuse_rate"]);
+    for name in
+        ["reserved", "used", "idle", "peak", "blocks", "reused", "reuse_rate", "held by matrix x"]
+    {
+        assert!(names.iter().any(|shown| shown == name), "{name} in {names:?}");
+    }
 }
 
 /// Blocks of at least 64 KiB that a statement asks for.
@@ -165,4 +173,127 @@ fn kept_memory_has_a_limit_of_its_own_and_makes_room() {
     make("c", 1000);
     connection.execute("DROP MATRIX c").unwrap();
     assert!(idle_bytes() <= 1 << 20);
+}
+
+/// Of `SHOW MEMORY`, the figure of this name.
+fn figure(connection: &Connection, name: &str) -> u64 {
+    let rows = connection.query("SHOW MEMORY").unwrap().rows::<Vec<Value>>().unwrap();
+    let row = rows.iter().find(|row| row[0].to_string() == name).expect(name);
+    row[1].to_string().parse().unwrap()
+}
+
+const HEAVY: [&str; 5] = [
+    "SELECT sum(k) FROM (SELECT (value * 7919) % 500009 AS k FROM range(500000) ORDER BY k LIMIT 400000)",
+    "SELECT count(*) FROM (SELECT value % 300007, count(*) FROM range(600000) GROUP BY 1)",
+    "SELECT count(*) FROM range(400000) AS a JOIN range(600000) AS b ON a.value = b.value % 400000",
+    "SELECT sum(r) FROM (SELECT row_number() OVER (PARTITION BY value % 13 ORDER BY value DESC) AS r FROM range(400000))",
+    "SELECT sum(s) FROM (SELECT (MATRIX(sum(a @ a))) AS s FROM range(1))",
+];
+
+#[test]
+fn twenty_statements_at_once_share_one_small_limit() {
+    let free = Database::builder().threads(2).build().unwrap().connect();
+    let bound = Database::builder().threads(2).memory_limit(64 << 20).build().unwrap();
+    for connection in [&free, &bound.connect()] {
+        connection.execute("CREATE MATRIX a = rand(500, 500, 7)").unwrap();
+    }
+    let answer = |connection: &Connection, text: &str| {
+        let rows = connection.query(text).and_then(|rows| rows.rows::<Vec<Value>>());
+        rows.unwrap_or_else(|error| panic!("{text}: {error}"))[0][0].to_string()
+    };
+    let expected = HEAVY.map(|text| answer(&free, text));
+    std::thread::scope(|scope| {
+        for at in 0..20 {
+            let (text, expected) = (HEAVY[at % HEAVY.len()], &expected[at % HEAVY.len()]);
+            let connection = bound.connect();
+            scope.spawn(move || assert_eq!(answer(&connection, text), *expected, "{text}"));
+        }
+    });
+    bound.connect().execute("DROP MATRIX a").unwrap();
+    assert!(comes_true(|| figure(&bound.connect(), "reserved") == 0));
+}
+
+#[test]
+fn whoever_reads_one_answer_may_ask_for_others() {
+    // The limit has a part for one statement.
+    let database = Database::builder().threads(2).memory_limit(16 << 20).build().unwrap();
+    let connection = database.connect();
+    let mut open: Vec<_> =
+        (0..5).map(|_| connection.query("SELECT value FROM range(1000000)").unwrap()).collect();
+    for rows in &mut open {
+        assert!(rows.next().unwrap().unwrap().num_rows() > 0);
+    }
+    assert_eq!(number(&connection, "SELECT sum(value) FROM range(1000)"), 499_500);
+    for rows in open {
+        let rows: usize = rows.map(|batch| batch.unwrap().num_rows()).sum();
+        assert!(rows > 900_000);
+    }
+}
+
+#[test]
+fn nothing_is_left_of_ten_thousand_statements() {
+    let database = Database::builder().threads(2).memory_limit(64 << 20).build().unwrap();
+    let connection = database.connect();
+    connection
+        .execute("CREATE TABLE t AS SELECT value AS k, value * 0.5 AS v FROM range(100)")
+        .unwrap();
+    let mixed = [
+        "SELECT k FROM t ORDER BY v DESC",
+        "SELECT k % 7, sum(v) FROM t GROUP BY 1",
+        "SELECT count(*) FROM t AS a JOIN t AS b USING (k)",
+        "SELECT (MATRIX(sum(t(t) @ t)))",
+        "SELECT k FROM t LIMIT 1",
+        "SELECT CAST('no number' AS INT) FROM t",
+        "SELECT sum(v) OVER (ORDER BY k) FROM t",
+        "SELECT * FROM ENTRIES(eye(30)) WHERE value > 0",
+    ];
+    for at in 0..10_000 {
+        let rows = connection.query(mixed[at % mixed.len()]).and_then(|rows| rows.collect());
+        assert_eq!(rows.is_err(), at % mixed.len() == 5);
+    }
+    connection.execute("DROP TABLE t").unwrap();
+    assert!(settles(&database, 0));
+    assert!(comes_true(|| figure(&connection, "reserved") == 0));
+}
+
+/// Where DESCRIBE MATRIX says that a matrix is.
+fn tier(connection: &Connection, name: &str) -> String {
+    let rows = connection.query(&format!("DESCRIBE MATRIX {name}")).unwrap();
+    let rows = rows.rows::<Vec<Value>>().unwrap();
+    rows.iter().find(|row| row[0].to_string() == "tier").expect("a tier")[1].to_string()
+}
+
+#[test]
+fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they_are() {
+    const BYTES: u64 = 2000 * 2000 * 8;
+    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let connection = database.connect();
+    let make = |name: &str| {
+        connection.execute(&format!("CREATE MATRIX {name} = rand(2000, 2000, 3)")).unwrap();
+    };
+    let sum = |name: &str| {
+        number(&connection, &format!("SELECT (MATRIX(round(sum({name}) * 1e6)))::BIGINT"))
+    };
+    let tiers =
+        |names: &[&str]| names.iter().map(|name| tier(&connection, name)).collect::<Vec<_>>();
+    ["a", "b", "c"].into_iter().for_each(make);
+    let expected = sum("a");
+    // 85 % of the 140 MiB that are counted of the limit are less than four of them take.
+    make("d");
+    assert_eq!(tiers(&["a", "b", "c", "d"]), ["memory", "disk", "memory", "memory"]);
+    assert_eq!((figure(&connection, "moved_down"), figure(&connection, "moved_up")), (BYTES, 0));
+    assert!(figure(&connection, "held by matrix b") < 1000);
+    connection.execute("DROP MATRIX c; DROP MATRIX d").unwrap();
+    for tier in ["disk", "disk", "memory"] {
+        assert_eq!(sum("b"), expected);
+        assert_eq!(tiers(&["b"]), [tier]);
+    }
+    assert_eq!(figure(&connection, "moved_up"), BYTES);
+    connection.execute("SET memory_threshold = 10").unwrap();
+    connection.execute("SELECT 1").unwrap();
+    assert_eq!(tiers(&["a", "b"]), ["disk", "disk"]);
+    assert_eq!((sum("a"), sum("b")), (expected, expected));
+    connection.execute("DROP MATRIX a; DROP MATRIX b").unwrap();
+    assert!(settles(&database, 0));
+    assert_eq!(figure(&connection, "reserved"), 0);
 }

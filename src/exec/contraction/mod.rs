@@ -317,15 +317,15 @@ impl ExecutionPlan for ContractionExec {
         _partition: usize,
         context: Arc<TaskContext>,
     ) -> datafusion::error::Result<SendableRecordBatchStream> {
-        let cancel = Cancel::default();
+        let (cancel, engine) = (Cancel::default(), Engine::of(&context)?);
         let mut job = Job {
             contraction: Arc::clone(&self.contraction),
             schema: self.schema(),
             sides: self.sides.each_ref().map(|side| Batches::new(side, 0, &context)),
             first: self.first,
-            engine: Engine::of(&context)?,
+            budget: Reserved::new(&context, &engine.blocks),
+            engine,
             cancel: cancel.clone(),
-            budget: Reserved::new(&context),
             metrics: Metrics::new(&self.metrics),
         };
         let (decide, decided) = oneshot::channel();

@@ -62,6 +62,25 @@ pub(super) fn multiply<T: Real>(
     levels.product(c.rb_mut(), a, b, &mut spare) && is_finite(c.rb())
 }
 
+/// `c = a·b` or `c += a·b`, as [`multiply`], in working memory of the caller: [`spare_cells`] and, to add, a cell for
+/// each of the result.
+pub(super) fn accumulate<T: Real>(
+    mut c: MatMut<'_, T>,
+    accum: Accum,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    levels: usize,
+    spare: &mut [T],
+    grain: Grain<'_>,
+) -> bool {
+    let levels = Levels { left: levels, grain };
+    let is_made = match accum {
+        Accum::Replace => levels.product(c.rb_mut(), a, b, spare),
+        Accum::Add => levels.add_product(c.rb_mut(), a, b, T::ONE, spare),
+    };
+    is_made && is_finite(c.rb())
+}
+
 /// What products are made by.
 #[derive(Clone, Copy)]
 struct Levels<'a> {

@@ -11,8 +11,9 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch, make_view};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Date64Type, Decimal128Type, Int8Type, Int16Type,
@@ -45,6 +46,10 @@ pub(crate) enum Test {
     Singles(Comparison, Number, Number),
     /// Of a column of integers, dates, times or decimals with a number in the column's own unit.
     Column(Comparison, usize, i128),
+    /// Of two such columns of one type.
+    Columns(Comparison, [usize; 2]),
+    /// Whether the text of a column is this one.
+    Text(usize, Arc<str>),
     /// Whether one of these columns is NULL; never unknown.
     IsNull(BTreeSet<usize>),
     /// Whether a column of truth values is true.
@@ -84,7 +89,11 @@ impl Test {
     pub(crate) fn numbers(&self) -> Option<[&Number; 2]> {
         match self {
             Test::Doubles(_, a, b) | Test::Singles(_, a, b) => Some([a, b]),
-            Test::Column(..) | Test::IsNull(_) | Test::Holds(_) => None,
+            Test::Column(..)
+            | Test::Columns(..)
+            | Test::Text(..)
+            | Test::IsNull(_)
+            | Test::Holds(_) => None,
         }
     }
 
@@ -99,7 +108,8 @@ impl Test {
         self.numbers().into_iter().flatten().for_each(|number| number.add_columns(columns));
         match self {
             Test::Doubles(..) | Test::Singles(..) => {}
-            Test::Column(_, at, _) | Test::Holds(at) => columns.extend([*at]),
+            Test::Column(_, at, _) | Test::Text(at, _) | Test::Holds(at) => columns.extend([*at]),
+            Test::Columns(_, pair) => columns.extend(pair),
             Test::IsNull(read) => columns.extend(read),
         }
     }
@@ -120,6 +130,8 @@ enum Compiled {
     Doubles(Comparison, [usize; 2]),
     Singles(Comparison, [usize; 2]),
     Column(Comparison, usize, i128),
+    Columns(Comparison, [usize; 2]),
+    Text(usize, Arc<str>),
     IsNull(Vec<usize>),
     Holds(usize),
 }
@@ -143,6 +155,8 @@ impl Filter {
             Test::Column(comparison, column, constant) => {
                 Compiled::Column(*comparison, *column, *constant)
             }
+            Test::Columns(comparison, pair) => Compiled::Columns(*comparison, *pair),
+            Test::Text(column, text) => Compiled::Text(*column, Arc::clone(text)),
             Test::IsNull(columns) => Compiled::IsNull(columns.iter().copied().collect()),
             Test::Holds(column) => Compiled::Holds(*column),
         });
@@ -229,6 +243,15 @@ impl Filter {
                 compare_column(*comparison, batch.column(*at), *constant, &mut holds)?;
                 Truth::of(holds, known(&[*at]))
             }
+            Compiled::Columns(comparison, pair) => {
+                let [left, right] = pair.map(|at| batch.column(at));
+                compare_columns(*comparison, left, right, &mut holds)?;
+                Truth::of(holds, known(pair))
+            }
+            Compiled::Text(at, text) => {
+                equal_text(batch.column(*at), text, &mut holds)?;
+                Truth::of(holds, known(&[*at]))
+            }
             Compiled::IsNull(columns) => {
                 let known = known(columns).unwrap_or_else(|| vec![u64::MAX; holds.len()]);
                 Truth::of(known, None).negated()
@@ -294,6 +317,36 @@ fn join(bits: &mut [u64], others: &[u64]) {
     bits.iter_mut().zip(others).for_each(|(word, other)| *word |= other);
 }
 
+/// Runs code for the type of a column of whole numbers.
+macro_rules! for_whole_numbers {
+    ($data_type:expr, $call:ident($($argument:expr),*)) => {
+        match $data_type {
+            DataType::Int8 => $call::<Int8Type>($($argument),*),
+            DataType::Int16 => $call::<Int16Type>($($argument),*),
+            DataType::Int32 => $call::<Int32Type>($($argument),*),
+            DataType::Int64 => $call::<Int64Type>($($argument),*),
+            DataType::UInt8 => $call::<UInt8Type>($($argument),*),
+            DataType::UInt16 => $call::<UInt16Type>($($argument),*),
+            DataType::UInt32 => $call::<UInt32Type>($($argument),*),
+            DataType::UInt64 => $call::<UInt64Type>($($argument),*),
+            DataType::Date32 => $call::<Date32Type>($($argument),*),
+            DataType::Date64 => $call::<Date64Type>($($argument),*),
+            DataType::Timestamp(TimeUnit::Second, _) => $call::<TimestampSecondType>($($argument),*),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => {
+                $call::<TimestampMillisecondType>($($argument),*)
+            }
+            DataType::Timestamp(TimeUnit::Microsecond, _) => {
+                $call::<TimestampMicrosecondType>($($argument),*)
+            }
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+                $call::<TimestampNanosecondType>($($argument),*)
+            }
+            DataType::Decimal128(..) => $call::<Decimal128Type>($($argument),*),
+            other => Err(ErrorKind::Internal(format!("{other} compared by its bits")).into()),
+        }
+    };
+}
+
 /// Compares a column with a number of its own type.
 fn compare_column(
     comparison: Comparison,
@@ -313,23 +366,63 @@ fn compare_column(
         compare_to(comparison, column.as_primitive::<P>().values(), constant, holds);
         Ok(())
     }
-    let compared = match column.data_type() {
-        DataType::Int8 => of::<Int8Type>,
-        DataType::Int16 => of::<Int16Type>,
-        DataType::Int32 => of::<Int32Type>,
-        DataType::Int64 => of::<Int64Type>,
-        DataType::UInt8 => of::<UInt8Type>,
-        DataType::UInt16 => of::<UInt16Type>,
-        DataType::UInt32 => of::<UInt32Type>,
-        DataType::UInt64 => of::<UInt64Type>,
-        DataType::Date32 => of::<Date32Type>,
-        DataType::Date64 => of::<Date64Type>,
-        DataType::Timestamp(TimeUnit::Second, _) => of::<TimestampSecondType>,
-        DataType::Timestamp(TimeUnit::Millisecond, _) => of::<TimestampMillisecondType>,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => of::<TimestampMicrosecondType>,
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => of::<TimestampNanosecondType>,
-        DataType::Decimal128(..) => of::<Decimal128Type>,
-        other => return Err(ErrorKind::Internal(format!("{other} compared by its bits")).into()),
-    };
-    compared(comparison, column, constant, holds)
+    for_whole_numbers!(column.data_type(), of(comparison, column, constant, holds))
+}
+
+/// Compares two columns of one type.
+fn compare_columns(
+    comparison: Comparison,
+    left: &ArrayRef,
+    right: &ArrayRef,
+    holds: &mut [u64],
+) -> Result<()> {
+    fn of<P: ArrowPrimitiveType<Native: Ordered>>(
+        comparison: Comparison,
+        left: &ArrayRef,
+        right: &ArrayRef,
+        holds: &mut [u64],
+    ) -> Result<()> {
+        let (left, right) = (left.as_primitive::<P>(), right.as_primitive::<P>());
+        compare(comparison, left.values(), right.values(), holds);
+        Ok(())
+    }
+    for_whole_numbers!(left.data_type(), of(comparison, left, right, holds))
+}
+
+/// Sets the bits of the rows with this text. A short one is a number of 128 bits in a view.
+fn equal_text(column: &ArrayRef, text: &str, holds: &mut [u64]) -> Result<()> {
+    match column.data_type() {
+        DataType::Utf8View if text.len() <= MAX_INLINE_VIEW_LEN as usize => {
+            let view = make_view(text.as_bytes(), 0, 0);
+            compare_to(Comparison::Equal, column.as_string_view().views(), view, holds);
+        }
+        DataType::Utf8View => {
+            let column = column.as_string_view();
+            // Length and first bytes are at hand; the rest is looked up where those agree.
+            let view = make_view(text.as_bytes(), 0, 0) as u64;
+            let is_text =
+                |row: usize| column.views()[row] as u64 == view && column.value(row) == text;
+            set(holds, column.len(), is_text);
+        }
+        DataType::Utf8 => {
+            let column = column.as_string::<i32>();
+            set(holds, column.len(), |row| column.value(row) == text);
+        }
+        DataType::LargeUtf8 => {
+            let column = column.as_string::<i64>();
+            set(holds, column.len(), |row| column.value(row) == text);
+        }
+        other => return Err(ErrorKind::Internal(format!("{other} compared as texts")).into()),
+    }
+    Ok(())
+}
+
+/// Sets the bits of the rows of which this holds.
+fn set(words: &mut [u64], rows: usize, holds: impl Fn(usize) -> bool) {
+    for (number, word) in words.iter_mut().enumerate() {
+        let first = number * WORD;
+        for row in first..rows.min(first + WORD) {
+            *word |= u64::from(holds(row)) << (row - first);
+        }
+    }
 }

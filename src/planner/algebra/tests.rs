@@ -14,11 +14,12 @@ use super::term::Term;
 use super::*;
 use crate::error::Result;
 use crate::exec::costs::Constant;
-use crate::exec::evaluate::{Value, evaluate};
+use crate::exec::evaluate::evaluate;
 use crate::exec::kernels::Stop;
 use crate::exec::kernels::decompose::Triangle;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Part, Span, Stored};
+use crate::exec::value::Value;
 use crate::matrix::{Cells, Dense, Layout, Matrix, Shape};
 
 /// A named matrix of cells around 1, about half of them zero where it is sparse.

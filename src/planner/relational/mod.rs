@@ -4,7 +4,7 @@
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
 //!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them; lifted at the end
-//! ExecutionPlan   overflow, then DataFusion's rules
+//! ExecutionPlan   overflow, then DataFusion's rules, then spilling
 //! ```
 
 mod aggregate;
@@ -26,7 +26,10 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+use super::joins::JoinOrder;
 use super::rule::Rule;
+use super::spilling::SpillingOperators;
+use super::statistics::Statistics;
 use super::{best_entries, contraction, pair_sums};
 use crate::functions::StringSubscript;
 
@@ -55,16 +58,20 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's rules for physical plans, after ours: a later one may move expressions into scans.
+/// DataFusion's rules for physical plans, after one of ours, for a later one may move expressions into scans, and
+/// before one that puts other operators in the place of its own.
 pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
         vec![Arc::new(overflow::CheckedArithmetic)];
     rules.extend(PhysicalOptimizer::new().rules);
+    rules.push(Arc::new(SpillingOperators));
     rules
 }
 
 /// DataFusion's rules, and ours in their places among them.
-pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+pub(crate) fn optimizer_rules(
+    statistics: &Arc<Statistics>,
+) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(keys::of_one_meaning).collect();
     // What DataFusion's rules leave of subqueries, before joins are looked at.
     let after = rules.iter().rposition(|rule| {
@@ -78,6 +85,10 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let place = after.map_or(rules.len(), |last| last + 1);
     // From the innermost subquery outwards: the outer one's rewrite then meets plain relations.
     rules.insert(place, Arc::new(Rule::bottom_up("unnest_subqueries", subquery::rewrite)));
+    // Where conditions are as far down as they go, and before columns are dropped that nobody reads above.
+    let filters = rules.iter().rposition(|rule| rule.name() == "push_down_filter");
+    let place = filters.map_or(rules.len(), |last| last + 1);
+    rules.insert(place, Arc::new(JoinOrder::new(Arc::clone(statistics))));
     // Before the rule that drops the columns nobody reads.
     let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
     rules.insert(

@@ -11,8 +11,9 @@
 //!
 //! - **Numbers**: columns and constants, `+ - * /`, a change of sign, `abs`, `floor`, `ceil`; in `DOUBLE`, to which other
 //!   columns are converted, or in `REAL`.
-//! - **Conditions**: comparisons of those; of columns of integers, decimals, dates and times with constants; `IS NULL`;
-//!   columns of truth values; `AND`, `OR`, `NOT`.
+//! - **Conditions**: comparisons of those; of columns of integers, decimals, dates and times with constants and with one
+//!   another; of columns of texts with a text, for equality; `IN` a few such; `IS NULL`; columns of truth values; `AND`,
+//!   `OR`, `NOT`.
 //!
 //! Exponentials and their like are not here: the processor's vectors would answer with other last digits than the
 //! platform's library, and SQL's answers must not depend on a setting.

@@ -14,7 +14,8 @@ use datafusion::functions::math::ceil::CeilFunc;
 use datafusion::functions::math::floor::FloorFunc;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr, NotExpr,
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr,
+    NotExpr,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
@@ -22,6 +23,9 @@ use super::Rows;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::selection::Comparison;
 use crate::exec::transform::{Condition, Number, Test};
+
+/// Constants of a list that are compared one by one; for more, a table of them is faster.
+const AMONG_MAX: usize = 8;
 
 /// What a column of a transformation is.
 pub(super) enum Computed {
@@ -123,6 +127,10 @@ impl Rows<'_> {
                 _ => None,
             };
         }
+        if let Some(list) = expr.downcast_ref::<InListExpr>() {
+            let found = self.among(list.expr(), list.list())?;
+            return Some(if list.negated() { negated(found) } else { found });
+        }
         if let Some(not) = expr.downcast_ref::<NotExpr>() {
             return part(not.arg()).map(Condition::Not);
         }
@@ -150,11 +158,30 @@ impl Rows<'_> {
             Test::Singles(comparison, left, right)
         } else if let Some((at, constant)) = self.with_constant(left, right) {
             Test::Column(comparison, at, constant)
-        } else {
-            let (at, constant) = self.with_constant(right, left)?;
+        } else if let Some((at, constant)) = self.with_constant(right, left) {
             Test::Column(exchanged(comparison), at, constant)
+        } else if let Some(pair) = self.whole_columns(left, right) {
+            Test::Columns(comparison, pair)
+        } else {
+            let text = || self.with_text(left, right).or_else(|| self.with_text(right, left));
+            let (at, text) = (comparison == Comparison::Equal).then(text).flatten()?;
+            Test::Text(at, text)
         };
         Some(Condition::Test(test))
+    }
+
+    /// A column that is one of a few constants.
+    fn among(
+        &self,
+        column: &Arc<dyn PhysicalExpr>,
+        constants: &[Arc<dyn PhysicalExpr>],
+    ) -> Option<Condition> {
+        if constants.len() > AMONG_MAX {
+            return None;
+        }
+        let tests = constants.iter().map(|constant| self.test(Comparison::Equal, column, constant));
+        let tests = tests.collect::<Option<Vec<_>>>()?;
+        tests.into_iter().reduce(|all, test| Condition::Or(Box::new(all), Box::new(test)))
     }
 
     /// A column and a number in its own unit.
@@ -167,6 +194,32 @@ impl Rows<'_> {
         let literal = constant.downcast_ref::<Literal>()?.value();
         let is_same_unit = literal.data_type() == self.input_type(at);
         whole(literal).filter(|_| is_same_unit).map(|constant| (at, constant))
+    }
+
+    /// Two columns of whole numbers in one unit.
+    fn whole_columns(
+        &self,
+        left: &Arc<dyn PhysicalExpr>,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Option<[usize; 2]> {
+        let pair = [self.column(left, 0)?, self.column(right, 0)?];
+        let [left, right] = pair.map(|at| self.input_type(at));
+        (left == right && is_whole(&left)).then_some(pair)
+    }
+
+    /// A column of texts and a text.
+    fn with_text(
+        &self,
+        column: &Arc<dyn PhysicalExpr>,
+        constant: &Arc<dyn PhysicalExpr>,
+    ) -> Option<(usize, Arc<str>)> {
+        let at = self.column(column, 0)?;
+        let is_text = matches!(
+            self.input_type(at),
+            DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8
+        );
+        let text = constant.downcast_ref::<Literal>()?.value().try_as_str()??;
+        is_text.then(|| (at, Arc::from(text)))
     }
 
     /// Whether an expression is NULL.
@@ -221,6 +274,12 @@ fn exchanged(comparison: Comparison) -> Comparison {
 
 fn negated(condition: Condition) -> Condition {
     Condition::Not(Box::new(condition))
+}
+
+/// Whether cells of a type are whole numbers in some unit.
+fn is_whole(of: &DataType) -> bool {
+    let is_time = matches!(of, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
+    of.is_integer() || is_time || matches!(of, DataType::Decimal128(..))
 }
 
 /// The number that a constant is stored as, where equal numbers are equal constants of its type.

@@ -40,6 +40,8 @@ pub(crate) enum Format {
     Markdown,
     /// One value a line
     Line,
+    /// Nothing: statements run for their time, or for what they do
+    None,
 }
 
 impl Format {
@@ -52,6 +54,7 @@ impl Format {
             Format::Ndjson => Box::new(json::Json::lines()),
             Format::Markdown => Box::new(markdown::Markdown::new(schema)),
             Format::Line => Box::new(line::Lines::new(&schema)),
+            Format::None => Box::new(Unwritten),
         }
     }
 
@@ -68,6 +71,19 @@ pub(crate) trait Rows {
 
     /// Writes what is left once all rows are there.
     fn finish(&mut self, output: &mut dyn Write) -> io::Result<()>;
+}
+
+/// Rows that nobody wants to read.
+struct Unwritten;
+
+impl Rows for Unwritten {
+    fn push(&mut self, _batch: &RecordBatch, _output: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _output: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The values of a batch as text.

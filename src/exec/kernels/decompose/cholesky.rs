@@ -11,7 +11,7 @@ use faer::reborrow::{Reborrow, ReborrowMut};
 use super::super::gemm::{Grain, multiply_lower};
 use super::super::{Real, Stop};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, copied, side};
+use super::{by_rows, cholesky_tiles, copied, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::Dense;
 
@@ -24,6 +24,9 @@ const BLOCK: usize = 32;
 /// - Errors: [`ErrorKind::NotPositiveDefinite`] with the first pivot that is not above zero; a cell that
 ///   is not finite.
 pub fn cholesky<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
+    if cholesky_tiles::goes_by_tiles(a) {
+        return cholesky_tiles::cholesky(a, stop);
+    }
     let n = side(a);
     let mut l = copied("cholesky", a)?;
     factor(l.as_mut(), stop).map_err(|NoPivot { index, value }| {

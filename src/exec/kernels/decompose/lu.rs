@@ -14,6 +14,8 @@ use pulp::{Simd, WithSimd};
 use super::super::arch::Arch;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense};
+use super::cholesky_tiles::goes_by_tiles;
+use super::lu_tiles::Written;
 use super::triangular::{Diagonal, Triangle, solve_triangular};
 use super::{by_rows, copied, side};
 use crate::error::Result;
@@ -43,6 +45,12 @@ pub struct Lu<T: Real> {
 pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let k = m.min(n);
+    if goes_by_tiles(a) {
+        let factors = Written::of("lu", a, stop)?;
+        let p = permuted(m, &factors.swaps);
+        let [l, u] = factors.split();
+        return Ok(Lu { l, u, p });
+    }
     let factors = Factors::of(copied("lu", a)?, stop);
     stop.check()?;
     let l = Mat::from_fn(m, k, |i, j| match i.cmp(&j) {
@@ -51,10 +59,18 @@ pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
         std::cmp::Ordering::Greater => factors.cells[(i, j)],
     });
     let u = Mat::from_fn(k, n, |i, j| if i <= j { factors.cells[(i, j)] } else { T::ZERO });
-    let places: Vec<u32> = factors.permutation().into_iter().map(|i| i as u32).collect();
-    let offsets: Vec<i64> = (0..=m as i64).collect();
-    let p = Csr::new(Shape::new(m, m), offsets.into(), places.into(), vec![T::ONE; m].into());
+    let p = permuted(m, &factors.swaps);
     Ok(Lu { l: by_rows(l.as_ref()), u: by_rows(u.as_ref()), p })
+}
+
+/// The permutation of m rows that swaps make, one after another.
+fn permuted<T: Real>(m: usize, swaps: &[usize]) -> Csr<T> {
+    let mut places: Vec<u32> = (0..m as u32).collect();
+    for (i, &swap) in swaps.iter().enumerate() {
+        places.swap(i, swap);
+    }
+    let offsets: Vec<i64> = (0..=m as i64).collect();
+    Csr::new(Shape::new(m, m), offsets.into(), places.into(), vec![T::ONE; m].into())
 }
 
 /// The determinant; 1 of an empty matrix.
@@ -62,10 +78,18 @@ pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
 /// - Errors: a cell that is not finite.
 pub fn determinant<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
-    let factors = Factors::of(copied("det", a)?, stop);
-    let odd = factors.swaps.iter().enumerate().filter(|(i, swap)| i != *swap).count() % 2 == 1;
+    let (swaps, pivots): (Vec<usize>, Vec<T>) = if goes_by_tiles(a) {
+        let factors = Written::of("det", a, stop)?;
+        let pivots = factors.diagonal().collect();
+        (factors.swaps, pivots)
+    } else {
+        let factors = Factors::of(copied("det", a)?, stop);
+        let pivots = (0..n).map(|i| factors.cells[(i, i)]).collect();
+        (factors.swaps, pivots)
+    };
+    let odd = swaps.iter().enumerate().filter(|(i, swap)| i != *swap).count() % 2 == 1;
     let sign = if odd { -T::ONE } else { T::ONE };
-    let value = (0..n).fold(sign, |product, i| product * factors.cells[(i, i)]);
+    let value = pivots.into_iter().fold(sign, |product, pivot| product * pivot);
     Ok(dense(Shape::new(1, 1), vec![value]))
 }
 
@@ -86,19 +110,10 @@ impl<T: Real> Factors<T> {
         solve_triangular(left.rb().get(..k, ..), Triangle::Lower, Diagonal::Ones, right, stop);
         Self { cells, swaps }
     }
-
-    /// Where each row of the factored matrix came from.
-    fn permutation(&self) -> Vec<usize> {
-        let mut rows: Vec<usize> = (0..self.cells.nrows()).collect();
-        for (i, &swap) in self.swaps.iter().enumerate() {
-            rows.swap(i, swap);
-        }
-        rows
-    }
 }
 
 /// Eliminates a matrix at least as tall as wide, in place.
-fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>) {
+pub(super) fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>) {
     let n = a.ncols();
     if stop.is_asked() {
         return;

@@ -4,17 +4,19 @@
 //! recursive and cut as products are; so is nearly all the work of the spectral decompositions, whose
 //! smallest parts are faer's, as the panels of orthogonal factorizations are. Work is cut by shape alone
 //! here too: faer adds in an order that follows the degree of parallelism it is given, so it is given
-//! one that does not depend on the threads there are.
+//! one that does not depend on the threads there are. Tall matrices that memory has no room for go by blocks of rows.
 //!
 //! Every sign that is free is fixed: the diagonal of an R is not negative, and the entry of largest
 //! magnitude in each singular vector of U and each eigenvector is positive.
 
 mod cholesky;
+mod cholesky_tiles;
 mod columns;
 mod eigen;
 mod exponential;
 mod logarithm;
 mod lu;
+mod lu_tiles;
 mod orthogonal;
 mod pseudo;
 mod reflections;
@@ -22,6 +24,7 @@ mod schur;
 mod solve;
 mod spectral;
 mod substitution;
+mod tall;
 mod triangular;
 
 pub use cholesky::cholesky;
@@ -34,6 +37,7 @@ pub use pseudo::{pseudo_inverse, rank};
 pub use solve::{inverse, solve};
 pub use spectral::{Eigh, Svd, eigh, svd};
 pub use substitution::{determinant_of_triangle, inverse_of_triangle, solve_by_substitution};
+pub use tall::is_tall;
 pub use triangular::Triangle;
 
 use faer::reborrow::{Reborrow, ReborrowMut};

@@ -24,12 +24,13 @@ use faer::linalg::triangular_solve::{
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, Conj, Mat, MatMut, MatRef, Par};
 
+use super::super::dense::slice_columns;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense, view};
 use super::solve::reciprocal_condition_of;
 use super::spectral::{Svd, svd};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, copied, norm_1, par};
+use super::{by_rows, copied, norm_1, par, tall};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
 
@@ -45,8 +46,25 @@ pub struct Qr<T: Real> {
 /// Factors `a = q·r`.
 ///
 /// - Work: 2mn² - 2n³/3 multiplications for m ≥ n, half of them for `q`.
+/// - Memory: what it takes beside the result, or, of a tall one, some blocks of rows ([`tall`]).
 /// - Errors: a cell that is not finite.
 pub fn qr<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
+    if tall::goes_by_blocks(a) { tall::qr(a, stop) } else { factored(a, stop) }
+}
+
+/// The R of a matrix alone, where signs on its diagonal do not matter.
+pub(super) fn triangle<T: Real>(
+    function: &'static str,
+    a: &Dense<T>,
+    stop: Stop<'_>,
+) -> Result<Dense<T>> {
+    let reflected = Reflected::of(copied(function, a)?, stop);
+    stop.check()?;
+    Ok(by_rows(reflected.r().as_ref()))
+}
+
+/// The same where memory has room for all of it.
+pub(super) fn factored<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let reflected = Reflected::of(copied("qr", a)?, stop);
     stop.check()?;
@@ -75,6 +93,13 @@ pub fn qr<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
 pub fn least_squares<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     assert_eq!(b.shape().rows, m, "a right-hand side is as tall as the matrix");
+    if n > 0 && tall::goes_by_blocks(a) {
+        // The same differences, turned, and what of them no x changes left out.
+        let r = tall::triangle_beside("lstsq", a, Some(b), stop)?;
+        let both = r.rows(0..n);
+        let (r, b) = (slice_columns(&both, 0..n), slice_columns(&both, n..both.shape().columns));
+        return least_squares(&r, &b, stop);
+    }
     let (a, mut b) = (copied("lstsq", a)?, copied("lstsq", b)?);
     let sides = b.ncols();
     if m == 0 || n == 0 || sides == 0 {

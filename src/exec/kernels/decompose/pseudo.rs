@@ -2,8 +2,8 @@
 
 use super::super::dense::{cross, transpose};
 use super::super::{Real, Stop, dense};
-use super::check_finite;
 use super::spectral::{Svd, count_above, svd};
+use super::{check_finite, tall};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
 
@@ -28,7 +28,12 @@ pub fn pseudo_inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>>
 /// - Work: that of the reduction to two diagonals; no value is computed.
 /// - Errors: a cell that is not finite.
 pub fn rank<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
-    let count = count_above("rank", a, least::<T>(a.shape()), stop)?;
+    let least = least::<T>(a.shape());
+    let count = if tall::goes_by_blocks(a) {
+        count_above("rank", &tall::triangle_beside("rank", a, None, stop)?, least, stop)?
+    } else {
+        count_above("rank", a, least, stop)?
+    };
     Ok(dense(Shape::new(1, 1), vec![T::from_f64(count as f64)]))
 }
 

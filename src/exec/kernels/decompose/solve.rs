@@ -15,9 +15,10 @@ use faer::{Mat, MatMut, MatRef, Par};
 
 use super::super::{Real, Stop, view};
 use super::cholesky::factor;
+use super::cholesky_tiles::goes_by_tiles;
 use super::lu::{Factors, apply_swaps};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, copied, norm_1, side};
+use super::{by_rows, copied, lu_tiles, norm_1, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Shape};
 
@@ -33,6 +34,9 @@ use crate::matrix::{Dense, Shape};
 pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
     assert_eq!(b.shape().rows, n, "a right-hand side is as tall as the matrix");
+    if goes_by_tiles(a) {
+        return lu_tiles::solve(a, b, stop);
+    }
     let mut x = copied("solve", b)?;
     let (factored, norm) = Factored::of("solve", a, stop)?;
     stop.check()?;

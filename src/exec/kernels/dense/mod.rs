@@ -1,10 +1,11 @@
 //! Kernels over dense matrices.
 //!
 //! Products run in faer's gemm, which reaches 80 to 93 % of a core's peak; the rest moves cells and is
-//! bound by memory.
+//! bound by memory. What is in files is worked on by tiles that are copied into memory.
 
 mod product;
 mod reshape;
+pub(super) mod tiles;
 
 pub use product::{
     cross, cross_into, gram, gram_into, mirror, outer, outer_into, product, product_by_levels,
@@ -14,3 +15,4 @@ pub use reshape::{
     cumsum, cumsum_into, diagonal, diagonal_matrix, gather_columns, gather_rows, hstack, kron,
     reshape, slice_columns, transpose, vstack,
 };
+pub use tiles::{Factor, gram_by_tiles, needs_tiles, product_by_tiles};

@@ -8,7 +8,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::dense;
+use super::tiles::{transpose_by_tiles, turns_by_tiles};
 use crate::matrix::{CellBuffer, Dense, Scalar, Shape};
+use crate::memory;
 
 /// Cells that one task writes at least; about 50 µs.
 const TASK_CELLS: usize = 1 << 15;
@@ -21,6 +23,10 @@ pub fn transpose<T: Scalar>(x: &Dense<T>) -> Dense<T> {
         return reshape(x, x.shape().transposed());
     }
     let mut cells = CellBuffer::arbitrary(m * n);
+    if turns_by_tiles(x, &cells) {
+        transpose_by_tiles(x, &mut cells);
+        return dense(x.shape().transposed(), cells);
+    }
     cells.par_chunks_mut(TILE * m).enumerate().for_each(|(stripe, out)| {
         let left = stripe * TILE;
         for top in (0..m).step_by(TILE) {
@@ -143,7 +149,11 @@ pub fn vstack<T: Scalar>(parts: Vec<Dense<T>>) -> Dense<T> {
         copies.push((to, part));
         left = rest;
     }
-    copies.into_par_iter().for_each(|(to, part)| to.copy_from_slice(part.cells()));
+    copies.into_par_iter().for_each(|(to, part)| {
+        to.copy_from_slice(part.cells());
+        memory::done_with(bytemuck::cast_slice(to));
+        memory::done_with(bytemuck::cast_slice(part.cells()));
+    });
     dense(Shape::new(rows, columns), cells)
 }
 

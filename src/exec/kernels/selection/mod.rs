@@ -76,6 +76,7 @@ ordered_as_they_are! {
     u16: None,
     u32: None,
     u64: None,
+    u128: None,
 }
 
 impl Ordered for f64 {
@@ -301,7 +302,7 @@ mod private {
         };
     }
 
-    sealed! { i8 i16 i32 i64 i128 u8 u16 u32 u64 f32 f64 }
+    sealed! { i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 }
 }
 
 /// A cell of 32 or 64 bits.

@@ -27,7 +27,7 @@ use rayon::prelude::*;
 
 use super::super::{Real, Stop, view};
 use super::orthogonal::Reflected;
-use super::{Unfinished, by_columns, by_rows, check_finite, negate, scale_to_one, side};
+use super::{Unfinished, by_columns, by_rows, check_finite, negate, scale_to_one, side, tall};
 use crate::error::Result;
 use crate::matrix::Dense;
 use bidiagonal::Bidiagonal;
@@ -51,6 +51,14 @@ pub struct Svd<T: Real> {
 ///
 /// - Errors: a cell that is not finite; no convergence, which has not been seen of finite cells.
 pub fn svd<T: Real>(a: &Dense<T>, count: Option<usize>, stop: Stop<'_>) -> Result<Svd<T>> {
+    if tall::goes_by_blocks(a) {
+        return tall::svd(a, |small| svd_at_once(small, count, stop), stop);
+    }
+    svd_at_once(a, count, stop)
+}
+
+/// The same where memory has room for all of it.
+fn svd_at_once<T: Real>(a: &Dense<T>, count: Option<usize>, stop: Stop<'_>) -> Result<Svd<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let count = count.map_or(m.min(n), |count| count.min(m).min(n));
     check_finite("svd", a)?;

@@ -2,8 +2,8 @@
 //!
 //! Enters: a number of bytes. Leaves: a [`Block`] at least that long, aligned to 64 bytes, which comes back
 //! when its last reader lets it go: at the end of a query whatever became of it, for a query owns what it
-//! computes. Not here: what cells are ([`CellBuffer`](super::CellBuffer)), and how much a statement may ask
-//! for (DataFusion's reservations, which make room here before they grow).
+//! computes. Not here: what cells are ([`CellBuffer`](crate::matrix::CellBuffer)), and how much a statement may ask
+//! for ([`Reservations`](super::Reservations), which make room here before they grow).
 //!
 //! A fresh page is zeroed by the system when it is first touched, which takes as long as a fused loop needs to
 //! fill it: a result of 400 MB took up to twice as long in fresh memory as in memory that is reused.
@@ -13,25 +13,23 @@
 //! below 64 KiB      the allocator's, neither kept nor counted: it is quick with those by itself
 //! below 4 MiB       the allocator's, kept
 //! from 4 MiB on     mapped in huge pages, kept
+//! beyond the limit  a file's, mapped, let go at once
 //! ```
+//!
+//! Which it is from 4 MiB on, [`Grant`](super::Grant)s decide: what matrices were granted beside what nobody has reserved is memory,
+//! and a block beyond both is in a file ([`Residency`]).
 //!
 //! Four sizes for each power of two: a block is at most a quarter longer than what was asked for, and what
 //! lies beyond takes no memory while nobody has touched it. What is kept is bounded three times: by a number
 //! of bytes, by what reservations leave of the memory limit, and by a time.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use arrow::buffer::{Buffer, MutableBuffer};
-use memmap2::{Advice, MmapMut};
-
-/// From this size on, blocks are kept: a lock is nothing beside filling so many bytes.
-const KEPT_BYTES_MIN: usize = 64 << 10;
-
-/// From this size on, blocks are mapped in huge pages: two of them.
-pub(super) const MAPPED_BYTES_MIN: usize = 4 << 20;
+use super::Disk;
+use super::block::{Block, MAPPED_BYTES_MIN, Memory};
+use super::mapping::{Mapping, Residency};
 
 /// How long a block is kept that nobody asks for: much longer than a user who tries one statement after
 /// another thinks between two, and short for a process that has gone on to other things.
@@ -85,18 +83,34 @@ pub(crate) struct PoolLimits {
     pub(crate) idle_bytes: usize,
     /// Bytes in use and kept at most; use goes beyond it, and then nothing is kept.
     pub(crate) total_bytes: usize,
+    /// Bytes of the process that may be resident where pages of files can be taken back.
+    pub(crate) resident_bytes: usize,
     /// Whether memory that is to be overwritten holds `NaN`, so that a test sees what is not.
     pub(crate) poison: bool,
 }
 
 /// The blocks of a database.
 #[derive(Debug)]
-pub(crate) struct Pool(Mutex<State>);
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    /// Where blocks go that memory has no room for; without it all are in memory.
+    files: Option<Files>,
+}
+
+#[derive(Debug)]
+struct Files {
+    disk: Arc<Disk>,
+    residency: Arc<Residency>,
+}
 
 #[derive(Debug)]
 struct State {
     limits: PoolLimits,
     usage: MemoryUsage,
+    /// Bytes of reservations that stand for blocks.
+    granted_bytes: usize,
+    /// Bytes that nobody has reserved.
+    unreserved_bytes: usize,
     /// By size, those let go last at the end: they may still be in a cache.
     idle: BTreeMap<usize, Vec<Idle>>,
     /// Those that are read, by their address: the last reader may write them again.
@@ -108,176 +122,29 @@ struct Idle {
     memory: Memory,
     since: Instant,
 }
-
-#[derive(Debug)]
-enum Memory {
-    Heap(MutableBuffer),
-    Mapped(MmapMut),
-}
-
-impl Memory {
-    /// So many zeros; none where the system refuses so many.
-    fn fresh(bytes: usize) -> Option<Self> {
-        if bytes < MAPPED_BYTES_MIN {
-            return Some(Self::heap(bytes));
-        }
-        let map = MmapMut::map_anon(bytes).ok()?;
-        // A hint: a system without huge pages gives small ones.
-        let _ = map.advise(Advice::HugePage);
-        Some(Self::Mapped(map))
-    }
-
-    fn heap(bytes: usize) -> Self {
-        Self::Heap(MutableBuffer::from_len_zeroed(bytes))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Memory::Heap(buffer) => buffer,
-            Memory::Mapped(map) => map,
-        }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Memory::Heap(buffer) => buffer,
-            Memory::Mapped(map) => map,
-        }
-    }
-}
-
-/// Memory of one owner, aligned to 64 bytes.
-#[derive(Debug)]
-pub(super) struct Block {
-    /// `None` only while it is being dropped.
-    memory: Option<Memory>,
-    /// Bytes that were asked for.
-    length: usize,
-    /// Where it goes back to, if that is still there.
-    home: Weak<Pool>,
-    /// Whether nobody has written to it yet.
-    is_zero: bool,
-}
-
-impl Block {
-    /// So many bytes from the pool of this thread, zero or not; the system's where the thread has none.
-    pub(super) fn new(bytes: usize) -> Self {
-        Self::try_new(bytes).unwrap_or_else(|| Self::plain(Memory::heap(bytes), bytes))
-    }
-
-    /// The same; none where the system refuses so many.
-    pub(super) fn try_new(bytes: usize) -> Option<Self> {
-        let pool = SERVED_BY.with_borrow(Weak::upgrade);
-        match (pool, class(bytes)) {
-            (Some(pool), Some(class)) if bytes >= KEPT_BYTES_MIN => pool.take(bytes, class),
-            _ => Memory::fresh(bytes).map(|memory| Self::plain(memory, bytes)),
-        }
-    }
-
-    fn plain(memory: Memory, length: usize) -> Self {
-        Self { memory: Some(memory), length, home: Weak::new(), is_zero: true }
-    }
-
-    pub(super) fn is_zero(&self) -> bool {
-        self.is_zero
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.memory.as_ref().expect(PRESENT).bytes()[..self.length]
-    }
-
-    /// The bytes that were asked for, never to be written again.
-    pub(super) fn frozen(mut self) -> Buffer {
-        match self.memory.take() {
-            Some(Memory::Heap(mut buffer)) if self.home.strong_count() == 0 => {
-                buffer.truncate(self.length);
-                buffer.into()
-            }
-            memory => {
-                self.memory = memory;
-                let block = Arc::new(self);
-                if let Some(pool) = block.home.upgrade() {
-                    pool.state().frozen.insert(block.address(), Arc::downgrade(&block));
-                }
-                bytes::Bytes::from_owner(Frozen(block)).into()
-            }
-        }
-    }
-
-    /// The block that was frozen into these bytes, to be written again; the bytes themselves where somebody
-    /// else reads them, where they are a part of a block, or of none that the pool of this thread keeps.
-    pub(super) fn thawed(bytes: Buffer) -> Result<Self, Buffer> {
-        let Some(pool) = SERVED_BY.with_borrow(Weak::upgrade) else { return Err(bytes) };
-        if bytes.strong_count() > 1 {
-            return Err(bytes);
-        }
-        let address = bytes.as_ptr() as usize;
-        let block = pool.state().frozen.get(&address).and_then(Weak::upgrade);
-        let Some(block) = block.filter(|block| block.length == bytes.len()) else {
-            return Err(bytes);
-        };
-        pool.state().frozen.remove(&address);
-        drop(bytes);
-        Ok(Arc::into_inner(block).expect("the last reader has let it go"))
-    }
-
-    fn address(&self) -> usize {
-        self.bytes().as_ptr() as usize
-    }
-
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory.as_mut().expect(PRESENT).bytes_mut()[..self.length]
-    }
-}
-
-/// Whether the matrices that this thread makes must show who reads before writing.
-pub(super) fn poisons() -> bool {
-    let pool = SERVED_BY.with_borrow(Weak::upgrade);
-    pool.is_some_and(|pool| pool.state().limits.poison)
-}
-
-/// Why a block has memory.
-const PRESENT: &str = "memory leaves its block only when that is dropped";
-
-/// A block that is read.
-struct Frozen(Arc<Block>);
-
-impl AsRef<[u8]> for Frozen {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        if let (Some(pool), Some(memory)) = (self.home.upgrade(), self.memory.take()) {
-            pool.give_back(memory);
-        }
-    }
-}
-
-/// The size of the block for so many bytes: the next multiple of a quarter of a power of two. None where
-/// there are not so many.
-fn class(bytes: usize) -> Option<usize> {
-    let quarter = (1_usize << bytes.max(4).ilog2()) / 4;
-    bytes.checked_next_multiple_of(quarter)
-}
-
-thread_local! {
-    /// The pool whose database this thread works for. Kernels make matrices in many places and on threads
-    /// of the database alone, so its pool comes with the thread rather than through each of them.
-    static SERVED_BY: RefCell<Weak<Pool>> = const { RefCell::new(Weak::new()) };
-}
-
 impl Pool {
+    /// One whose blocks are all in memory.
+    #[cfg(test)]
     pub(crate) fn new(limits: PoolLimits) -> Arc<Self> {
-        let (usage, idle, frozen) = (MemoryUsage::default(), BTreeMap::new(), HashMap::new());
-        Arc::new(Self(Mutex::new(State { limits, usage, idle, frozen })))
+        Self::with(limits, None)
     }
 
-    /// From now on the matrices that this thread makes are in blocks of this pool.
-    pub(crate) fn serve_this_thread(self: &Arc<Self>) {
-        SERVED_BY.set(Arc::downgrade(self));
+    /// One whose blocks are in files where memory has no room for them.
+    pub(crate) fn on(disk: Arc<Disk>, limits: PoolLimits) -> Arc<Self> {
+        let residency = Residency::new(limits.resident_bytes);
+        Self::with(limits, Some(Files { disk, residency }))
+    }
+
+    fn with(limits: PoolLimits, files: Option<Files>) -> Arc<Self> {
+        let state = State {
+            limits,
+            usage: MemoryUsage::default(),
+            granted_bytes: 0,
+            unreserved_bytes: limits.total_bytes,
+            idle: BTreeMap::new(),
+            frozen: HashMap::new(),
+        };
+        Arc::new(Self { state: Mutex::new(state), files })
     }
 
     pub(crate) fn usage(&self) -> MemoryUsage {
@@ -287,16 +154,25 @@ impl Pool {
     /// Takes new limits, and gives to the system what is kept beyond them.
     pub(crate) fn set_limits(&self, limits: PoolLimits) {
         let mut state = self.state();
+        if let Some(files) = &self.files {
+            files.residency.set_limit(limits.resident_bytes);
+        }
         state.limits = limits;
+        state.unreserved_bytes = limits.total_bytes;
         let released = state.release_beyond(limits.idle_bytes);
         drop(state);
         drop(released);
     }
 
+    /// Leaves so many bytes, which nobody has reserved, to blocks: kept ones beyond them go to the system.
+    pub(crate) fn leave(&self, unreserved_bytes: usize) {
+        self.state().unreserved_bytes = unreserved_bytes;
+        self.trim(unreserved_bytes);
+    }
+
     /// Gives kept blocks to the system until so many bytes are kept at most.
     pub(crate) fn trim(&self, idle_bytes_max: usize) {
         let mut state = self.state();
-        // What the system takes back it takes back outside the lock, for that takes long.
         let released = state.release_beyond(idle_bytes_max);
         drop(state);
         drop(released);
@@ -316,15 +192,62 @@ impl Pool {
         drop(released);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts reserved bytes that stand for blocks.
+    pub(super) fn grant(&self, bytes: usize) {
+        self.state().granted_bytes += bytes;
     }
 
-    fn take(self: &Arc<Self>, length: usize, class: usize) -> Option<Block> {
-        let block = |memory, is_zero| {
-            Some(Block { memory: Some(memory), length, home: Arc::downgrade(self), is_zero })
-        };
+    /// Counts fewer of them.
+    pub(super) fn revoke(&self, bytes: usize) {
+        self.state().granted_bytes -= bytes;
+    }
+
+    /// Bytes that the disk has for what memory has not.
+    pub(super) fn disk_bytes(&self) -> usize {
+        let free = self.files.as_ref().map_or(0, |files| files.disk.free_bytes());
+        usize::try_from(free).unwrap_or(usize::MAX)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of blocks that may come in memory beside those there are.
+    pub(super) fn room_bytes(&self) -> usize {
+        self.state().room_bytes()
+    }
+
+    /// Who keeps pages of files in memory, where there are files.
+    pub(super) fn residency(&self) -> Option<&Residency> {
+        self.files.as_ref().map(|files| files.residency.as_ref())
+    }
+
+    pub(super) fn poisons(&self) -> bool {
+        self.state().limits.poison
+    }
+
+    /// Remembers a block that is read from now on.
+    pub(super) fn note_frozen(&self, block: &Arc<Block>) {
+        self.state().frozen.insert(block.address(), Arc::downgrade(block));
+    }
+
+    /// The block at this address that is read, of this length; it is not remembered any more.
+    pub(super) fn thawed(&self, address: usize, length: usize) -> Option<Arc<Block>> {
+        let block = self.state().frozen.get(&address).and_then(Weak::upgrade);
+        let block = block.filter(|block| block.length() == length)?;
+        self.state().frozen.remove(&address);
+        Some(block)
+    }
+
+    /// A block of this size, kept or fresh; in a file where memory has no room for it.
+    pub(super) fn take(self: &Arc<Self>, length: usize, class: usize) -> Option<Block> {
+        let block =
+            |memory, is_zero| Some(Block::of(Arc::downgrade(self), memory, length, is_zero));
         let mut state = self.state();
+        if self.files.is_some() && class >= MAPPED_BYTES_MIN && class > state.room_bytes() {
+            drop(state);
+            return self.take_file(length);
+        }
         if let Some(memory) = state.reused(class) {
             return block(memory, false);
         }
@@ -340,10 +263,23 @@ impl Pool {
         block(memory, true)
     }
 
-    fn give_back(&self, memory: Memory) {
+    /// A block in a file.
+    pub(super) fn take_file(self: &Arc<Self>, length: usize) -> Option<Block> {
+        let files = self.files.as_ref()?;
+        let mapping = Mapping::new(&files.disk, &files.residency, length.max(1)).ok()?;
+        Some(Block::of(Arc::downgrade(self), Memory::File(mapping), length, true))
+    }
+
+    /// Takes memory back, to keep it for the next block or let it go.
+    pub(super) fn give_back(&self, memory: Memory) {
         let class = memory.bytes().len();
         let mut state = self.state();
         state.frozen.remove(&(memory.bytes().as_ptr() as usize));
+        if matches!(memory, Memory::File(_)) {
+            // What the system takes back it takes back outside the lock, for that takes long.
+            drop(state);
+            return drop(memory);
+        }
         state.usage.used_bytes -= class;
         let PoolLimits { idle_bytes, total_bytes, .. } = state.limits;
         let kept_max = idle_bytes.min(total_bytes.saturating_sub(state.usage.used_bytes));
@@ -361,6 +297,12 @@ impl Pool {
 }
 
 impl State {
+    /// Bytes of blocks that may come in memory beside those there are.
+    fn room_bytes(&self) -> usize {
+        (self.granted_bytes.saturating_add(self.unreserved_bytes))
+            .saturating_sub(self.usage.used_bytes)
+    }
+
     /// A kept block of this size.
     fn reused(&mut self, class: usize) -> Option<Memory> {
         let blocks = self.idle.get_mut(&class)?;
@@ -418,10 +360,20 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use arrow::buffer::Buffer;
 
-    const LIMITS: PoolLimits =
-        PoolLimits { idle_bytes: 1 << 30, total_bytes: 1 << 40, poison: false };
+    use super::*;
+    use crate::config::Directory;
+    use crate::memory::Grant;
+    use crate::memory::block::{KEPT_BYTES_MIN, Refused, class};
+    use crate::memory::served::{done_with, is_on_disk, room_bytes};
+
+    const LIMITS: PoolLimits = PoolLimits {
+        idle_bytes: 1 << 30,
+        total_bytes: 1 << 40,
+        resident_bytes: 1 << 40,
+        poison: false,
+    };
 
     /// Runs on a thread that a pool serves.
     fn served(limits: PoolLimits, work: impl FnOnce(&Arc<Pool>) + Send) {
@@ -432,16 +384,6 @@ mod tests {
                 work(&pool);
             });
         });
-    }
-
-    #[test]
-    fn a_size_is_at_most_a_quarter_too_long() {
-        for bytes in (1..70_000).chain([(1 << 40) - 1, 1 << 40, (1 << 40) + 1]) {
-            let class = class(bytes).unwrap();
-            assert!(bytes <= class && class <= bytes.max(4) / 4 * 5 + 4, "{class} for {bytes}");
-        }
-        assert_eq!(class(400_000_000), Some(384 << 20));
-        assert_eq!(class(usize::MAX), None);
     }
 
     #[test]
@@ -513,6 +455,45 @@ mod tests {
             pool.set_limits(PoolLimits { idle_bytes: 0, ..LIMITS });
             assert_eq!(pool.usage().idle_bytes, 0);
         });
+    }
+
+    #[test]
+    fn a_block_is_in_a_file_where_memory_has_no_room() {
+        let mib = 1 << 20;
+        let quota_bytes = 64 * mib as u64;
+        let disk =
+            Disk::new(vec![Directory { quota_bytes, ..Directory::at(std::env::temp_dir()) }]);
+        let limits = PoolLimits { total_bytes: 10 * mib, ..LIMITS };
+        let pool = Pool::on(Arc::clone(&disk), limits);
+        let mut grant = Grant::new(&pool);
+        let work = || {
+            pool.serve_this_thread();
+            let first = Block::new(8 * mib);
+            assert!(!is_on_disk(first.bytes()) && room_bytes() == 2 * mib);
+            // Small ones are in memory whatever is there.
+            assert!(!is_on_disk(Block::new(3 * mib).bytes()));
+            let mut second = Block::new(8 * mib);
+            assert!(is_on_disk(second.bytes()) && second.is_zero());
+            second.bytes_mut().fill(7);
+            let frozen = second.frozen();
+            done_with(&frozen);
+            assert!(is_on_disk(&frozen) && frozen.iter().all(|&byte| byte == 7));
+            let mut again = Block::thawed(frozen).unwrap();
+            again.bytes_mut()[0] = 1;
+            assert_eq!(disk.used_bytes(), 8 * mib as u64);
+            assert_eq!(pool.usage().used_bytes, 8 * mib);
+            drop(again);
+            assert_eq!(disk.used_bytes(), 0);
+            // What is granted is in memory.
+            grant.grow(8 * mib);
+            assert!(!is_on_disk(Block::new(8 * mib).bytes()));
+            grant.shrink(8 * mib);
+            assert!(Block::in_file(65 * mib).is_none() && grant.disk_bytes() <= 64 * mib);
+            let refused = std::panic::catch_unwind(|| Block::new(65 * mib)).unwrap_err();
+            assert_eq!(refused.downcast::<Refused>().unwrap().bytes, 65 * mib);
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+        assert_eq!((disk.used_bytes(), pool.usage().used_bytes), (0, 0));
     }
 
     #[test]

@@ -1,0 +1,309 @@
+//! The build side of a join, in memory as far as it fits.
+//!
+//! ```text
+//! rows ─ collect ─ all fit ──────────────────────────── one batch
+//!                └ refused ─ deal ─ parts that still fit ─ one batch
+//!                                 └ the largest ────────── files
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::error::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::SpillManager;
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
+use futures::StreamExt;
+
+use super::deal::Dealer;
+use super::files::Writer;
+use super::share::Share;
+use super::spec::{Spec, batch};
+use super::views::{column_bytes, compacted, compacted_column};
+use crate::exec::relational::files::Rows;
+
+/// What came of reading a build side.
+pub(super) enum Collected {
+    /// All rows; the share holds them and what will be made of them.
+    Whole(RecordBatch),
+    /// Memory was refused: what has been read, and what has not.
+    Refused(Held, SendableRecordBatchStream),
+}
+
+/// Rows that have been read.
+#[derive(Default)]
+pub(super) struct Held {
+    batches: VecDeque<RecordBatch>,
+    rows: usize,
+    /// What they take, each buffer counted once.
+    counter: RecordBatchMemoryCounter,
+    /// By column, for the copies that make one batch of all: one column after the other.
+    column_bytes: Vec<usize>,
+}
+
+impl Held {
+    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        let batch = compacted(batch)?;
+        self.counter.count_batch(&batch);
+        self.rows += batch.num_rows();
+        self.column_bytes.resize(batch.num_columns(), 0);
+        for (bytes, column) in self.column_bytes.iter_mut().zip(batch.columns()) {
+            *bytes += column_bytes(column);
+        }
+        self.batches.push_back(batch);
+        Ok(())
+    }
+
+    /// Bytes of the rows, of a second copy of a column, and of what the join makes of them.
+    fn needed_bytes(&self, spec: &Spec) -> usize {
+        let copy = match self.batches.len() {
+            0 | 1 => 0,
+            _ => self.column_bytes.iter().copied().max().unwrap_or(0),
+        };
+        self.counter.memory_usage() + copy + spec.table_bytes(self.rows)
+    }
+
+    /// One batch of all, the share made as small as it may be.
+    fn whole(self, schema: &SchemaRef, spec: &Spec, share: &Share) -> Result<RecordBatch> {
+        let rows = self.rows;
+        let whole = whole(schema, self.batches.into())?;
+        share.hold(get_record_batch_memory_size(&whole) + spec.table_bytes(rows));
+        Ok(whole)
+    }
+}
+
+/// Reads a build side until it ends or memory is refused.
+pub(super) async fn collect(
+    mut input: SendableRecordBatchStream,
+    spec: &Spec,
+    share: &Share,
+) -> Result<Collected> {
+    let mut held = Held::default();
+    while let Some(batch) = input.next().await.transpose()? {
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        held.push(&batch)?;
+        if !share.try_hold(held.needed_bytes(spec)) {
+            return Ok(Collected::Refused(held, input));
+        }
+    }
+    let schema = input.schema();
+    drop(input);
+    held.whole(&schema, spec, share).map(Collected::Whole)
+}
+
+/// Reads as many rows as fit, one batch at least; none at the end. `ahead` is the batch that did not fit.
+pub(super) async fn next_block(
+    input: &mut SendableRecordBatchStream,
+    ahead: &mut Option<RecordBatch>,
+    spec: &Spec,
+    share: &Share,
+) -> Result<Option<RecordBatch>> {
+    let mut held = Held::default();
+    loop {
+        let batch = match ahead.take() {
+            Some(batch) => batch,
+            None => match input.next().await.transpose()? {
+                Some(batch) => batch,
+                None => break,
+            },
+        };
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        // Asked for before it is added: what does not fit begins the next block.
+        let batch = compacted(&batch)?;
+        let more = get_record_batch_memory_size(&batch);
+        let rows = held.rows + batch.num_rows();
+        let needed = held.counter.memory_usage() + 2 * more + spec.table_bytes(rows);
+        let copy = held.column_bytes.iter().copied().max().unwrap_or(0);
+        if !share.try_hold(needed + copy) && held.rows > 0 {
+            *ahead = Some(batch);
+            break;
+        }
+        held.push(&batch)?;
+    }
+    if held.rows == 0 {
+        return Ok(None);
+    }
+    held.whole(&input.schema(), spec, share).map(Some)
+}
+
+/// A build side in parts.
+pub(super) struct Parts {
+    /// The rows of all parts that fit together; none where none does.
+    pub(super) resident: Option<RecordBatch>,
+    pub(super) is_resident: Vec<bool>,
+    /// The rows of the others.
+    pub(super) spilled: Vec<Rows>,
+    /// All rows.
+    pub(super) rows: usize,
+}
+
+/// Deals out a build side that does not fit.
+pub(super) struct Dealing<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) share: &'a Share,
+    pub(super) files: &'a SpillManager,
+    pub(super) working_bytes: usize,
+    pub(super) level: usize,
+    /// Whether rows may stay in memory.
+    pub(super) keeps_parts: bool,
+}
+
+impl Dealing<'_> {
+    /// The parts of what has been read and of what has not; `prepare` makes of a batch what is kept of it.
+    pub(super) async fn run(
+        self,
+        mut held: Held,
+        mut input: SendableRecordBatchStream,
+        mut prepare: impl FnMut(RecordBatch) -> Result<RecordBatch>,
+    ) -> Result<Parts> {
+        let mut dealer = Dealer::new(self.spec, 0, self.working_bytes, self.level);
+        let mut parts = InMemory::new(&self, dealer.parts());
+        let (held_bytes, held_rows) = (held.counter.memory_usage(), held.rows);
+        let mut rows = 0;
+        let none_kept = vec![false; dealer.parts()];
+        self.share.set_base(self.working_bytes);
+        self.share.hold(held_bytes);
+        loop {
+            let batch = match held.batches.pop_front() {
+                Some(batch) => Some(batch),
+                None => input.next().await.transpose()?,
+            };
+            let is_last = batch.is_none();
+            let is_full = match batch {
+                Some(batch) if batch.num_rows() > 0 => {
+                    rows += batch.num_rows();
+                    dealer.push(prepare(batch)?)
+                }
+                Some(_) | None => false,
+            };
+            if !is_full && !is_last {
+                continue;
+            }
+            let dealt = dealer.deal(&none_kept)?;
+            for part in 0..dealer.parts() {
+                if let Some(rows) = dealt.part(part)? {
+                    parts.push(part, rows)?;
+                }
+            }
+            drop(dealt);
+            let waiting =
+                held_bytes as f64 * held_rows.saturating_sub(rows) as f64 / held_rows.max(1) as f64;
+            parts.fit(waiting as usize)?;
+            if is_last {
+                drop(input);
+                return parts.finish(rows);
+            }
+            // What has been read is dealt without waiting for anything.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Parts of which some are in memory.
+struct InMemory<'a> {
+    dealing: &'a Dealing<'a>,
+    /// None of a part that has gone to its file.
+    resident: Vec<Option<Vec<RecordBatch>>>,
+    bytes: Vec<usize>,
+    rows: Vec<usize>,
+    writer: Writer,
+}
+
+impl<'a> InMemory<'a> {
+    fn new(dealing: &'a Dealing<'a>, parts: usize) -> Self {
+        let resident = std::iter::repeat_with(|| dealing.keeps_parts.then(Vec::new)).take(parts);
+        Self {
+            dealing,
+            resident: resident.collect(),
+            bytes: vec![0; parts],
+            rows: vec![0; parts],
+            writer: Writer::new(dealing.files, parts),
+        }
+    }
+
+    fn push(&mut self, part: usize, batch: RecordBatch) -> Result<()> {
+        let Some(resident) = &mut self.resident[part] else {
+            return self.writer.write(part, &batch);
+        };
+        let batch = compacted(&batch)?;
+        self.bytes[part] += get_record_batch_memory_size(&batch);
+        self.rows[part] += batch.num_rows();
+        resident.push(batch);
+        Ok(())
+    }
+
+    /// Sends parts to their files, the largest first, until what is in memory fits beside so many bytes.
+    fn fit(&mut self, others: usize) -> Result<()> {
+        let Dealing { spec, share, .. } = self.dealing;
+        loop {
+            let resident = self.bytes.iter().sum::<usize>();
+            let table = spec.table_bytes(self.rows.iter().sum());
+            // Half as much again, for the copies that make one batch of all.
+            let needed = others + resident + resident / 2 + table;
+            if share.try_hold(needed) {
+                return Ok(());
+            }
+            let largest = (0..self.bytes.len()).max_by_key(|&part| self.bytes[part]);
+            match largest.filter(|&part| self.bytes[part] > 0) {
+                Some(part) => self.spill(part)?,
+                None => {
+                    share.hold(others);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn spill(&mut self, part: usize) -> Result<()> {
+        for batch in self.resident[part].take().into_iter().flatten() {
+            self.writer.write(part, &batch)?;
+        }
+        (self.bytes[part], self.rows[part]) = (0, 0);
+        Ok(())
+    }
+
+    fn finish(self, rows: usize) -> Result<Parts> {
+        let Dealing { spec, share, .. } = self.dealing;
+        // A part that has had no rows yet is in memory too: the probe side may have rows for it.
+        let is_resident: Vec<bool> = self.resident.iter().map(Option::is_some).collect();
+        let resident_rows: usize = self.rows.iter().sum();
+        let batches: Vec<RecordBatch> = self.resident.into_iter().flatten().flatten().collect();
+        let resident = match is_resident.contains(&true) {
+            true => Some(whole(&spec.sides[0], batches)?),
+            false => None,
+        };
+        let bytes = resident.as_ref().map_or(0, get_record_batch_memory_size);
+        share.set_base(0);
+        share.hold(bytes + spec.table_bytes(resident_rows));
+        Ok(Parts { resident, is_resident, spilled: self.writer.finish()?, rows })
+    }
+}
+
+/// One batch of many, a column at a time, so that no two columns are there twice.
+fn whole(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    if rows == 0 {
+        return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+    }
+    let mut columns: Vec<Vec<ArrayRef>> =
+        (0..schema.fields().len()).map(|_| Vec::with_capacity(batches.len())).collect();
+    for batch in batches {
+        for (column, array) in columns.iter_mut().zip(batch.columns()) {
+            column.push(Arc::clone(array));
+        }
+    }
+    let whole = |arrays: Vec<ArrayRef>| {
+        let arrays: Vec<&dyn Array> = arrays.iter().map(|array| array.as_ref()).collect();
+        Ok(compacted_column(&concat(&arrays)?))
+    };
+    let columns = columns.into_iter().map(whole).collect::<Result<_>>()?;
+    batch(schema, columns, rows)
+}

@@ -1,0 +1,266 @@
+//! What is joined, apart from where the rows come from; and the operators of DataFusion that join it.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::utils::memory::estimate_memory_size;
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, JoinOn, build_join_schema};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec,
+    NestedLoopJoinExecBuilder, PartitionMode,
+};
+use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+
+use crate::exec::relational::feed::{Feed, single};
+
+/// How rows find each other.
+#[derive(Clone)]
+pub(super) enum Method {
+    /// By keys that are equal.
+    Hash { on: JoinOn, null_equality: NullEquality },
+    /// Each with each.
+    Nested,
+}
+
+/// A join of two schemas.
+#[derive(Clone)]
+pub(super) struct Spec {
+    pub(super) method: Method,
+    filter: Option<JoinFilter>,
+    pub(super) join_type: JoinType,
+    /// Those of the build side and of the probe side.
+    pub(super) sides: [SchemaRef; 2],
+    /// The columns that leave, and their schema.
+    pub(super) output: Vec<ColumnIndex>,
+    pub(super) schema: SchemaRef,
+}
+
+impl Spec {
+    /// That of an operator of DataFusion; none where it is no join of this kind.
+    pub(super) fn of(join: &dyn ExecutionPlan) -> Option<Self> {
+        if let Some(join) = join.downcast_ref::<HashJoinExec>() {
+            let on = join.on().to_vec();
+            let method = Method::Hash { on, null_equality: join.null_equality() };
+            let projection = join.projection.as_deref();
+            Some(Self::new(join, method, join.filter(), *join.join_type(), projection))
+        } else if let Some(join) = join.downcast_ref::<NestedLoopJoinExec>() {
+            let projection = join.projection().as_deref();
+            Some(Self::new(join, Method::Nested, join.filter(), *join.join_type(), projection))
+        } else {
+            let join = join.downcast_ref::<CrossJoinExec>()?;
+            Some(Self::new(join, Method::Nested, None, JoinType::Inner, None))
+        }
+    }
+
+    fn new(
+        join: &dyn ExecutionPlan,
+        method: Method,
+        filter: Option<&JoinFilter>,
+        join_type: JoinType,
+        projection: Option<&[usize]>,
+    ) -> Self {
+        let children = join.children();
+        let sides = [children[0].schema(), children[1].schema()];
+        let (_, columns) = build_join_schema(&sides[0], &sides[1], &join_type);
+        let output = match projection {
+            Some(projection) => projection.iter().map(|&at| columns[at].clone()).collect(),
+            None => columns,
+        };
+        Self { method, filter: filter.cloned(), join_type, sides, output, schema: join.schema() }
+    }
+
+    /// The same of another type, with other columns.
+    pub(super) fn with_output(&self, join_type: JoinType, output: Vec<ColumnIndex>) -> Self {
+        let (schema, columns) = build_join_schema(&self.sides[0], &self.sides[1], &join_type);
+        let fields = output.iter().filter_map(|column| {
+            columns.iter().position(|of_join| of_join == column).map(|at| schema.field(at).clone())
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Self { join_type, output, schema, ..self.clone() }
+    }
+
+    /// The same with one more column at the end of a side, the number of each row, which does not leave.
+    pub(super) fn with_numbers(&self, side: usize) -> (Self, ColumnIndex) {
+        let mut numbered = self.clone();
+        let index = self.sides[side].fields().len();
+        numbered.sides[side] = with_number(&self.sides[side]);
+        let side = [JoinSide::Left, JoinSide::Right][side];
+        (numbered, ColumnIndex { index, side })
+    }
+
+    /// The expressions whose values decide which rows of a side may meet; none where all may.
+    pub(super) fn keys(&self, side: usize) -> Vec<Arc<dyn PhysicalExpr>> {
+        match &self.method {
+            Method::Hash { on, .. } => {
+                let key = |(build, probe): &(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)| {
+                    Arc::clone([build, probe][side])
+                };
+                on.iter().map(key).collect()
+            }
+            Method::Nested => Vec::new(),
+        }
+    }
+
+    /// Whether a row whose key is NULL meets no other.
+    pub(super) fn nulls_meet_nothing(&self) -> bool {
+        match &self.method {
+            Method::Hash { null_equality, .. } => *null_equality == NullEquality::NullEqualsNothing,
+            Method::Nested => false,
+        }
+    }
+
+    /// Whether rows of the build side leave once all rows of the probe side have been seen.
+    pub(super) fn ends_with_build_rows(&self) -> bool {
+        match self.join_type {
+            JoinType::Left
+            | JoinType::LeftAnti
+            | JoinType::LeftMark
+            | JoinType::LeftSemi
+            | JoinType::Full => true,
+            JoinType::Inner
+            | JoinType::Right
+            | JoinType::RightSemi
+            | JoinType::RightAnti
+            | JoinType::RightMark => false,
+        }
+    }
+
+    /// Whether no row can leave where a side has so many rows.
+    pub(super) fn is_empty_for(&self, build_rows: usize, probe_rows: usize) -> bool {
+        let (build_alone, probe_alone) = match self.join_type {
+            JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi => (false, false),
+            JoinType::Left | JoinType::LeftAnti | JoinType::LeftMark => (true, false),
+            JoinType::Right | JoinType::RightAnti | JoinType::RightMark => (false, true),
+            JoinType::Full => (true, true),
+        };
+        match (build_rows, probe_rows) {
+            (0, 0) => true,
+            (0, _) => !probe_alone,
+            (_, 0) => !build_alone,
+            _ => false,
+        }
+    }
+
+    /// Bytes of what is made of so many rows of the build side besides them: a hash table, the hashes that it
+    /// is made from, and a bit for each row.
+    pub(super) fn table_bytes(&self, rows: usize) -> usize {
+        let bits = rows.div_ceil(8);
+        match self.method {
+            Method::Hash { .. } => {
+                // A map of buckets and a list of rows, or else an array over a range of keys, which is made
+                // for ranges of up to seven times as many keys as there are rows.
+                let buckets = estimate_memory_size::<(u32, u64)>(rows, 0).unwrap_or(usize::MAX / 2);
+                let map = buckets + rows * size_of::<u32>();
+                let array = rows * 8 * size_of::<u32>();
+                map.max(array) + rows * size_of::<u64>() + bits
+            }
+            Method::Nested => bits,
+        }
+    }
+
+    /// Rows of the probe side that met none, or with a mark: as they leave.
+    pub(super) fn alone(
+        &self,
+        probe: &RecordBatch,
+        marks: Option<&BooleanArray>,
+    ) -> Result<RecordBatch> {
+        let rows = probe.num_rows();
+        let column = |(at, column): (usize, &ColumnIndex)| -> ArrayRef {
+            match (column.side, marks) {
+                (JoinSide::Right, _) => Arc::clone(probe.column(column.index)),
+                (JoinSide::None, Some(marks)) => Arc::new(marks.clone()),
+                (JoinSide::Left | JoinSide::None, _) => {
+                    new_null_array(self.schema.field(at).data_type(), rows)
+                }
+            }
+        };
+        let columns = self.output.iter().enumerate().map(column).collect();
+        batch(&self.schema, columns, rows)
+    }
+
+    /// The operator that joins two inputs of these schemas.
+    fn operator(
+        &self,
+        build: Arc<dyn ExecutionPlan>,
+        probe: Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (_, columns) = build_join_schema(&self.sides[0], &self.sides[1], &self.join_type);
+        let place = |column: &ColumnIndex| {
+            let place = columns.iter().position(|of_join| of_join == column);
+            place.ok_or_else(|| DataFusionError::Internal("a join lacks a column".into()))
+        };
+        let projection = Some(self.output.iter().map(place).collect::<Result<Vec<_>>>()?);
+        match &self.method {
+            Method::Hash { on, null_equality } => {
+                HashJoinExecBuilder::new(build, probe, on.clone(), self.join_type)
+                    .with_filter(self.filter.clone())
+                    .with_projection(projection)
+                    .with_partition_mode(PartitionMode::CollectLeft)
+                    .with_null_equality(*null_equality)
+                    .build_exec()
+            }
+            Method::Nested => {
+                let join = NestedLoopJoinExecBuilder::new(build, probe, self.join_type)
+                    .with_filter(self.filter.clone())
+                    .with_projection(projection);
+                Ok(Arc::new(join.build()?))
+            }
+        }
+    }
+}
+
+/// One of DataFusion's joins over a build side in memory.
+pub(super) struct Engine {
+    operator: Arc<dyn ExecutionPlan>,
+    probe: Arc<Feed>,
+    context: Arc<TaskContext>,
+}
+
+impl Engine {
+    /// The join of these rows and of a probe side of so many partitions. What it holds has been reserved:
+    /// `context` is one without a limit.
+    pub(super) fn new(
+        spec: &Spec,
+        rows: RecordBatch,
+        partitions: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<Self> {
+        let build = Feed::of(Arc::clone(&spec.sides[0]), 1);
+        build.put(0, single(rows));
+        let probe = Feed::of(Arc::clone(&spec.sides[1]), partitions);
+        let operator = spec.operator(build, Arc::clone(&probe) as _)?;
+        Ok(Self { operator, probe, context: Arc::clone(context) })
+    }
+
+    /// What a partition of the probe side joins.
+    pub(super) fn run(
+        &self,
+        partition: usize,
+        probe: SendableRecordBatchStream,
+    ) -> Result<SendableRecordBatchStream> {
+        self.probe.put(partition, probe);
+        self.operator.execute(partition, Arc::clone(&self.context))
+    }
+}
+
+/// A schema with the number of each row at its end.
+pub(super) fn with_number(schema: &SchemaRef) -> SchemaRef {
+    let number = Arc::new(Field::new("number of the row", DataType::UInt64, false));
+    let fields = schema.fields().iter().cloned().chain([number]);
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
+/// A batch of so many rows, which may have no column.
+pub(super) fn batch(
+    schema: &SchemaRef,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}

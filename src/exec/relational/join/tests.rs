@@ -1,0 +1,494 @@
+//! Joins that spill against DataFusion's with all memory there is: the same rows, whatever is refused when.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::Partitioning;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, JoinOn};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExecBuilder,
+};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::*;
+use crate::exec::kernels::testing::rng;
+
+const TYPES: [JoinType; 10] = [
+    JoinType::Inner,
+    JoinType::Left,
+    JoinType::Right,
+    JoinType::Full,
+    JoinType::LeftSemi,
+    JoinType::LeftAnti,
+    JoinType::LeftMark,
+    JoinType::RightSemi,
+    JoinType::RightAnti,
+    JoinType::RightMark,
+];
+
+/// Refuses what passes a limit, and one request out of many.
+#[derive(Debug)]
+struct Refusing {
+    limit: usize,
+    reserved: AtomicUsize,
+    requests: AtomicUsize,
+    refused: Refused,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Refused {
+    Never,
+    Only(usize),
+    From(usize),
+}
+
+impl Refusing {
+    fn new(limit: usize, refused: Refused) -> Arc<Self> {
+        let (reserved, requests) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { limit, reserved, requests, refused })
+    }
+}
+
+impl fmt::Display for Refusing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refusing")
+    }
+}
+
+impl MemoryPool for Refusing {
+    fn name(&self) -> &str {
+        "Refusing"
+    }
+
+    fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
+        self.reserved.fetch_add(additional, Ordering::Relaxed);
+    }
+
+    fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
+        self.reserved.fetch_sub(shrink, Ordering::Relaxed);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        // Whatever sorts the rows of a join has its own ways to do with little.
+        if reservation.consumer().name() != "SpillingJoin" {
+            self.grow(reservation, additional);
+            return Ok(());
+        }
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let is_refused = match self.refused {
+            Refused::Never => false,
+            Refused::Only(only) => request == only,
+            Refused::From(from) => request >= from,
+        };
+        if is_refused || self.reserved() + additional > self.limit {
+            return Err(DataFusionError::ResourcesExhausted("refused".into()));
+        }
+        self.grow(reservation, additional);
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
+/// A table of keys `k` and `s`, and a number of its own for each row.
+#[derive(Clone, Copy)]
+struct Shape {
+    rows: usize,
+    keys: i64,
+    /// Of ten rows, so many have the first key.
+    skew: u32,
+    nulls: bool,
+}
+
+const EVEN: Shape = Shape { rows: 1500, keys: 700, skew: 0, nulls: true };
+const SKEWED: Shape = Shape { rows: 600, keys: 100, skew: 9, nulls: true };
+const EMPTY: Shape = Shape { rows: 0, keys: 1, skew: 0, nulls: false };
+
+fn table(rng: &mut SmallRng, shape: Shape) -> (SchemaRef, Vec<RecordBatch>) {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("k", DataType::Int64, true),
+        Field::new("s", DataType::Utf8View, true),
+        Field::new("v", DataType::Int64, false),
+    ]));
+    let mut key = || {
+        let is_skewed = rng.random_range(0..10) < shape.skew;
+        let key = if is_skewed { 0 } else { rng.random_range(0..shape.keys) };
+        let is_null = shape.nulls && rng.random_range(0..12) == 0;
+        (!is_null).then_some(key)
+    };
+    let keys: Vec<Option<i64>> = (0..shape.rows).map(|_| key()).collect();
+    let text = |key: &Option<i64>| key.map(|key| format!("a text that is not short {}", key % 7));
+    let batches = (0..shape.rows).step_by(100).map(|from| {
+        let keys = &keys[from..shape.rows.min(from + 100)];
+        let k: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
+        let s: ArrayRef = Arc::new(keys.iter().map(text).collect::<StringViewArray>());
+        let v = (from..from + keys.len()).map(|row| row as i64);
+        let v: ArrayRef = Arc::new(Int64Array::from_iter_values(v));
+        RecordBatch::try_new(Arc::clone(&schema), vec![k, s, v]).unwrap()
+    });
+    let batches = batches.collect();
+    (schema, batches)
+}
+
+/// The batches as a plan of so many partitions.
+fn scan(table: &(SchemaRef, Vec<RecordBatch>), partitions: usize) -> Arc<dyn ExecutionPlan> {
+    let mut parts = vec![Vec::new(); partitions];
+    for (at, batch) in table.1.iter().enumerate() {
+        parts[at % partitions].push(batch.clone());
+    }
+    MemorySourceConfig::try_new_exec(&parts, Arc::clone(&table.0), None).unwrap()
+}
+
+fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(name, index))
+}
+
+fn on(columns: usize) -> JoinOn {
+    let all = [("k", 0), ("s", 1)];
+    all[..columns].iter().map(|&(name, at)| (column(name, at), column(name, at))).collect()
+}
+
+/// `left.v < right.v`.
+fn filter() -> JoinFilter {
+    let schema = Schema::new(vec![
+        Field::new("l", DataType::Int64, false),
+        Field::new("r", DataType::Int64, false),
+    ]);
+    let less = BinaryExpr::new(column("l", 0), Operator::Lt, column("r", 1));
+    let columns = vec![
+        ColumnIndex { index: 2, side: JoinSide::Left },
+        ColumnIndex { index: 2, side: JoinSide::Right },
+    ];
+    JoinFilter::new(Arc::new(less), columns, Arc::new(schema))
+}
+
+/// All rows as text, in the order in which they come; partitions one after the other.
+fn rows(plan: &Arc<dyn ExecutionPlan>, pool: Option<Arc<Refusing>>) -> Vec<String> {
+    let mut builder = RuntimeEnvBuilder::new();
+    if let Some(pool) = pool {
+        builder = builder.with_memory_pool(pool);
+    }
+    let context = TaskContext::default().with_runtime(builder.build_arc().unwrap());
+    let context = Arc::new(context);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    runtime.block_on(async move {
+        let streams: Vec<_> = (0..plan.output_partitioning().partition_count())
+            .map(|partition| plan.execute(partition, Arc::clone(&context)).unwrap())
+            .collect();
+        let mut rows = Vec::new();
+        for stream in streams {
+            let batches: Vec<RecordBatch> = stream.try_collect().await.unwrap();
+            for batch in &batches {
+                let options = FormatOptions::new().with_null("NULL");
+                let columns = batch.columns().iter();
+                let columns: Vec<_> = columns
+                    .map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap())
+                    .collect();
+                rows.extend((0..batch.num_rows()).map(|row| {
+                    let values = columns.iter().map(|column| column.value(row).to_string());
+                    values.collect::<Vec<_>>().join("|")
+                }));
+            }
+        }
+        rows
+    })
+}
+
+fn sorted(mut rows: Vec<String>) -> Vec<String> {
+    rows.sort();
+    rows
+}
+
+fn spilling(join: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Arc::new(SpillingJoinExec::new(join).unwrap())
+}
+
+fn spilled_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    plan.metrics().unwrap().spilled_rows().unwrap_or(0)
+}
+
+/// A join and the same one as DataFusion runs it in one partition.
+struct Case {
+    name: String,
+    make: Box<dyn Fn() -> Arc<dyn ExecutionPlan>>,
+    expected: Vec<String>,
+}
+
+impl Case {
+    fn check(&self, pool: Arc<Refusing>, what: &str) -> usize {
+        let plan = spilling((self.make)());
+        let found = sorted(rows(&plan, Some(Arc::clone(&pool))));
+        assert!(found == self.expected, "{}, {what}: {} rows", self.name, found.len());
+        let spilled = spilled_rows(&plan);
+        drop(plan);
+        assert_eq!(pool.reserved(), 0, "{}, {what}", self.name);
+        spilled
+    }
+
+    /// Under limits from none to enough; and refused once, and from then on, at each request in turn.
+    fn check_all(&self, step: usize) {
+        for limit in [0, 40 << 10, 150 << 10, 400 << 10] {
+            self.check(Refusing::new(limit, Refused::Never), &format!("limit {limit}"));
+        }
+        let pool = Refusing::new(64 << 20, Refused::Never);
+        assert_eq!(self.check(Arc::clone(&pool), "no limit"), 0, "{}", self.name);
+        let requests = pool.requests.load(Ordering::Relaxed);
+        // Few requests are made where all goes well; a refusal makes others.
+        for at in (0..requests + 4).step_by(step) {
+            let limit = 512 << 10;
+            self.check(Refusing::new(limit, Refused::Only(at)), &format!("refused once at {at}"));
+            self.check(Refusing::new(limit, Refused::From(at)), &format!("refused from {at}"));
+        }
+    }
+}
+
+/// How a hash join's sides are dealt out before it.
+#[derive(Debug, Clone, Copy)]
+enum Sides {
+    /// The build side by one, the probe side by so many.
+    Collected(usize),
+    /// Both by so many, by their keys.
+    Dealt(usize),
+}
+
+struct Hash {
+    join_type: JoinType,
+    keys: usize,
+    is_filtered: bool,
+    null_equality: NullEquality,
+    projection: Option<Vec<usize>>,
+    null_aware: bool,
+}
+
+impl Hash {
+    fn of(join_type: JoinType) -> Self {
+        let null_equality = NullEquality::NullEqualsNothing;
+        let (keys, is_filtered, projection, null_aware) = (1, false, None, false);
+        Self { join_type, keys, is_filtered, null_equality, projection, null_aware }
+    }
+
+    fn join(
+        &self,
+        build: Arc<dyn ExecutionPlan>,
+        probe: Arc<dyn ExecutionPlan>,
+        mode: PartitionMode,
+    ) -> Arc<dyn ExecutionPlan> {
+        HashJoinExecBuilder::new(build, probe, on(self.keys), self.join_type)
+            .with_filter(self.is_filtered.then(filter))
+            .with_projection(self.projection.clone())
+            .with_partition_mode(mode)
+            .with_null_equality(self.null_equality)
+            .with_null_aware(self.null_aware)
+            .build_exec()
+            .unwrap()
+    }
+
+    fn case(self, seed: u64, shapes: [Shape; 2], sides: Sides) -> Case {
+        let rng = &mut rng(seed);
+        let tables = shapes.map(|shape| table(rng, shape));
+        let whole = self.join(scan(&tables[0], 1), scan(&tables[1], 1), PartitionMode::CollectLeft);
+        let expected = sorted(rows(&whole, None));
+        let name = format!(
+            "{:?} by {} keys, {:?}, {sides:?}, {} x {} rows, skew {}, filtered {}, nulls not known {}",
+            self.join_type,
+            self.keys,
+            self.null_equality,
+            shapes[0].rows,
+            shapes[1].rows,
+            shapes[0].skew,
+            self.is_filtered,
+            self.null_aware,
+        );
+        let make = move || match sides {
+            Sides::Collected(partitions) => self.join(
+                scan(&tables[0], 1),
+                scan(&tables[1], partitions),
+                PartitionMode::CollectLeft,
+            ),
+            Sides::Dealt(partitions) => {
+                let by_key = |table| -> Arc<dyn ExecutionPlan> {
+                    let keys = on(self.keys).into_iter().map(|(key, _)| key).collect();
+                    let by = Partitioning::Hash(keys, partitions);
+                    Arc::new(RepartitionExec::try_new(scan(table, 2), by).unwrap())
+                };
+                self.join(by_key(&tables[0]), by_key(&tables[1]), PartitionMode::Partitioned)
+            }
+        };
+        Case { name, make: Box::new(make), expected }
+    }
+}
+
+#[test]
+fn every_type_yields_the_same_rows_whatever_is_refused() {
+    for (seed, join_type) in (0..).zip(TYPES) {
+        let all = [
+            ([EVEN, EVEN], Sides::Collected(1), false, 1),
+            ([SKEWED, SKEWED], Sides::Collected(3), true, 2),
+            ([SKEWED, EVEN], Sides::Dealt(2), true, 2),
+            ([EVEN, SKEWED], Sides::Dealt(1), false, 2),
+        ];
+        for (shapes, sides, is_filtered, keys) in all {
+            let hash = Hash { is_filtered, keys, ..Hash::of(join_type) };
+            hash.case(seed, shapes, sides).check_all(3);
+        }
+    }
+}
+
+#[test]
+fn empty_sides_and_keys_that_are_null_meet_as_they_do_in_memory() {
+    for (seed, join_type) in (100..).zip(TYPES) {
+        for shapes in [[EVEN, EMPTY], [EMPTY, EVEN], [EMPTY, EMPTY]] {
+            Hash::of(join_type).case(seed, shapes, Sides::Collected(2)).check_all(5);
+        }
+        let null_equality = NullEquality::NullEqualsNull;
+        let hash = Hash { null_equality, keys: 2, ..Hash::of(join_type) };
+        hash.case(seed, [EVEN, EVEN], Sides::Collected(2)).check_all(5);
+    }
+}
+
+#[test]
+fn what_is_projected_leaves_and_nothing_else() {
+    for projection in [vec![], vec![5, 0], vec![2, 2]] {
+        for join_type in [JoinType::Inner, JoinType::Right, JoinType::Full] {
+            let projection = Some(projection.clone());
+            let hash = Hash { projection, ..Hash::of(join_type) };
+            hash.case(200, [EVEN, SKEWED], Sides::Collected(2)).check_all(5);
+        }
+    }
+    let hash = Hash { projection: Some(vec![3, 1]), ..Hash::of(JoinType::RightMark) };
+    hash.case(201, [EVEN, SKEWED], Sides::Collected(2)).check_all(5);
+}
+
+#[test]
+fn membership_that_is_unknown_for_null_stays_so() {
+    let known = Shape { nulls: false, ..EVEN };
+    for (seed, shapes) in (300..).zip([[EVEN, known], [EVEN, EVEN], [known, known], [EVEN, EMPTY]])
+    {
+        for partitions in [1, 3] {
+            let hash = Hash { null_aware: true, ..Hash::of(JoinType::LeftAnti) };
+            hash.case(seed, shapes, Sides::Collected(partitions)).check_all(2);
+        }
+    }
+}
+
+#[test]
+fn joins_without_keys_yield_the_same_rows_block_by_block() {
+    let small = Shape { rows: 150, ..EVEN };
+    for (seed, join_type) in (400..).zip(TYPES) {
+        for (is_filtered, partitions) in [(true, 1), (true, 3), (false, 2)] {
+            let rng = &mut rng(seed);
+            let tables = [table(rng, small), table(rng, Shape { rows: 320, ..EVEN })];
+            let join = move |tables: &[_; 2], partitions| -> Arc<dyn ExecutionPlan> {
+                let (build, probe) = (scan(&tables[0], 1), scan(&tables[1], partitions));
+                let builder = NestedLoopJoinExecBuilder::new(build, probe, join_type);
+                Arc::new(builder.with_filter(is_filtered.then(filter)).build().unwrap())
+            };
+            let expected = sorted(rows(&join(&tables, 1), None));
+            let name = format!("nested {join_type:?}, filtered {is_filtered}, {partitions}");
+            let make = Box::new(move || join(&tables, partitions));
+            Case { name, make, expected }.check_all(1);
+        }
+    }
+}
+
+#[test]
+fn a_product_yields_all_pairs_block_by_block() {
+    let rng = &mut rng(500);
+    let tables = [table(rng, Shape { rows: 350, ..EVEN }), table(rng, Shape { rows: 150, ..EVEN })];
+    let join = |tables: &[_; 2], partitions| -> Arc<dyn ExecutionPlan> {
+        Arc::new(CrossJoinExec::new(scan(&tables[0], 1), scan(&tables[1], partitions)))
+    };
+    let expected = sorted(rows(&join(&tables, 1), None));
+    assert_eq!(expected.len(), 350 * 150);
+    let make = Box::new(move || join(&tables, 2));
+    Case { name: "product".into(), make, expected }.check_all(1);
+}
+
+/// A scan whose rows are known to be in the order of `v`.
+fn ordered(table: &(SchemaRef, Vec<RecordBatch>)) -> Arc<dyn ExecutionPlan> {
+    let by = PhysicalSortExpr::new(column("v", 2), SortOptions::default());
+    let source =
+        MemorySourceConfig::try_new(std::slice::from_ref(&table.1), Arc::clone(&table.0), None)
+            .unwrap();
+    let order = vec![LexOrdering::new([by]).unwrap()];
+    DataSourceExec::from_data_source(source.try_with_sort_information(order).unwrap())
+}
+
+#[test]
+fn the_order_of_the_probe_side_is_found_again() {
+    let types = [
+        JoinType::Inner,
+        JoinType::Right,
+        JoinType::RightSemi,
+        JoinType::RightAnti,
+        JoinType::RightMark,
+    ];
+    for join_type in types {
+        let rng = &mut rng(600);
+        let tables = [table(rng, EVEN), table(rng, SKEWED)];
+        let hash = Hash::of(join_type);
+        let join =
+            || hash.join(ordered(&tables[0]), ordered(&tables[1]), PartitionMode::CollectLeft);
+        assert!(join().output_ordering().is_some(), "{join_type:?}");
+        let expected = rows(&join(), None);
+        for limit in [0, 60 << 10, 100 << 10] {
+            let plan = spilling(join());
+            let found = rows(&plan, Some(Refusing::new(limit, Refused::Never)));
+            assert!(spilled_rows(&plan) > 0);
+            assert!(found == expected, "{join_type:?} under {limit}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_is_a_number_of_rows_of_each_partition() {
+    let rng = &mut rng(700);
+    let tables = [table(rng, EVEN), table(rng, EVEN)];
+    let join = Hash::of(JoinType::Inner).join(
+        scan(&tables[0], 1),
+        scan(&tables[1], 1),
+        PartitionMode::CollectLeft,
+    );
+    let limited = spilling(join.with_fetch(Some(17)).unwrap());
+    assert_eq!(rows(&limited, Some(Refusing::new(0, Refused::Never))).len(), 17);
+    assert!(spilled_rows(&limited) > 0);
+}
+
+#[test]
+fn what_was_spilled_is_told() {
+    let rng = &mut rng(800);
+    let tables = [table(rng, EVEN), table(rng, EVEN)];
+    let scans = || (scan(&tables[0], 1), scan(&tables[1], 1));
+    let (build, probe) = scans();
+    let plan = spilling(Hash::of(JoinType::Full).join(build, probe, PartitionMode::CollectLeft));
+    let text = datafusion::physical_plan::displayable(plan.as_ref()).one_line().to_string();
+    assert!(
+        text.starts_with("SpillingHashJoinExec: mode=CollectLeft, join_type=Full, on=[(k@0, k@0)]"),
+        "{text}"
+    );
+    let found = rows(&plan, Some(Refusing::new(0, Refused::Never)));
+    let metrics = plan.metrics().unwrap().aggregate_by_name();
+    let sum = |name| metrics.sum_by_name(name).unwrap().as_usize();
+    assert_eq!(metrics.output_rows(), Some(found.len()));
+    assert!(sum("spilled_parts") > 4 && sum("spill_depth") > 1);
+    assert!(metrics.spilled_bytes() > Some(0));
+}

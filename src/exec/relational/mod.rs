@@ -1,0 +1,9 @@
+//! SQL's operators where DataFusion's fail for want of memory.
+
+mod feed;
+mod files;
+pub(crate) mod join;
+mod memory;
+pub(crate) mod recursion;
+pub(crate) mod sort;
+pub(crate) mod window;

@@ -1,0 +1,93 @@
+//! Where rows in order begin to have other keys: partitions by PARTITION BY, peers by ORDER BY.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::{concat, partition};
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::PhysicalExpr;
+use futures::StreamExt;
+
+/// Looks for other keys in batches that follow one another.
+pub(super) struct Boundaries {
+    by: Vec<Arc<dyn PhysicalExpr>>,
+    /// The keys of the last row.
+    last: Option<Vec<ArrayRef>>,
+}
+
+impl Boundaries {
+    pub(super) fn new(by: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self { by, last: None }
+    }
+
+    /// The rows whose keys are not those of the row before; of all batches the first row is one, where there are keys.
+    ///
+    /// # Errors
+    /// Those of evaluating the keys.
+    pub(super) fn starts(&mut self, batch: &RecordBatch) -> Result<Vec<usize>> {
+        let rows = batch.num_rows();
+        if self.by.is_empty() || rows == 0 {
+            return Ok(Vec::new());
+        }
+        let keys = self.by.iter().map(|key| key.evaluate(batch)?.into_array(rows));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let mut starts: Vec<usize> =
+            partition(&keys)?.ranges().into_iter().map(|range| range.start).collect();
+        if let Some(last) = &self.last {
+            let pairs = last.iter().zip(&keys);
+            let pairs = pairs.map(|(last, keys)| concat(&[last.as_ref(), &keys.slice(0, 1)]));
+            if partition(&pairs.collect::<Result<Vec<_>, _>>()?)?.len() == 1 {
+                starts.remove(0);
+            }
+        }
+        // One row of its own, for a slice would hold the whole batch.
+        let last = keys.iter().map(|key| concat(&[&key.slice(rows - 1, 1)]));
+        self.last = Some(last.collect::<Result<Vec<_>, _>>()?);
+        Ok(starts)
+    }
+}
+
+/// Where peers end, read ahead of who asks: in a file, from which rows can be read twice.
+pub(super) struct PeerEnds {
+    rows: SendableRecordBatchStream,
+    boundaries: Boundaries,
+    /// Rows that were read.
+    read: u64,
+    ends: VecDeque<u64>,
+    /// The row after those that the last end was told for.
+    end: u64,
+}
+
+impl PeerEnds {
+    pub(super) fn new(rows: SendableRecordBatchStream, by: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        let (ends, boundaries) = (VecDeque::new(), Boundaries::new(by));
+        Self { rows, boundaries, read: 0, ends, end: 0 }
+    }
+
+    /// The row after the last peer of a row; rows are asked for in their order.
+    ///
+    /// # Errors
+    /// Those of reading, and of evaluating the keys.
+    pub(super) async fn of(&mut self, row: u64) -> Result<u64> {
+        while self.end <= row {
+            self.end = self.next().await?;
+        }
+        Ok(self.end)
+    }
+
+    async fn next(&mut self) -> Result<u64> {
+        loop {
+            if let Some(end) = self.ends.pop_front() {
+                return Ok(end);
+            }
+            let Some(batch) = self.rows.next().await.transpose()? else { return Ok(self.read) };
+            let starts = self.boundaries.starts(&batch)?;
+            let ends = starts.into_iter().map(|start| self.read + start as u64);
+            // Before the first row nothing ends.
+            self.ends.extend(ends.filter(|&end| end > 0));
+            self.read += batch.num_rows() as u64;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Rows that stay: those of tables, and answers that are collected.
+//!
+//! Enters: batches. Leaves: the same, in memory while the limit has room for them, else where they lie in a file, whose
+//! pages the system brings in as they are read.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, UInt32Array, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::compute::take;
+use arrow::datatypes::DataType;
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
+
+use super::{Shelf, is_on_disk};
+
+/// Buffers shorter than this stay in memory: a file would not hold them for less.
+const SHELVED_BYTES_MIN: usize = 4 << 10;
+
+/// What is kept for one owner: how much of it is in memory, and a place for the rest.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pool: Arc<dyn MemoryPool>,
+    reservation: MemoryReservation,
+    shelf: Shelf,
+}
+
+impl Kept {
+    /// Nothing yet, counted under this name.
+    pub(crate) fn new(name: impl Into<String>, pool: &Arc<dyn MemoryPool>) -> Self {
+        let reservation = MemoryConsumer::new(name).register(pool);
+        Self { pool: Arc::clone(pool), reservation, shelf: Shelf::default() }
+    }
+
+    /// The same rows, in memory or in a file. Where neither has room they stay where they are, and count.
+    pub(crate) fn keep(&mut self, batch: RecordBatch) -> RecordBatch {
+        let bytes = get_record_batch_memory_size(&batch);
+        if self.leaves_enough(bytes) && self.reservation.try_grow(bytes).is_ok() {
+            return batch;
+        }
+        match self.shelved(&batch) {
+            Some(shelved) => shelved,
+            None => {
+                self.reservation.grow(bytes);
+                batch
+            }
+        }
+    }
+
+    /// Whether half of the limit is left to operators, which need memory to go on at all.
+    fn leaves_enough(&self, bytes: usize) -> bool {
+        match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => self.pool.reserved().saturating_add(bytes) <= limit / 2,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => true,
+        }
+    }
+
+    /// Counts these batches and nothing else.
+    pub(crate) fn recount(&mut self, batches: &[RecordBatch]) {
+        let in_memory = batches.iter().filter(|batch| !batch.columns().iter().any(is_shelved));
+        let bytes: usize = in_memory.map(get_record_batch_memory_size).sum();
+        self.reservation.shrink(self.reservation.size());
+        self.reservation.grow(bytes);
+    }
+
+    fn shelved(&mut self, batch: &RecordBatch) -> Option<RecordBatch> {
+        let columns = batch.columns().iter().map(|column| {
+            let data = compact(column)?.to_data();
+            Some(make_array(self.put(&data)?))
+        });
+        RecordBatch::try_new(batch.schema(), columns.collect::<Option<_>>()?).ok()
+    }
+
+    fn put(&mut self, data: &ArrayData) -> Option<ArrayData> {
+        let mut shelve = |buffer: &Buffer| match buffer.len() < SHELVED_BYTES_MIN {
+            true => Some(buffer.clone()),
+            false => self.shelf.put(buffer),
+        };
+        let buffers = data.buffers().iter().map(&mut shelve).collect::<Option<_>>()?;
+        let nulls = match data.nulls() {
+            None => None,
+            Some(nulls) => {
+                let bits = shelve(nulls.buffer())?;
+                Some(NullBuffer::new(BooleanBuffer::new(bits, nulls.offset(), nulls.len())))
+            }
+        };
+        let children = data.child_data().iter().map(|child| self.put(child));
+        let children = children.collect::<Option<_>>()?;
+        let builder = data.clone().into_builder().buffers(buffers).child_data(children);
+        builder.nulls(nulls).build().ok()
+    }
+}
+
+/// The values of a column alone, where its buffers hold those of others too.
+fn compact(column: &ArrayRef) -> Option<ArrayRef> {
+    match column.data_type() {
+        DataType::Utf8View => return Some(Arc::new(column.as_string_view().gc())),
+        DataType::BinaryView => return Some(Arc::new(column.as_binary_view().gc())),
+        _ => {}
+    }
+    let own_bytes = column.to_data().get_slice_memory_size().unwrap_or(usize::MAX);
+    if column.get_buffer_memory_size() / 2 <= own_bytes {
+        return Some(Arc::clone(column));
+    }
+    let rows = UInt32Array::from_iter_values(0..u32::try_from(column.len()).ok()?);
+    take(column, &rows, None).ok()
+}
+
+/// Whether a column is in a file, as far as it is large enough for one.
+fn is_shelved(column: &ArrayRef) -> bool {
+    column.to_data().buffers().iter().any(|buffer| is_on_disk(buffer))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BooleanArray, Int64Array, ListArray, StringArray, StringViewArray};
+    use arrow::datatypes::Int64Type;
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+    use crate::config::Directory;
+    use crate::memory::{Disk, Pool, PoolLimits};
+
+    fn batch() -> RecordBatch {
+        let rows = 0..20_000_i64;
+        let texts =
+            || rows.clone().map(|row| (row % 3 > 0).then(|| format!("the text of row {row}")));
+        let lists = rows.clone().map(|row| (row % 5 > 0).then(|| vec![Some(row), None]));
+        let columns: [(&str, ArrayRef); 5] = [
+            (
+                "n",
+                Arc::new(Int64Array::from_iter(
+                    rows.clone().map(|row| (row % 7 > 0).then_some(row)),
+                )),
+            ),
+            ("b", Arc::new(BooleanArray::from_iter(rows.clone().map(|row| Some(row % 2 > 0))))),
+            ("t", Arc::new(StringArray::from_iter(texts()))),
+            ("v", Arc::new(StringViewArray::from_iter(texts()))),
+            ("l", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap()
+    }
+
+    #[test]
+    fn rows_that_memory_has_no_room_for_are_the_same_in_a_file() {
+        let disk = Disk::new(vec![Directory::at(std::env::temp_dir())]);
+        let limits =
+            PoolLimits { idle_bytes: 0, total_bytes: 0, resident_bytes: 1 << 40, poison: false };
+        let blocks = Pool::on(Arc::clone(&disk), limits);
+        let work = || {
+            blocks.serve_this_thread();
+            let batch = batch();
+            let bytes = get_record_batch_memory_size(&batch);
+            let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes * 3));
+            let mut kept = Kept::new("test", &pool);
+            let first = kept.keep(batch.clone());
+            let second = kept.keep(batch.clone());
+            let part = kept.keep(batch.slice(100, 1000));
+            assert_eq!((&first, &second, &part), (&batch, &batch, &batch.slice(100, 1000)));
+            assert!(!first.columns().iter().any(is_shelved));
+            // All but the bits, which are few bytes.
+            assert_eq!(second.columns().iter().filter(|column| is_shelved(column)).count(), 4);
+            assert_eq!(pool.reserved(), bytes);
+            kept.recount(std::slice::from_ref(&second));
+            assert_eq!(pool.reserved(), 0);
+            drop((kept, first));
+            assert_eq!(second, batch);
+            drop((second, part));
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+        assert_eq!(disk.usage()[0].used_bytes, 0);
+    }
+}

@@ -1,0 +1,296 @@
+//! Blocks whose bytes are those of a file: what a limit has no room for is read and written as if it had.
+//!
+//! Enters: a number of bytes. Leaves: a [`Mapping`], a file without a name whose space is reserved and which is mapped
+//! shared, so that every loop works on it as on any memory and the system's page cache is the tier below. Not here:
+//! which block is in memory and which in a file ([`Pool`](super::Pool)).
+//!
+//! A page of a mapping that somebody has touched is resident like any other. [`Residency`] knows all mappings of a
+//! database: a thread of its own takes pages back from the process when it comes near its limit, in the order of
+//! their addresses and around again, and who reads or writes in order says what he is done with. To take a page back
+//! loses nothing: of a shared mapping it stays in the page cache, dirty or not, and who touches it
+//! again finds it there.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+
+use super::disk::{Disk, DiskFile};
+use super::resident::Resident;
+
+/// Between two looks at what is resident. On two threads some 50 MB may be touched meanwhile (measured).
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Looks without any mapping after which nobody looks any more.
+const LOOKS_IDLE_MAX: usize = 1000;
+
+/// Bytes that are taken back before the next look, and those that the system may map at once.
+const TAKEN_AT_ONCE: usize = 8 << 20;
+const HUGE_PAGE: usize = 2 << 20;
+
+/// What the program itself is resident with before it has done anything may pass a small limit by.
+const BEYOND_LIMIT: usize = 16 << 20;
+
+/// What mappings are left with in any case: to take back what is touched again at once gains nothing.
+const LEFT_MIN: usize = 8 << 20;
+
+/// Memory that is a file's. When it is dropped, so is the file.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    map: Arc<MmapRaw>,
+    residency: Arc<Residency>,
+    file: DiskFile,
+}
+
+impl Mapping {
+    /// So many zeros, whose space on disk is there.
+    ///
+    /// # Errors
+    /// Where no directory has room.
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        residency: &Arc<Residency>,
+        bytes: usize,
+    ) -> io::Result<Self> {
+        let mut file = disk.file(bytes as u64)?;
+        while let Err(error) = file.reserve(bytes as u64) {
+            let next = disk.file_after(&file, bytes as u64);
+            file = next.ok_or_else(|| file.failed("reserving space in", error))?;
+        }
+        let map = Arc::new(MmapOptions::new().len(bytes).map_raw(file.file())?);
+        residency.watch(&map);
+        Ok(Self { map, residency: Arc::clone(residency), file })
+    }
+
+    /// Another handle of the file.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.file().try_clone()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the map is as long and lives as long as `self`; its file has no name, is as long and
+        // never cut, so nobody but the owner of `self` changes a byte.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.residency.forget(&self.map);
+    }
+}
+
+/// The mappings of a database, and how much of the process may be resident.
+#[derive(Debug)]
+pub(crate) struct Residency {
+    limit_bytes: AtomicUsize,
+    /// How many mappings there are, for a look without a lock.
+    count: AtomicUsize,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    /// By the address of their first byte.
+    maps: BTreeMap<usize, Weak<MmapRaw>>,
+    /// The address before which pages were taken back last.
+    hand: usize,
+    /// What was resident when last all pages had been taken back: a limit below it is not to be had.
+    others_bytes: usize,
+    /// Whether a thread looks at what is resident.
+    is_running: bool,
+}
+
+impl Residency {
+    pub(super) fn new(limit_bytes: usize) -> Arc<Self> {
+        let (limit_bytes, count) = (AtomicUsize::new(limit_bytes), AtomicUsize::new(0));
+        Arc::new(Self { limit_bytes, count, watched: Mutex::default() })
+    }
+
+    pub(super) fn set_limit(&self, bytes: usize) {
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether the first of these bytes is in a file.
+    pub(super) fn has(&self, bytes: &[u8]) -> bool {
+        self.map_of(bytes).is_some()
+    }
+
+    /// Takes back the pages of bytes that nobody will want soon, and those beside them that the system maps
+    /// together with them.
+    pub(super) fn done_with(&self, bytes: &[u8]) {
+        let Some((map, start)) = self.map_of(bytes) else { return };
+        let end = (start + bytes.len()).next_multiple_of(HUGE_PAGE).min(map.len());
+        let start = start / HUGE_PAGE * HUGE_PAGE;
+        take_back(&map, start, end - start);
+    }
+
+    /// Asks the system to have these bytes ready in its page cache.
+    pub(super) fn will_need(&self, bytes: &[u8]) {
+        let Some((map, start)) = self.map_of(bytes) else { return };
+        let length = bytes.len().min(map.len() - start);
+        // A hint: without it the pages are read when they are touched.
+        let _ = map.advise_range(Advice::WillNeed, start, length);
+    }
+
+    /// The mapping in which bytes begin, and where.
+    fn map_of(&self, bytes: &[u8]) -> Option<(Arc<MmapRaw>, usize)> {
+        if self.count.load(Ordering::Relaxed) == 0 || bytes.is_empty() {
+            return None;
+        }
+        let address = bytes.as_ptr() as usize;
+        let watched = self.watched();
+        let (&first, map) = watched.maps.range(..=address).next_back()?;
+        let map = map.upgrade()?;
+        (address - first < map.len()).then_some((map, address - first))
+    }
+
+    fn watch(self: &Arc<Self>, map: &Arc<MmapRaw>) {
+        let mut watched = self.watched();
+        watched.maps.insert(map.as_ptr() as usize, Arc::downgrade(map));
+        self.count.store(watched.maps.len(), Ordering::Relaxed);
+        if !watched.is_running {
+            let residency = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("relatrix-residency".to_owned());
+            watched.is_running = thread.spawn(move || look(&residency)).is_ok();
+        }
+    }
+
+    fn forget(&self, map: &Arc<MmapRaw>) {
+        let mut watched = self.watched();
+        watched.maps.remove(&(map.as_ptr() as usize));
+        self.count.store(watched.maps.len(), Ordering::Relaxed);
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes pages back until the process is as far below its limit as it should be, once around at most.
+    fn keep(&self) {
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let (hand, least) = {
+            let watched = self.watched();
+            (watched.hand, watched.others_bytes + LEFT_MIN)
+        };
+        let high = (limit.saturating_add(BEYOND_LIMIT) - limit / 16).max(least);
+        let low = high - (limit / 16).clamp(LEFT_MIN, high);
+        if resident_bytes() <= high {
+            return;
+        }
+        let maps: Vec<Arc<MmapRaw>> =
+            self.watched().maps.values().filter_map(Weak::upgrade).collect();
+        let address = |map: &Arc<MmapRaw>, offset: usize| map.as_ptr() as usize + offset;
+        let parts = || {
+            let of = |map: Arc<MmapRaw>| {
+                (0..map.len()).step_by(TAKEN_AT_ONCE).map(move |offset| (Arc::clone(&map), offset))
+            };
+            maps.iter().cloned().flat_map(of)
+        };
+        let after = parts().filter(|(map, offset)| address(map, *offset) >= hand);
+        let before = parts().filter(|(map, offset)| address(map, *offset) < hand);
+        for (map, offset) in after.chain(before) {
+            take_back(&map, offset, TAKEN_AT_ONCE.min(map.len() - offset));
+            if resident_bytes() <= low {
+                self.watched().hand = address(&map, offset) + TAKEN_AT_ONCE;
+                return;
+            }
+        }
+        self.watched().others_bytes = resident_bytes();
+    }
+}
+
+/// Looks at what is resident as long as there are mappings.
+fn look(residency: &Weak<Residency>) {
+    let mut idle = 0;
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        let Some(residency) = residency.upgrade() else { return };
+        residency.keep();
+        let mut watched = residency.watched();
+        idle = if watched.maps.is_empty() { idle + 1 } else { 0 };
+        if idle > LOOKS_IDLE_MAX {
+            watched.is_running = false;
+            return;
+        }
+    }
+}
+
+/// What the process holds; nothing where the system does not say.
+fn resident_bytes() -> usize {
+    Resident::now().map_or(0, Resident::bytes)
+}
+
+/// Takes pages from the process that stay in the page cache.
+fn take_back(map: &MmapRaw, offset: usize, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    // SAFETY: of a mapping that is shared with its file no byte changes: whoever reads or writes meanwhile faults
+    // and finds the same page.
+    let taken = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes) };
+    debug_assert!(taken.is_ok(), "pages of a mapping can be taken back: {taken:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Directory;
+
+    fn disk(quota_bytes: u64) -> Arc<Disk> {
+        Disk::new(vec![Directory { quota_bytes, ..Directory::at(std::env::temp_dir()) }])
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_its_pages_were_taken() {
+        let residency = Residency::new(1 << 40);
+        let disk = disk(1 << 30);
+        let mut mapping = Mapping::new(&disk, &residency, 9 << 20).unwrap();
+        assert!(mapping.bytes().iter().all(|&byte| byte == 0));
+        for (at, byte) in mapping.bytes_mut().iter_mut().enumerate() {
+            *byte = (at / 1000) as u8;
+        }
+        residency.done_with(&mapping.bytes()[3 << 20..7 << 20]);
+        residency.done_with(mapping.bytes());
+        residency.will_need(&mapping.bytes()[5 << 20..]);
+        let mut bytes = mapping.bytes().iter().enumerate();
+        assert!(bytes.all(|(at, &byte)| byte == (at / 1000) as u8));
+        assert!(residency.has(&mapping.bytes()[8 << 20..]) && !residency.has(&[1, 2, 3]));
+        assert_eq!(disk.used_bytes(), 9 << 20);
+        drop(mapping);
+        assert_eq!((disk.used_bytes(), residency.count.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn a_disk_without_room_is_an_error_and_takes_nothing() {
+        let (disk, residency) = (disk(1 << 20), Residency::new(1 << 40));
+        assert!(Mapping::new(&disk, &residency, 2 << 20).is_err());
+        assert_eq!(disk.used_bytes(), 0);
+        let more_than_there_is = Disk::new(vec![Directory::at(std::env::temp_dir())]);
+        assert!(Mapping::new(&more_than_there_is, &residency, 1 << 50).is_err());
+        assert_eq!(more_than_there_is.used_bytes(), 0);
+    }
+
+    #[test]
+    fn pages_are_taken_back_while_others_write_and_read() {
+        let residency = Residency::new(0);
+        let mut mapping = Mapping::new(&disk(1 << 30), &residency, 64 << 20).unwrap();
+        for round in 0..4_u8 {
+            std::thread::scope(|scope| {
+                for part in mapping.bytes_mut().chunks_mut(16 << 20) {
+                    scope.spawn(move || part.fill(round + 1));
+                }
+            });
+            assert!(mapping.bytes().iter().all(|&byte| byte == round + 1));
+        }
+    }
+}

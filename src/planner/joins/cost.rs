@@ -1,0 +1,34 @@
+//! What a join costs, in nanoseconds of one thread, by the rows that it builds, probes and yields.
+//!
+//! The constants are those of hash joins over keys of eight bytes on a common processor: what counts is their
+//! ratio. A row to build is hashed, dealt out and written to a table; a row to probe is hashed and looked up, which
+//! takes longer where the table is beyond the caches.
+
+/// Hashing a row, dealing it out and putting it into a table.
+const BUILD: f64 = 40.0;
+
+/// Hashing a row and looking it up in a table within the caches.
+const PROBE: f64 = 12.0;
+
+/// What a look into a table far beyond the caches takes longer.
+const MISS: f64 = 20.0;
+
+/// Rows of a table of which half the looks miss the caches.
+const CACHED_ROWS: f64 = 200_000.0;
+
+/// Gathering the columns of a row.
+const YIELD: f64 = 10.0;
+
+/// Comparing a pair of rows where no key says which belong together.
+const COMPARE: f64 = 2.0;
+
+/// A join by keys: the rows of its table, those that are looked up in it, and those that leave.
+pub(super) fn keyed(build: f64, probe: f64, result: f64) -> f64 {
+    let missed = build / (build + CACHED_ROWS);
+    build * BUILD + probe * (PROBE + MISS * missed) + result * YIELD
+}
+
+/// A join that looks at all pairs. The side that is kept is worked through for each row of the other.
+pub(super) fn paired(kept: f64, other: f64, result: f64) -> f64 {
+    kept * BUILD + other * PROBE + kept * other * COMPARE + result * YIELD
+}

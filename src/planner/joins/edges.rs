@@ -1,0 +1,82 @@
+//! Which sets of relations the conditions of a graph join, and cross products where these leave parts apart.
+
+use super::graph::{ConditionKind, Graph};
+use super::set::Set;
+
+impl Graph {
+    /// Pairs of sets that a condition joins. Parts that none joins are joined whole, those with the fewest rows first.
+    pub(super) fn edges(&self, rows: impl Fn(Set) -> f64) -> Vec<[Set; 2]> {
+        let mut edges = Vec::new();
+        for class in &self.classes {
+            for (at, one) in class.iter().enumerate() {
+                let others = class[at + 1..].iter();
+                edges.extend(others.map(|other| [one, other].map(|one| Set::one(one.relation))));
+            }
+        }
+        for condition in &self.conditions {
+            let ends: Vec<usize> = condition.relations.iter().collect();
+            match (&condition.kind, ends.as_slice()) {
+                (ConditionKind::Equality([(one, _), (other, _)]), _) => edges.push([*one, *other]),
+                (ConditionKind::Other(_), &[one, other]) => {
+                    edges.push([Set::one(one), Set::one(other)]);
+                }
+                // Whatever joins more relations may be asked once they are there.
+                (ConditionKind::Other(_), _) => (),
+            }
+        }
+        for (at, relation) in self.relations.iter().enumerate() {
+            edges.extend(relation.filters.iter().map(|semi| [semi.required, Set::one(at)]));
+        }
+        let mut parts: Vec<Set> = (0..self.relations.len()).map(Set::one).collect();
+        loop {
+            join_along(&edges, &mut parts);
+            parts.sort_by(|one, other| rows(*one).total_cmp(&rows(*other)).then(one.cmp(other)));
+            // What only filters is joined by its own condition, once all that it asks for is there.
+            let mut apart = parts.iter().filter(|part| !self.only_filters(**part));
+            match (apart.next(), apart.next()) {
+                (Some(&one), Some(&other)) => edges.push([one, other]),
+                _ => return edges,
+            }
+        }
+    }
+
+    fn only_filters(&self, part: Set) -> bool {
+        part.iter().all(|relation| self.relations[relation].filters.is_some())
+    }
+
+    /// Whether an equality says which rows of two sets belong together.
+    pub(super) fn has_keys(&self, sides: [Set; 2]) -> bool {
+        let semi = |set: Set| {
+            let one = set.least().filter(|_| set.count() == 1);
+            one.is_some_and(|relation| self.relations[relation].filters.is_some())
+        };
+        let [left, right] = sides;
+        let has = |side: Set, relation| side.meets(Set::one(relation));
+        semi(left)
+            || semi(right)
+            || self.classes.iter().any(|class| {
+                class.iter().any(|member| has(left, member.relation))
+                    && class.iter().any(|member| has(right, member.relation))
+            })
+            || self.conditions.iter().any(|condition| match &condition.kind {
+                ConditionKind::Equality([(one, _), (other, _)]) => {
+                    (left.includes(*one) && right.includes(*other))
+                        || (left.includes(*other) && right.includes(*one))
+                }
+                ConditionKind::Other(_) => false,
+            })
+    }
+}
+
+/// Puts parts together as long as an edge joins two.
+fn join_along(edges: &[[Set; 2]], parts: &mut Vec<Set>) {
+    let holding = |parts: &[Set], end: Set| parts.iter().position(|part| part.includes(end));
+    while let Some((one, other)) = edges.iter().find_map(|&[one, other]| {
+        let (one, other) = (holding(parts, one)?, holding(parts, other)?);
+        (one != other).then_some((one, other))
+    }) {
+        let part = parts[other];
+        parts[one] = parts[one].with(part);
+        parts.remove(other);
+    }
+}

@@ -1,0 +1,182 @@
+//! The order of joins, and which side of each is built, by cost.
+//!
+//! ```text
+//! LogicalPlan, predicates pushed down and sub-queries unnested
+//!  ├ graph         relations and the conditions that join them
+//!  ├ cardinality   rows of every set of relations, by planner::statistics
+//!  ├ edges         which sets may be joined; cross products where nothing else joins them
+//!  ├ enumerate     the cheapest tree, by cost
+//!  ├ rebuild       the plan of the tree
+//!  └ restrict      aggregates of no more groups than a join asks for
+//! LogicalPlan, of the same columns
+//! ```
+//!
+//! The tree does not depend on the order of FROM. The first side of each join is the one that is built; DataFusion's own
+//! choice of it is off while this rule is on (`SET join_order = 'cost'`, the default).
+
+mod cardinality;
+mod cost;
+mod edges;
+mod enumerate;
+mod graph;
+mod rebuild;
+mod restrict;
+mod set;
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::{Join, LogicalPlan};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use self::cardinality::Cardinality;
+use self::enumerate::Problem;
+use self::graph::Graph;
+use self::set::Set;
+use super::statistics::{Estimates, Statistics};
+use crate::config::ForRules;
+
+/// The rule; see the header of this file.
+#[derive(Debug)]
+pub(super) struct JoinOrder {
+    statistics: Arc<Statistics>,
+}
+
+impl JoinOrder {
+    pub(super) fn new(statistics: Arc<Statistics>) -> Self {
+        Self { statistics }
+    }
+}
+
+impl OptimizerRule for JoinOrder {
+    fn name(&self) -> &str {
+        "join_order"
+    }
+
+    /// The rule itself goes down the plan: joins of one graph are looked at together.
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        None
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let options = config.options();
+        let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.orders_joins);
+        if !is_on || !has_joins(&plan)? {
+            return Ok(Transformed::no(plan));
+        }
+        Orderer { estimates: Estimates::new(&self.statistics), config }.ordered(plan)
+    }
+}
+
+fn has_joins(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|plan| {
+        use datafusion::common::tree_node::TreeNodeRecursion as Next;
+        found |= matches!(plan, LogicalPlan::Join(_));
+        Ok(if found { Next::Stop } else { Next::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Orders the joins of one statement.
+struct Orderer<'a> {
+    estimates: Estimates<'a>,
+    config: &'a dyn OptimizerConfig,
+}
+
+impl Orderer<'_> {
+    fn ordered(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        if matches!(plan, LogicalPlan::Join(_))
+            && let Some(graph) = Graph::of(&plan)
+        {
+            return self.joined(&plan, graph).map(Transformed::yes);
+        }
+        let below = plan
+            .map_uncorrelated_subqueries(|plan| self.ordered(plan))?
+            .transform_sibling(|plan| plan.map_children(|plan| self.ordered(plan)))?;
+        let below = match below.transformed {
+            true => below.map_data(LogicalPlan::recompute_schema)?,
+            false => below,
+        };
+        below.transform_data(|plan| match plan {
+            LogicalPlan::Join(join) => self.with_smaller_side_first(join),
+            plan => Ok(Transformed::no(plan)),
+        })
+    }
+
+    /// The joins of a graph in the order that costs least.
+    fn joined(&self, plan: &LogicalPlan, mut graph: Graph) -> Result<LogicalPlan> {
+        restrict::restrict(&mut graph, &self.estimates, self.config)?;
+        for relation in &mut graph.relations {
+            relation.plan = self.ordered(std::mem::take(&mut relation.plan))?.data;
+        }
+        let query = Query::new(&graph, &self.estimates);
+        let (tree, _) = enumerate::best(&query);
+        rebuild::with_columns_of(rebuild::plan(&graph, &tree)?, plan.schema())
+    }
+
+    /// A join of a kind that is not reordered, with the side of fewer rows as the one that is built.
+    fn with_smaller_side_first(&self, join: Join) -> Result<Transformed<LogicalPlan>> {
+        let is_larger = || self.estimates.rows(&join.left) > self.estimates.rows(&join.right);
+        if join.null_aware || !is_larger() {
+            return Ok(Transformed::no(LogicalPlan::Join(join)));
+        }
+        let Join { left, right, on, filter, join_type, join_constraint, schema, .. } = join;
+        let on = on.into_iter().map(|(left, right)| (right, left)).collect();
+        let swapped = Join::try_new(
+            right,
+            left,
+            on,
+            filter,
+            join_type.swap(),
+            join_constraint,
+            join.null_equality,
+            join.null_aware,
+        )?;
+        rebuild::with_columns_of(LogicalPlan::Join(swapped), &schema).map(Transformed::yes)
+    }
+}
+
+/// A graph as the search for an order sees it.
+struct Query<'g> {
+    graph: &'g Graph,
+    cardinality: Cardinality,
+    edges: Vec<[Set; 2]>,
+}
+
+impl<'g> Query<'g> {
+    fn new(graph: &'g Graph, estimates: &Estimates<'_>) -> Self {
+        let cardinality = Cardinality::of(graph, estimates);
+        let edges = graph.edges(|set| cardinality.rows(set));
+        Self { graph, cardinality, edges }
+    }
+}
+
+impl Problem for Query<'_> {
+    fn count(&self) -> usize {
+        self.graph.relations.len()
+    }
+
+    fn edges(&self) -> &[[Set; 2]] {
+        &self.edges
+    }
+
+    fn rows(&self, set: Set) -> f64 {
+        self.cardinality.rows(set)
+    }
+
+    fn cost(&self, sides: [Set; 2], [build, probe]: [f64; 2], result: f64) -> f64 {
+        match self.graph.has_keys(sides) {
+            true => cost::keyed(build, probe, result),
+            false => cost::paired(build, probe, result),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Sets of the relations of a query, up to 64 of them, by their places.
+
+/// A set of relations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Set(u64);
+
+impl Set {
+    pub(super) const EMPTY: Self = Self(0);
+
+    /// Relations that a set has room for.
+    pub(super) const ROOM: usize = 64;
+
+    pub(super) fn one(relation: usize) -> Self {
+        Self(1 << relation)
+    }
+
+    /// The first relations, so many.
+    pub(super) fn first(count: usize) -> Self {
+        Self(if count >= Self::ROOM { u64::MAX } else { (1 << count) - 1 })
+    }
+
+    pub(super) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(super) fn within(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(super) fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) fn includes(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// The first of them.
+    pub(super) fn least(self) -> Option<usize> {
+        (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
+    }
+
+    /// The set of the first of them alone.
+    pub(super) fn only_least(self) -> Self {
+        Self(self.0 & self.0.wrapping_neg())
+    }
+
+    pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
+        (0..Self::ROOM).filter(move |relation| self.0 >> relation & 1 == 1)
+    }
+
+    /// All subsets but the empty one, each after its own subsets.
+    pub(super) fn subsets(self) -> impl Iterator<Item = Self> {
+        let next = move |set: &Self| {
+            let next = set.0.wrapping_sub(self.0) & self.0;
+            (next != 0).then_some(Self(next))
+        };
+        std::iter::successors(next(&Self::EMPTY), next)
+    }
+}
+
+impl FromIterator<usize> for Set {
+    fn from_iter<I: IntoIterator<Item = usize>>(relations: I) -> Self {
+        relations.into_iter().fold(Self::EMPTY, |set, relation| set.with(Self::one(relation)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subsets_come_after_their_own() {
+        let set = Set::from_iter([0, 2, 5]);
+        let subsets: Vec<Set> = set.subsets().collect();
+        assert_eq!(subsets.len(), 7);
+        for (at, subset) in subsets.iter().enumerate() {
+            assert!(set.includes(*subset));
+            assert!(subsets[..at].iter().all(|before| !before.includes(*subset)));
+        }
+        assert_eq!(Set::EMPTY.subsets().count(), 0);
+        assert_eq!(Set::first(Set::ROOM).count(), Set::ROOM);
+    }
+}

@@ -1,0 +1,171 @@
+//! Estimates of joins against what they yield, over files like those of TPC-H.
+//!
+//! The ratio of the two, whichever is larger, is their q-error: Moerkotte, Neumann and Steidl, *Preventing Bad Plans by
+//! Bounding the Impact of Cardinality Estimation Errors*, VLDB 2009. `q_errors.txt` holds the largest of each query, and may
+//! only get better.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+
+use crate::config::Settings;
+use crate::planner::relational;
+use crate::planner::statistics::{ASKED_KEYS, Estimates, Statistics};
+
+/// Tables by name; multiplied by a prime, a row's number is as good as random.
+const TABLES: [(&str, &str); 6] = [
+    ("nation", "SELECT value AS nation, value % 5 AS region FROM range(25) AS t(value)"),
+    (
+        "supplier",
+        "SELECT value AS supplier, value * 7919 % 25 AS nation FROM range(400) AS t(value)",
+    ),
+    (
+        "customer",
+        "SELECT value AS customer, value * 104729 % 25 AS nation, value * 31 % 5 AS segment \
+         FROM range(6000) AS t(value)",
+    ),
+    (
+        "part",
+        "SELECT value AS part, value * 15485863 % 150 AS kind, value % 50 AS size \
+         FROM range(8000) AS t(value)",
+    ),
+    (
+        "orders",
+        "SELECT value * 4 AS \"order\", value * 15485863 % 6000 AS customer, \
+         date '1992-01-01' + CAST(value * 7919 % 2400 AS INTEGER) AS day FROM range(60000) AS t(value)",
+    ),
+    (
+        "item",
+        "SELECT value / 4 * 4 AS \"order\", value * 104729 % 8000 AS part, \
+         (value * 104729 % 8000 + value % 4 * 100) % 400 AS supplier, \
+         date '1992-01-05' + CAST(value / 4 * 7919 % 2400 AS INTEGER) AS shipped \
+         FROM range(240000) AS t(value)",
+    ),
+];
+
+const QUERIES: [(&str, &str); 7] = [
+    ("two keys", "item, orders WHERE item.\"order\" = orders.\"order\""),
+    (
+        "a range",
+        "item, orders, customer WHERE item.\"order\" = orders.\"order\" \
+         AND orders.customer = customer.customer AND segment = 3 AND day < date '1995-03-15'",
+    ),
+    (
+        "a chain",
+        "nation, customer, orders, item WHERE nation.nation = customer.nation AND region = 2 \
+         AND customer.customer = orders.customer AND orders.\"order\" = item.\"order\"",
+    ),
+    (
+        "a cycle",
+        "nation, customer, orders, item, supplier WHERE nation.nation = customer.nation \
+         AND region = 2 AND customer.customer = orders.customer AND orders.\"order\" = item.\"order\" \
+         AND item.supplier = supplier.supplier AND supplier.nation = customer.nation",
+    ),
+    (
+        "a star",
+        "item, part, supplier, orders WHERE item.part = part.part AND item.supplier = supplier.supplier \
+         AND item.\"order\" = orders.\"order\" AND kind = 7 AND day BETWEEN date '1995-01-01' AND date '1996-12-31'",
+    ),
+    (
+        "a semi join",
+        "orders, customer WHERE orders.customer = customer.customer AND EXISTS \
+         (SELECT 1 FROM item, part WHERE item.\"order\" = orders.\"order\" AND item.part = part.part AND size < 5)",
+    ),
+    (
+        "groups",
+        "part, item, (SELECT part AS p, count(*) AS n FROM item GROUP BY part) AS sums \
+         WHERE part.part = item.part AND p = part.part AND kind = 9",
+    ),
+];
+
+async fn context(folder: &std::path::Path) -> (SessionContext, Arc<Statistics>) {
+    // One thread: files whose rows come in one order.
+    let settings = Settings { threads: 1, ..Settings::default() };
+    let mut config = SessionConfig::new();
+    settings.apply(config.options_mut());
+    let plain = SessionContext::new();
+    let footers = plain.runtime_env().cache_manager.get_file_metadata_cache();
+    let statistics = Arc::new(Statistics::new(footers));
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_optimizer_rules(relational::optimizer_rules(&statistics))
+        .build();
+    let context = SessionContext::new_with_state(state);
+    for (table, query) in TABLES {
+        let path = folder.join(table).with_extension("parquet");
+        let path = path.to_str().unwrap();
+        let copy = format!("COPY ({query}) TO '{path}' STORED AS PARQUET");
+        context.sql(&copy).await.unwrap().collect().await.unwrap();
+        context.register_parquet(table, path, ParquetReadOptions::default()).await.unwrap();
+    }
+    (context, statistics)
+}
+
+async fn row_count(context: &SessionContext, plan: &LogicalPlan) -> f64 {
+    let counted = LogicalPlanBuilder::from(plan.clone());
+    let counted = counted.aggregate(Vec::<datafusion::prelude::Expr>::new(), [count(lit(1))]);
+    let plan = counted.unwrap().build().unwrap();
+    let rows = context.execute_logical_plan(plan).await.unwrap().collect().await.unwrap();
+    rows[0].column(0).as_primitive::<Int64Type>().value(0) as f64
+}
+
+/// Whether a join keeps what one above asks for, which is where that is counted.
+fn is_restriction(join: &LogicalPlan) -> bool {
+    join.inputs().iter().any(|side| match side {
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with(ASKED_KEYS),
+        _ => false,
+    })
+}
+
+/// A line for each query: its name, and the largest q-error of its joins.
+async fn report() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (context, statistics) = context(folder.path()).await;
+    let estimates = Estimates::new(&statistics);
+    let mut report = String::new();
+    for (name, from) in QUERIES {
+        let plan = context.sql(&format!("SELECT 1 FROM {from}")).await.unwrap();
+        let plan = context.state().optimize(plan.logical_plan()).unwrap();
+        let mut joins = Vec::new();
+        plan.apply(|plan| {
+            joins.extend(
+                (matches!(plan, LogicalPlan::Join(_)) && !is_restriction(plan))
+                    .then(|| plan.clone()),
+            );
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        let mut largest = 1.0_f64;
+        for join in &joins {
+            let (estimated, actual) =
+                (estimates.rows(join), row_count(&context, join).await.max(1.0));
+            largest = largest.max(estimated / actual).max(actual / estimated);
+        }
+        writeln!(report, "{name}: {largest:.2}").unwrap();
+    }
+    report
+}
+
+#[test]
+fn estimates_are_no_worse_than_they_were() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let report = runtime.block_on(report());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/planner/joins/q_errors.txt");
+    let reached = std::fs::read_to_string(path).unwrap();
+    assert_eq!(report.lines().count(), reached.lines().count(), "{report}");
+    for (now, before) in report.lines().zip(reached.lines()) {
+        let (name, error) = now.split_once(": ").unwrap();
+        let (before_name, before) = before.split_once(": ").unwrap();
+        assert_eq!(name, before_name);
+        let (error, before): (f64, f64) = (error.parse().unwrap(), before.parse().unwrap());
+        assert!(error <= before, "{name}: {error}, which was {before}: {report}");
+    }
+}

@@ -1,0 +1,10 @@
+//! Operators that finish whatever the memory, in place of those of DataFusion's that fail.
+//!
+//! - `operators`: joins, windows over whole partitions, recursive queries
+//! - `sorts`: sorts, the best rows where they are many
+
+mod operators;
+mod sorts;
+
+pub(crate) use operators::SpillingOperators;
+pub(crate) use sorts::SpillingSorts;

@@ -1,0 +1,106 @@
+//! Sorts that may not fit into memory become ours.
+//!
+//! ```text
+//! SortPreservingMergeExec: [k]        SpillingSortExec: expr=[k]
+//!   SortExec: expr=[k]          ──►     …
+//!     …
+//! ```
+//!
+//! The best few rows stay with DataFusion, which keeps no others and tells scans what it will not need: as long as they
+//! are sure to fit.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::config::ForRules;
+use crate::exec::relational::sort::SpillingSortExec;
+
+/// The rule; see the header of this file. After all rules that look for sorts by type.
+#[derive(Debug)]
+pub(crate) struct SpillingSorts;
+
+/// Of what operators may reserve, the part that the best rows of a sort may take.
+const BEST_ROWS_PART: usize = 16;
+
+/// Bytes of best rows that are sorted quickly, whatever there is of memory.
+const BEST_ROWS_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of a text or a list, about.
+const VARIABLE_BYTES: usize = 64;
+
+/// What the rule knows of a statement's settings.
+#[derive(Clone, Copy)]
+struct Finder {
+    /// Bytes of the best rows that are left to DataFusion.
+    best_rows_bytes: usize,
+}
+
+impl Finder {
+    /// The sort that stands for a plan, if it is one.
+    fn spilling(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let merge = plan.downcast_ref::<SortPreservingMergeExec>();
+        let below = merge.map_or(plan, SortPreservingMergeExec::input);
+        let Some(sort) = below.downcast_ref::<SortExec>() else { return Ok(None) };
+        if merge.is_some_and(|merge| merge.expr() != sort.expr()) {
+            return Ok(None);
+        }
+        let fetch = [merge.and_then(SortPreservingMergeExec::fetch), sort.fetch()];
+        let fetch = fetch.into_iter().flatten().min();
+        let input = sort.input();
+        let ordering = sort.expr().clone();
+        let in_order = input.equivalence_properties().ordering_satisfy(ordering.clone())?;
+        let few = fetch.is_some_and(|fetch| self.are_few(fetch, input));
+        if in_order || few || input.boundedness().is_unbounded() {
+            return Ok(None);
+        }
+        let by_partition = merge.is_none() && sort.preserve_partitioning();
+        let (input, properties) = (Arc::clone(input), Arc::clone(plan.properties()));
+        let sort = SpillingSortExec::new(input, ordering, fetch, by_partition, properties);
+        Ok(sort.can_sort().then(|| Arc::new(sort) as _))
+    }
+
+    /// Whether so many rows of each partition are sure to fit.
+    fn are_few(&self, rows: usize, input: &Arc<dyn ExecutionPlan>) -> bool {
+        let partitions = input.output_partitioning().partition_count();
+        let row_bytes: usize = input
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.data_type().primitive_width().unwrap_or(VARIABLE_BYTES))
+            .sum();
+        rows.saturating_mul(row_bytes.max(1)).saturating_mul(partitions) <= self.best_rows_bytes
+    }
+}
+
+impl PhysicalOptimizerRule for SpillingSorts {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let reservable_bytes = config.extensions.get::<ForRules>();
+        let reservable_bytes = reservable_bytes.map_or(0, |settings| settings.reservable_bytes);
+        let best_rows_bytes = BEST_ROWS_BYTES_MAX.min(reservable_bytes / BEST_ROWS_PART);
+        let finder = Finder { best_rows_bytes };
+        plan.transform_down(|plan| {
+            let sort = finder.spilling(&plan)?;
+            Ok(sort.map_or_else(|| Transformed::no(plan), Transformed::yes))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "spilling_sorts"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,336 @@
+//! Rows that a plan is estimated to yield, and values of its columns that differ.
+//!
+//! A column is followed down to the scan that it is read by; what a table says of it holds above too, for
+//! the values that a filter leaves are of the same domain. Formulas: Selinger et al., *Access Path Selection in a
+//! Relational Database Management System*, SIGMOD 1979.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use datafusion::common::{Column, DFSchema, JoinType};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, FetchType, Join, LogicalPlan, SkipType, TableScan, TableSource,
+};
+
+use super::{Relation, Spread, Statistics};
+
+/// Rows of a relation at least: an estimate of none would hide all that is done with it.
+pub(in crate::planner) const LEAST_ROWS: f64 = 1.0;
+
+/// Begins the name of the keys that a sub-query is restricted to, for a join above asks for no others.
+pub(in crate::planner) const ASKED_KEYS: &str = "__keys";
+
+/// Rows of a relation of which nothing is known.
+const UNKNOWN_ROWS: f64 = 1000.0;
+
+/// Rows that a list is unnested into, where nothing is known of it.
+const UNNESTED_ROWS: f64 = 10.0;
+
+/// Estimates of the plans of one statement.
+pub(in crate::planner) struct Estimates<'a> {
+    statistics: &'a Statistics,
+    /// By the address of a scan's source, which is held so that no other takes its place.
+    relations: RefCell<HashMap<usize, (Arc<dyn TableSource>, Option<Rc<Relation>>)>>,
+    /// Rows of the plans below the one that was asked about, by their addresses, while that is being estimated.
+    below: RefCell<HashMap<usize, f64>>,
+    depth: Cell<usize>,
+}
+
+impl<'a> Estimates<'a> {
+    pub(in crate::planner) fn new(statistics: &'a Statistics) -> Self {
+        let (relations, below, depth) = Default::default();
+        Self { statistics, relations, below, depth }
+    }
+
+    /// Rows that a plan yields.
+    pub(in crate::planner) fn rows(&self, plan: &LogicalPlan) -> f64 {
+        let address = std::ptr::from_ref(plan).addr();
+        if let Some(rows) = self.below.borrow().get(&address) {
+            return *rows;
+        }
+        let depth = self.depth.get();
+        self.depth.set(depth + 1);
+        let rows = self.rows_of(plan).max(LEAST_ROWS);
+        self.depth.set(depth);
+        // Plans stay where they are as long as one above them is borrowed, and no longer.
+        match depth {
+            0 => self.below.borrow_mut().clear(),
+            _ => _ = self.below.borrow_mut().insert(address, rows),
+        }
+        rows
+    }
+
+    fn rows_of(&self, plan: &LogicalPlan) -> f64 {
+        match plan {
+            LogicalPlan::TableScan(scan) => {
+                let filters: Vec<&Expr> = scan.filters.iter().collect();
+                let rows = self.table_rows(scan) * self.kept(&filters, &[plan]);
+                scan.fetch.map_or(rows, |fetch| rows.min(fetch as f64))
+            }
+            LogicalPlan::Filter(filter) => {
+                let mut conditions = split_conjunction(&filter.predicate);
+                // A scan is told of filters that are applied above it all the same.
+                if let LogicalPlan::TableScan(scan) = filter.input.as_ref() {
+                    for told in &scan.filters {
+                        if !conditions.contains(&told) {
+                            conditions.push(told);
+                        }
+                    }
+                    return self.table_rows(scan) * self.kept(&conditions, &[&filter.input]);
+                }
+                self.rows(&filter.input) * self.kept(&conditions, &[&filter.input])
+            }
+            LogicalPlan::Aggregate(aggregate) => self.groups(aggregate),
+            LogicalPlan::Distinct(Distinct::All(input)) => {
+                let columns = input.schema().columns().into_iter().map(Expr::Column);
+                self.combined(input, columns)
+            }
+            LogicalPlan::Distinct(Distinct::On(on)) => {
+                self.combined(&on.input, on.on_expr.iter().cloned())
+            }
+            LogicalPlan::Join(join) => self.joined(join),
+            LogicalPlan::Union(union) => union.inputs.iter().map(|input| self.rows(input)).sum(),
+            LogicalPlan::Limit(limit) => {
+                let rows = self.rows(&limit.input);
+                let skipped = match limit.get_skip_type() {
+                    Ok(SkipType::Literal(skip)) => skip as f64,
+                    _ => 0.0,
+                };
+                match limit.get_fetch_type() {
+                    Ok(FetchType::Literal(Some(fetch))) => (rows - skipped).min(fetch as f64),
+                    _ => rows - skipped,
+                }
+            }
+            LogicalPlan::Values(values) => values.values.len() as f64,
+            LogicalPlan::EmptyRelation(empty) => f64::from(u8::from(empty.produce_one_row)),
+            LogicalPlan::Unnest(unnest) => self.rows(&unnest.input) * UNNESTED_ROWS,
+            other => {
+                let inputs = other.inputs().into_iter().map(|input| self.rows(input));
+                inputs.reduce(f64::max).unwrap_or(UNKNOWN_ROWS)
+            }
+        }
+    }
+
+    /// Rows that a plan would yield without its filters.
+    pub(in crate::planner) fn rows_unfiltered(&self, plan: &LogicalPlan) -> f64 {
+        match plan {
+            LogicalPlan::TableScan(scan) => self.table_rows(scan).max(LEAST_ROWS),
+            LogicalPlan::Filter(filter) => self.rows_unfiltered(&filter.input),
+            LogicalPlan::Projection(projection) => self.rows_unfiltered(&projection.input),
+            LogicalPlan::SubqueryAlias(alias) => self.rows_unfiltered(&alias.input),
+            other => self.rows(other),
+        }
+    }
+
+    /// Values of an expression over a plan that differ, of all that its tables hold.
+    pub(in crate::planner) fn distinct(&self, plan: &LogicalPlan, expr: &Expr) -> f64 {
+        self.distinct_in(&[plan], expr)
+    }
+
+    /// The same of an expression over several relations.
+    pub(super) fn distinct_in(&self, plans: &[&LogicalPlan], expr: &Expr) -> f64 {
+        // Of what is filtered nothing is asked here: a filter's own share is computed by these numbers.
+        if let Some((plan, scan, column)) = origin_in(plans, expr) {
+            return match self.relation(scan) {
+                Some(relation) => relation.distinct(&scan.source.schema(), column),
+                None => self.rows_unfiltered(plan),
+            };
+        }
+        let rows =
+            || plans.iter().map(|plan| self.rows_unfiltered(plan)).fold(LEAST_ROWS, f64::max);
+        match plain(expr) {
+            Expr::Literal(..) => 1.0,
+            Expr::Column(_) => rows(),
+            other => {
+                let columns = other.column_refs().into_iter().cloned().map(Expr::Column);
+                let distinct = columns.map(|column| self.distinct_in(plans, &column));
+                distinct.product::<f64>().min(rows())
+            }
+        }
+    }
+
+    /// Where the values of a column lie.
+    pub(super) fn spread(&self, plans: &[&LogicalPlan], expr: &Expr) -> Option<Spread> {
+        let (_, scan, column) = origin_in(plans, expr)?;
+        Some(self.relation(scan)?.spread(&scan.source.schema(), column))
+    }
+
+    fn relation(&self, scan: &TableScan) -> Option<Rc<Relation>> {
+        let address = Arc::as_ptr(&scan.source).addr();
+        if let Some((_, known)) = self.relations.borrow().get(&address) {
+            return known.clone();
+        }
+        let relation = self.statistics.relation(scan).map(Rc::new);
+        let held = (Arc::clone(&scan.source), relation.clone());
+        self.relations.borrow_mut().insert(address, held);
+        relation
+    }
+
+    /// Whether a scan yields the same rows once more, as one of the rows of a recursion does not.
+    pub(in crate::planner) fn can_repeat(&self, scan: &TableScan) -> bool {
+        self.relation(scan).is_some_and(|relation| relation.is_stored())
+    }
+
+    fn table_rows(&self, scan: &TableScan) -> f64 {
+        self.relation(scan).map_or(UNKNOWN_ROWS, |relation| relation.rows())
+    }
+
+    fn groups(&self, aggregate: &Aggregate) -> f64 {
+        let keys = aggregate.group_expr.iter();
+        // Sets of keys group once for each of them.
+        let keys = keys.flat_map(|key| match key {
+            Expr::GroupingSet(sets) => sets.distinct_expr().into_iter().cloned().collect(),
+            key => vec![key.clone()],
+        });
+        self.combined(&aggregate.input, keys)
+    }
+
+    /// Combinations of values that differ, of which there are no more than rows.
+    fn combined(&self, input: &LogicalPlan, keys: impl Iterator<Item = Expr>) -> f64 {
+        let rows = self.rows(input);
+        let mut combinations = 1.0;
+        for key in keys {
+            combinations *= self.distinct(input, &key).max(1.0);
+            if combinations >= rows {
+                return rows;
+            }
+        }
+        combinations
+    }
+
+    fn joined(&self, join: &Join) -> f64 {
+        let (left, right) = (self.rows(&join.left), self.rows(&join.right));
+        let sides = [join.left.as_ref(), join.right.as_ref()];
+        let filters = join.filter.iter().flat_map(|filter| split_conjunction(filter));
+        let kept = self.kept(&filters.collect::<Vec<_>>(), &sides);
+        let keys = [self.keys(&join.left, &join.on, 0), self.keys(&join.right, &join.on, 1)];
+        let all = sides.map(|side| self.rows_unfiltered(side));
+        let pairs = left * right / domain([(keys[0], all[0]), (keys[1], all[1])]) * kept;
+        let keys = [keys[0].min(all[0]), keys[1].min(all[1])];
+        let semi = |rows: f64, own: f64, other: f64| match sides.iter().any(|side| are_keys(side)) {
+            true => rows,
+            false => rows * share_of_matches(own, other) * kept,
+        };
+        match join.join_type {
+            JoinType::Inner => pairs,
+            JoinType::Left => pairs.max(left),
+            JoinType::Right => pairs.max(right),
+            JoinType::Full => pairs.max(left + right),
+            JoinType::LeftSemi => semi(left, keys[0], keys[1].min(right)),
+            JoinType::RightSemi => semi(right, keys[1], keys[0].min(left)),
+            JoinType::LeftAnti => left - semi(left, keys[0], keys[1].min(right)),
+            JoinType::RightAnti => right - semi(right, keys[1], keys[0].min(left)),
+            JoinType::LeftMark => left,
+            JoinType::RightMark => right,
+        }
+    }
+
+    /// Combinations that there can be of the keys of one side.
+    fn keys(&self, side: &LogicalPlan, on: &[(Expr, Expr)], at: usize) -> f64 {
+        let keys = on.iter().map(|pair| if at == 0 { &pair.0 } else { &pair.1 });
+        keys.map(|key| self.distinct(side, key).max(1.0)).product()
+    }
+}
+
+/// Keys that differ of two sides together, by the combinations that each side's could have and its rows. Where both
+/// have fewer rows than combinations, the smaller is taken to hold each key once, and the larger to refer to it.
+pub(in crate::planner) fn domain(sides: [(f64, f64); 2]) -> f64 {
+    let [(one, one_rows), (other, other_rows)] = sides;
+    let domain = match (one_rows < one, other_rows < other) {
+        (true, true) => one_rows.min(other_rows),
+        (true, false) => other,
+        (false, true) => one,
+        (false, false) => one.max(other),
+    };
+    domain.max(1.0)
+}
+
+/// Whether a relation is the keys that a join above asks for. What they keep is not counted here, for that join counts it.
+fn are_keys(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with(ASKED_KEYS),
+        _ => false,
+    }
+}
+
+/// The share of rows whose key is among `others`, of a domain of so many.
+pub(in crate::planner) fn share_of_matches(domain: f64, others: f64) -> f64 {
+    (others / domain.max(1.0)).min(1.0)
+}
+
+/// An expression without what leaves its values as they are, or almost.
+pub(super) fn plain(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Cast(cast) => plain(&cast.expr),
+        Expr::TryCast(cast) => plain(&cast.expr),
+        Expr::Alias(alias) => plain(&alias.expr),
+        other => other,
+    }
+}
+
+/// The scan that a column of one of several plans is read by, and its place in the table.
+fn origin_in<'p>(
+    plans: &[&'p LogicalPlan],
+    expr: &Expr,
+) -> Option<(&'p LogicalPlan, &'p TableScan, usize)> {
+    plans.iter().find_map(|plan| {
+        let (scan, column) = origin(plan, expr)?;
+        Some((*plan, scan, column))
+    })
+}
+
+fn origin<'p>(plan: &'p LogicalPlan, expr: &Expr) -> Option<(&'p TableScan, usize)> {
+    let Expr::Column(column) = plain(expr) else { return None };
+    match place_of(plan.schema(), column) {
+        Some(at) => origin_at(plan, at),
+        // A filter that a scan has been told of reads columns that the scan need not yield.
+        None => match plan {
+            LogicalPlan::TableScan(scan) => {
+                Some((scan, scan.source.schema().index_of(&column.name).ok()?))
+            }
+            _ => None,
+        },
+    }
+}
+
+/// The place of exactly this column.
+fn place_of(schema: &DFSchema, column: &Column) -> Option<usize> {
+    schema.iter().position(|(relation, field)| {
+        relation == column.relation.as_ref() && *field.name() == column.name
+    })
+}
+
+fn origin_at(plan: &LogicalPlan, at: usize) -> Option<(&TableScan, usize)> {
+    match plan {
+        LogicalPlan::TableScan(scan) => match &scan.projection {
+            Some(projection) => Some((scan, *projection.get(at)?)),
+            None => Some((scan, at)),
+        },
+        LogicalPlan::SubqueryAlias(alias) => origin_at(&alias.input, at),
+        LogicalPlan::Projection(projection) => origin(&projection.input, projection.expr.get(at)?),
+        LogicalPlan::Aggregate(aggregate) => match aggregate.group_expr.get(at)? {
+            Expr::GroupingSet(_) => None,
+            key => origin(&aggregate.input, key),
+        },
+        LogicalPlan::Filter(filter) => origin_at(&filter.input, at),
+        LogicalPlan::Sort(sort) => origin_at(&sort.input, at),
+        LogicalPlan::Limit(limit) => origin_at(&limit.input, at),
+        LogicalPlan::Distinct(Distinct::All(input)) => origin_at(input, at),
+        LogicalPlan::Window(window) => origin_at(&window.input, at),
+        LogicalPlan::Join(join) => {
+            let left = join.left.schema().fields().len();
+            match join.join_type {
+                JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
+                    origin_at(&join.right, at)
+                }
+                _ if at < left => origin_at(&join.left, at),
+                _ => origin_at(&join.right, at - left),
+            }
+        }
+        _ => None,
+    }
+    .filter(|(scan, column)| *column < scan.source.schema().fields().len())
+}

@@ -1,0 +1,164 @@
+//! The share of rows that conditions keep.
+//!
+//! Bounds of one column are one interval, cut out of where its values lie as if they were spread evenly. Conditions are
+//! taken to be half independent of one another: the strongest counts whole, each further one to a power less.
+
+use std::collections::BTreeMap;
+
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+
+use super::axis;
+use super::estimate::{Estimates, plain};
+
+/// What each further condition's power is multiplied with.
+const DAMPING: f64 = 0.85;
+
+/// A bound of a column of which no range is known; Selinger's.
+const BOUND: f64 = 1.0 / 3.0;
+
+/// A comparison of two columns, or a condition of which nothing is known.
+const OTHER: f64 = 1.0 / 3.0;
+
+/// A pattern that any place of a text may match, and one that its beginning must.
+const PATTERN: f64 = 0.1;
+const PREFIX: f64 = 0.05;
+
+/// The least share: an estimate of no row would hide all that is done with them.
+const LEAST: f64 = 1e-9;
+
+/// Bounds of a column.
+struct Interval<'e> {
+    column: &'e Expr,
+    from: f64,
+    to: f64,
+    bounds: i32,
+}
+
+impl Estimates<'_> {
+    /// The share of the rows of plans, or of their pairs, for which all of these hold.
+    pub(in crate::planner) fn kept(&self, conditions: &[&Expr], plans: &[&LogicalPlan]) -> f64 {
+        let mut intervals: BTreeMap<String, Interval<'_>> = BTreeMap::new();
+        let mut shares = Vec::new();
+        for condition in conditions {
+            let bounds = bounds(condition);
+            if bounds.is_empty() {
+                shares.push(self.kept_by(condition, plans));
+            }
+            for (column, from, to) in bounds {
+                let (from, to) = (from.unwrap_or(f64::NEG_INFINITY), to.unwrap_or(f64::INFINITY));
+                let new =
+                    Interval { column, from: f64::NEG_INFINITY, to: f64::INFINITY, bounds: 0 };
+                let interval = intervals.entry(column.to_string()).or_insert(new);
+                interval.from = interval.from.max(from);
+                interval.to = interval.to.min(to);
+                interval.bounds += i32::from(from.is_finite()) + i32::from(to.is_finite());
+            }
+        }
+        shares.extend(intervals.values().map(|interval| self.within(interval, plans)));
+        shares.sort_by(f64::total_cmp);
+        let powers = std::iter::successors(Some(1.0), |power| Some(power * DAMPING));
+        let product: f64 = shares
+            .into_iter()
+            .zip(powers)
+            .map(|(share, power): (f64, f64)| share.powf(power))
+            .product();
+        product.clamp(LEAST, 1.0)
+    }
+
+    /// The share of a column's values that lie within bounds.
+    fn within(&self, interval: &Interval<'_>, plans: &[&LogicalPlan]) -> f64 {
+        let spread = self.spread(plans, interval.column);
+        let Some((spread, [low, high])) = spread.and_then(|spread| Some((spread, spread.range?)))
+        else {
+            return BOUND.powi(interval.bounds);
+        };
+        let one = 1.0 / self.distinct_in(plans, interval.column).max(1.0);
+        let length = interval.to.min(high) - interval.from.max(low);
+        let share = match (length, high - low) {
+            (length, _) if length < 0.0 => LEAST,
+            (_, 0.0) => 1.0,
+            (length, all) => (length / all).clamp(one.min(1.0), 1.0),
+        };
+        share * (1.0 - spread.nulls)
+    }
+
+    fn kept_by(&self, condition: &Expr, plans: &[&LogicalPlan]) -> f64 {
+        let one_of = |expr: &Expr| {
+            let nulls = self.spread(plans, expr).map_or(0.0, |spread| spread.nulls);
+            (1.0 - nulls) / self.distinct_in(plans, expr).max(1.0)
+        };
+        let unless = |negated: bool, share: f64| if negated { 1.0 - share } else { share };
+        let share = match condition {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                Operator::And => self.kept(&split_conjunction(condition), plans),
+                Operator::Or => {
+                    let lost = |side| 1.0 - self.kept(&split_conjunction(side), plans);
+                    1.0 - lost(left) * lost(right)
+                }
+                Operator::Eq | Operator::IsNotDistinctFrom => one_of(left).min(one_of(right)),
+                Operator::NotEq | Operator::IsDistinctFrom => 1.0 - one_of(left).min(one_of(right)),
+                _ => OTHER,
+            },
+            Expr::Not(inner) => 1.0 - self.kept(&split_conjunction(inner), plans),
+            Expr::InList(list) => {
+                let share = one_of(&list.expr) * list.list.len() as f64;
+                unless(list.negated, share.min(1.0))
+            }
+            Expr::Like(like) => {
+                let anywhere = match plain(&like.pattern) {
+                    Expr::Literal(text, _) => {
+                        text.try_as_str().flatten().is_none_or(|text| text.starts_with(['%', '_']))
+                    }
+                    _ => true,
+                };
+                unless(like.negated, if anywhere { PATTERN } else { PREFIX })
+            }
+            Expr::IsNull(inner) => self.spread(plans, inner).map_or(OTHER, |spread| spread.nulls),
+            Expr::IsNotNull(inner) => {
+                1.0 - self.spread(plans, inner).map_or(0.0, |spread| spread.nulls)
+            }
+            Expr::Between(between) if between.negated => OTHER,
+            Expr::Literal(ScalarValue::Boolean(value), _) => {
+                f64::from(u8::from(*value == Some(true)))
+            }
+            _ => OTHER,
+        };
+        share.clamp(LEAST, 1.0)
+    }
+}
+
+/// The bounds that a condition sets to a column: a comparison with a number, date or time, or BETWEEN two.
+fn bounds(condition: &Expr) -> Vec<(&Expr, Option<f64>, Option<f64>)> {
+    let place = |expr: &Expr| match plain(expr) {
+        Expr::Literal(value, _) => axis::place(value),
+        _ => None,
+    };
+    let is_column = |expr: &Expr| matches!(plain(expr), Expr::Column(_));
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (column, value, op) = match (is_column(left), is_column(right)) {
+                (true, false) => (left, place(right), Some(*op)),
+                (false, true) => (right, place(left), op.swap()),
+                _ => return Vec::new(),
+            };
+            match (op, value) {
+                (Some(Operator::Lt | Operator::LtEq), Some(value)) => {
+                    vec![(plain(column), None, Some(value))]
+                }
+                (Some(Operator::Gt | Operator::GtEq), Some(value)) => {
+                    vec![(plain(column), Some(value), None)]
+                }
+                _ => Vec::new(),
+            }
+        }
+        Expr::Between(between) if !between.negated && is_column(&between.expr) => {
+            match (place(&between.low), place(&between.high)) {
+                (Some(low), Some(high)) => vec![(plain(&between.expr), Some(low), Some(high))],
+                _ => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,110 @@
+//! The order of joins: generated snowflakes, in every order of FROM.
+
+use std::fmt::Write;
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use relatrix::{Connection, Database};
+
+/// A query over tables that refer to one another as the branches of a tree do to its root.
+struct Snowflake {
+    tables: Vec<String>,
+    conditions: Vec<String>,
+}
+
+impl Snowflake {
+    /// Makes the tables: the first is the largest, the values of references are skewed in some of them.
+    fn new(connection: &Connection, random: &mut SmallRng) -> Self {
+        let count = random.random_range(3..8);
+        let rows: Vec<usize> = (0..count)
+            .map(|table| if table == 0 { 3000 } else { random.random_range(2..300) })
+            .collect();
+        let mut columns = vec![String::new(); count];
+        let mut conditions = Vec::new();
+        for (table, &target) in rows.iter().enumerate().skip(1) {
+            let (parent, factor) = (random.random_range(0..table), random.random_range(1..50));
+            let value = match random.random_range(0..3) {
+                0 => format!("value * {factor} % {target}"),
+                1 => format!("value * value % {} % {target}", target / 2 + 1),
+                _ => format!("CASE WHEN value % 17 = 0 THEN NULL ELSE value / 3 % {target} END"),
+            };
+            write!(columns[parent], ", {value} AS to_{table}").unwrap();
+            conditions.push(format!("t{parent}.to_{table} = t{table}.id"));
+        }
+        for (table, columns) in columns.iter().enumerate() {
+            let rows = rows[table];
+            let create = format!(
+                "CREATE OR REPLACE TABLE t{table} AS SELECT value AS id, value % 10 AS v{columns} \
+                 FROM range({rows}) AS r(value)"
+            );
+            connection.execute(&create).unwrap();
+            match random.random_range(0..4) {
+                0 => conditions.push(format!("t{table}.v < {}", random.random_range(1..9))),
+                1 => conditions.push(format!("t{table}.v = {}", random.random_range(0..10))),
+                2 => conditions.push(format!(
+                    "EXISTS (SELECT 1 FROM t{} AS e WHERE e.id = t{table}.v)",
+                    random.random_range(0..count)
+                )),
+                _ => (),
+            }
+        }
+        Self { tables: (0..count).map(|table| format!("t{table}")).collect(), conditions }
+    }
+
+    fn query(&self) -> String {
+        let (tables, conditions) = (self.tables.join(", "), self.conditions.join(" AND "));
+        format!("SELECT count(*), sum(t0.id + t1.id) FROM {tables} WHERE {conditions}")
+    }
+
+    fn shuffle(&mut self, random: &mut SmallRng) {
+        self.tables.shuffle(random);
+        self.conditions.shuffle(random);
+    }
+}
+
+fn answer(connection: &Connection, query: &str) -> (i64, Option<i64>) {
+    let rows = connection.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+    rows.rows::<(i64, Option<i64>)>().unwrap()[0]
+}
+
+/// The operators of the plan.
+fn plan(connection: &Connection, query: &str) -> String {
+    let rows = connection.query(&format!("EXPLAIN FORMAT indent {query}")).unwrap();
+    rows.rows::<(String, String)>().unwrap().remove(1).1
+}
+
+#[test]
+fn every_order_of_from_has_one_plan_and_the_answer_of_the_written_order() {
+    let connection = Database::builder().threads(2).build().unwrap().connect();
+    for seed in 0..50 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut snowflake = Snowflake::new(&connection, &mut random);
+        connection.execute("SET join_order = 'written'").unwrap();
+        let written = answer(&connection, &snowflake.query());
+        connection.execute("SET join_order = 'cost'").unwrap();
+        let first = plan(&connection, &snowflake.query());
+        for _ in 0..4 {
+            let query = snowflake.query();
+            assert_eq!(answer(&connection, &query), written, "seed {seed}: {query}");
+            assert_eq!(plan(&connection, &query), first, "seed {seed}: {query}");
+            snowflake.shuffle(&mut random);
+        }
+    }
+}
+
+#[test]
+fn the_smallest_relation_decides_where_the_largest_was_written_first() {
+    let connection = Database::builder().threads(1).build().unwrap().connect();
+    let create = "CREATE TABLE large AS SELECT value AS id, value % 100 AS k FROM range(20000) AS r(value); \
+                  CREATE TABLE other AS SELECT value AS id, value % 100 AS k FROM range(20000) AS r(value); \
+                  CREATE TABLE one AS SELECT 7 AS id";
+    connection.execute(create).unwrap();
+    let query =
+        "SELECT count(*) FROM large, other, one WHERE large.k = other.k AND large.id = one.id";
+    let text = plan(&connection, query);
+    // Of the pairs of both tables there are four million.
+    let (inner, outer) = (text.rfind("HashJoinExec").unwrap(), text.find("HashJoinExec").unwrap());
+    assert!(text[outer..inner].contains("(k@0, k@0)"), "{text}");
+    assert!(text[inner..].contains("id@"), "{text}");
+}

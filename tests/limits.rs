@@ -1,0 +1,197 @@
+//! The memory limit as the operating system sees it: the binary as a process, and the most that it was resident with.
+
+#![cfg(all(feature = "repl", target_os = "linux"))]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+const MIB: usize = 1 << 20;
+
+/// Limits that every case passes several times, and what the process may hold beyond: its code, of which a statement
+/// reads some 60 MiB, and what is on the way between operators.
+const LIMITS_AND_BEYOND_MIB: [(usize, usize); 2] = [(256, 64), (64, 112)];
+
+/// How often it is looked whether a statement that failed has given back what it held.
+const LOOKS_MAX: usize = 10_000;
+
+/// A process of the binary that reads statements, and what it answers.
+struct Process {
+    child: Child,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_relatrix"))
+            .args(["--threads", "2", "--format", "csv", "--keep-going"])
+            .args(arguments)
+            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let answers = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child, answers }
+    }
+
+    /// The rows of a statement that yields some, and nothing where it fails.
+    fn rows(&mut self, statement: &str) -> Vec<String> {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(input, "{statement};\nSELECT 'that was all' AS it;").expect("it reads");
+        let mut rows = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.answers.read_line(&mut line).expect("text") > 0, "it ended: {rows:?}");
+            rows.push(line.trim_end().to_owned());
+            if rows.ends_with(&["it".to_owned(), "that was all".to_owned()]) {
+                rows.truncate(rows.len() - 2);
+                return rows;
+            }
+        }
+    }
+
+    /// The most that it was resident with.
+    fn peak_mib(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<usize>().unwrap() / 1024
+    }
+
+    /// What it wrote to standard error.
+    fn complaints(mut self) -> String {
+        drop(self.child.stdin.take());
+        let output = self.child.wait_with_output().expect("it ends");
+        String::from_utf8(output.stderr).expect("text")
+    }
+}
+
+/// Each computes one row from some hundred megabytes.
+const CASES: &[(&str, &str)] = &[
+    (
+        "sort",
+        "SELECT count(*), sum(k * (v % 7)) FROM (SELECT (value * 7919) % 8000009 AS k, value AS v \
+         FROM range(8000000) ORDER BY k, v LIMIT 7900000)",
+    ),
+    (
+        "sort of texts",
+        "SELECT count(*), max(t), min(t) FROM (SELECT concat('text ', (value * 7919) % 2000003) AS t \
+         FROM range(2000000) ORDER BY t LIMIT 1900000)",
+    ),
+    (
+        "top of many",
+        "SELECT sum(k) FROM (SELECT (value * 7919) % 8000009 AS k, value AS v FROM range(8000000) \
+         ORDER BY k LIMIT 6000000)",
+    ),
+    (
+        "group",
+        "SELECT count(*), sum(n * s) FROM (SELECT value % 3000017 AS k, count(*) AS n, sum(value) AS s \
+         FROM range(6000000) GROUP BY k)",
+    ),
+    (
+        "distinct",
+        "SELECT count(*) FROM (SELECT DISTINCT concat('text ', value % 1500000) FROM range(3000000))",
+    ),
+    (
+        "join",
+        "SELECT count(*), sum(a.v * b.v) FROM (SELECT value AS k, value % 11 AS v FROM range(5000000)) AS a \
+         JOIN (SELECT (value * 7919) % 5000011 AS k, value % 13 AS v FROM range(5000000)) AS b ON a.k = b.k",
+    ),
+    (
+        "full join",
+        "SELECT count(*), count(a.k), count(b.k), sum(a.v), sum(b.v) FROM \
+         (SELECT value AS k, value % 11 AS v FROM range(3000000)) AS a FULL JOIN \
+         (SELECT value + 1500000 AS k, value % 13 AS v FROM range(3000000)) AS b ON a.k = b.k",
+    ),
+    (
+        "not in",
+        "SELECT count(*), sum(value) FROM range(5000000) WHERE value NOT IN \
+         (SELECT (value * 7919) % 9000011 FROM range(4000000))",
+    ),
+    (
+        "window",
+        "SELECT sum(r * v), sum(s) FROM (SELECT value % 101 AS v, \
+         row_number() OVER (PARTITION BY value % 1009 ORDER BY (value * 7919) % 4000037) AS r, \
+         sum(value % 7) OVER (PARTITION BY value % 1009 ORDER BY (value * 7919) % 4000037) AS s FROM range(4000000))",
+    ),
+    (
+        "window without parts",
+        "SELECT sum(r), max(n) FROM (SELECT rank() OVER (ORDER BY value % 1000003) AS r, count(*) OVER () AS n \
+         FROM range(3000000))",
+    ),
+    (
+        "pairs by a condition",
+        "SELECT count(*), sum(a.value) FROM range(3000000) AS a JOIN range(3) AS b ON a.value % 5 > b.value",
+    ),
+    (
+        "recursion",
+        "WITH RECURSIVE r AS (SELECT value AS x FROM range(1000000) UNION ALL SELECT x + 1000000 FROM r \
+      WHERE x < 3000000) SELECT count(*), sum(x) FROM r",
+    ),
+];
+
+#[test]
+fn every_operator_keeps_to_the_limit_and_answers_as_without() {
+    let mut free = Process::start(&[]);
+    for (name, statement) in CASES {
+        let expected = free.rows(statement);
+        for (limit_mib, beyond_mib) in LIMITS_AND_BEYOND_MIB {
+            let mut bound = Process::start(&["--memory-limit", &format!("{limit_mib}MiB")]);
+            let answer = bound.rows(statement);
+            let peak_mib = bound.peak_mib();
+            println!("{name}: {peak_mib} MiB of {limit_mib}");
+            assert_eq!(answer, expected, "{name}: {}", bound.complaints());
+            assert!(peak_mib <= limit_mib + beyond_mib, "{name}: {peak_mib} MiB of {limit_mib}");
+        }
+    }
+    assert_eq!(free.complaints(), "");
+}
+
+#[test]
+fn a_full_directory_is_an_error_and_the_next_statement_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = format!("{} (quota 4MB)", folder.path().display());
+    let mut process = Process::start(&["--memory-limit", "64MiB", "--temp-directory", &directory]);
+    let sort = "SELECT (value * 7919) % 8000009 AS k FROM range(8000000) ORDER BY k DESC";
+    assert_eq!(process.rows(&format!("SELECT max(k) FROM ({sort} LIMIT 7000000)")), [""; 0]);
+    assert_eq!(process.rows("SELECT 6 * 7 AS answer"), ["answer", "42"]);
+    let of = |left: &[String], name: &str| {
+        let row = left.iter().find(|row| row.starts_with(name)).expect(name);
+        row.split(',').nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    // What other threads were at for the statement ends soon after it.
+    let held = ["reserved".to_owned(), format!("disk {}", folder.path().display())];
+    let mut looks = (0..LOOKS_MAX).map(|_| process.rows("SHOW MEMORY"));
+    let left = looks.find(|left| held.iter().all(|name| of(left, name) == 0));
+    let left = left.expect("all is given back");
+    assert!(of(&left, "refused") > 0);
+    assert!(of(&left, &format!("disk_peak {}", folder.path().display())) > MIB);
+    let complaints = process.complaints();
+    assert!(complaints.contains("quota"), "{complaints}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn nothing_is_left_of_a_process_that_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let mut process = Process::start(&["--memory-limit", "64MiB", "--temp-directory", directory]);
+    let sort = "SELECT sum(k) FROM (SELECT (value * 7919) % 80000009 AS k FROM range(80000000) ORDER BY k LIMIT 70000000);\n";
+    let input = process.child.stdin.as_mut().unwrap();
+    input.write_all(sort.as_bytes()).unwrap();
+    input.flush().unwrap();
+    let files = || {
+        let open = fs::read_dir(format!("/proc/{}/fd", process.child.id())).unwrap();
+        open.flatten()
+            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .filter(|path| path.starts_with(directory))
+            .count()
+    };
+    while files() == 0 {
+        std::thread::yield_now();
+    }
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
