@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
 
-use crate::memory::{Limits, PoolLimits};
+use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
@@ -40,6 +40,10 @@ pub(crate) struct Settings {
     /// Zero is no limit.
     pub(crate) io_bytes_per_second: u64,
     pub(crate) memory_threshold_percent: usize,
+    pub(crate) compressed_threshold_percent: usize,
+    pub(crate) memory_compression: Compression,
+    pub(crate) disk_threshold_percent: usize,
+    pub(crate) ahead_pages: usize,
     pub(crate) batch_size: usize,
     /// Zero is no limit.
     pub(crate) statement_timeout_ms: u64,
@@ -48,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) contractions: bool,
     /// Whether joins are put in the order that costs least, rather than the written one.
     pub(crate) orders_joins: bool,
+    /// Whether plans that a statement contains more than once run once.
+    pub(crate) shares_plans: bool,
     pub(crate) parquet_pages: Pages,
     pub(crate) fusion: bool,
     pub(crate) fusion_patterns: Patterns,
@@ -121,17 +127,43 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "memory_threshold",
         unit: "percent",
-        description: "share of memory_limit beyond which stored matrices move to temp_directory, those that were not \
-                      used for long first, and below which one that is used often comes back; of the whole \
-                      database, 85 by default, 100 to let them stay while there is room",
+        description: "share of memory_limit beyond which stored matrices are compressed, those that were not used for \
+                      long first, and below which one in a file that is used often comes back; of the whole \
+                      database, 90 by default, 100 to let them stay as they are while there is room",
         get: |settings| settings.memory_threshold_percent.to_string(),
         set: |settings, value| {
-            settings.memory_threshold_percent = match number(value)? {
-                percent if percent <= 100 => percent,
-                _ => return Err(format!("'{value}' is not a share in percent: 0 to 100")),
-            };
+            percent(value).map(|value| settings.memory_threshold_percent = value)
+        },
+    },
+    Setting {
+        name: "compressed_threshold",
+        unit: "percent",
+        description: "share of memory_limit beyond which stored matrices and tables, compressed or not, move to \
+                      temp_directory; of the whole database, 95 by default. They also do so where a \
+                      statement would be refused memory",
+        get: |settings| settings.compressed_threshold_percent.to_string(),
+        set: |settings, value| {
+            percent(value).map(|value| settings.compressed_threshold_percent = value)
+        },
+    },
+    Setting {
+        name: "memory_compression",
+        unit: "",
+        description: "how stored matrices are compressed beyond memory_threshold: lz4 (the default), zstd with a level, \
+                      or none, and they move to temp_directory only",
+        get: |settings| settings.memory_compression.to_string(),
+        set: |settings, value| {
+            settings.memory_compression = Compression::read(value)?;
             Ok(())
         },
+    },
+    Setting {
+        name: "disk_threshold",
+        unit: "percent",
+        description: "share of a disk beyond which no more is put into a directory of temp_directory, but into the \
+                      next one; of the whole database, 98 by default",
+        get: |settings| settings.disk_threshold_percent.to_string(),
+        set: |settings, value| percent(value).map(|value| settings.disk_threshold_percent = value),
     },
     Setting {
         name: "pool_limit",
@@ -184,6 +216,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| settings.io_bytes_per_second.to_string(),
         set: |settings, value| {
             settings.io_bytes_per_second = parse_bytes(value)? as u64;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "read_ahead",
+        unit: "pages",
+        description: "pages that a reader of rows in temp_directory asks for before it wants them, at most: one that waits for \
+                      the disk doubles its reach up to here; 8 by default, of the whole database",
+        get: |settings| settings.ahead_pages.to_string(),
+        set: |settings, value| {
+            settings.ahead_pages = at_least(1, number(value)?)?;
             Ok(())
         },
     },
@@ -251,6 +294,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| COST_OR_WRITTEN[usize::from(!settings.orders_joins)].to_owned(),
         set: |settings, value| {
             settings.orders_joins = one_of(&COST_OR_WRITTEN, value)? == "cost";
+            Ok(())
+        },
+    },
+    Setting {
+        name: "shared_plans",
+        unit: "",
+        description: "on (the default): what a statement asks for more than once, as a WITH query that is read twice, runs \
+                      once where that is estimated to save time; off",
+        get: |settings| settings.shares_plans.to_string(),
+        set: |settings, value| {
+            settings.shares_plans = switch(value)?;
             Ok(())
         },
     },
@@ -393,13 +447,18 @@ impl Default for Settings {
             pool_poison: false,
             temp_directories: vec![Directory::at(std::env::temp_dir())],
             io_bytes_per_second: 0,
-            memory_threshold_percent: 85,
+            memory_threshold_percent: 90,
+            compressed_threshold_percent: 95,
+            memory_compression: Compression::Lz4,
+            disk_threshold_percent: 98,
+            ahead_pages: 8,
             batch_size: 8192,
             statement_timeout_ms: 0,
             null_order: "nulls_max".to_owned(),
             rewrites: true,
             contractions: true,
             orders_joins: true,
+            shares_plans: true,
             parquet_pages: Pages::Auto,
             fusion: true,
             fusion_patterns: Patterns::all(),
@@ -457,6 +516,15 @@ impl Settings {
         self.batch_size.min(affordable)
     }
 
+    /// When stored values move to slower tiers.
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        Thresholds {
+            memory: self.memory_threshold_percent,
+            compressed: self.compressed_threshold_percent,
+            compression: self.memory_compression,
+        }
+    }
+
     /// What the database may keep of the memory of its matrices.
     pub(crate) fn pool_limits(&self) -> PoolLimits {
         let total_bytes = self.memory_limits().reservable_bytes();
@@ -503,13 +571,21 @@ impl Settings {
         }
         let reading = PageReading { pages: self.parquet_pages, threads: self.threads };
         let (fusion, reservable_bytes) = (self.fusion(), self.memory_limits().reservable_bytes());
-        let orders_joins = self.orders_joins;
-        options.extensions.insert(ForRules { fusion, reading, orders_joins, reservable_bytes });
+        let (orders_joins, shares_plans) = (self.orders_joins, self.shares_plans);
+        let rules = ForRules { fusion, reading, orders_joins, shares_plans, reservable_bytes };
+        options.extensions.insert(rules);
     }
 }
 
 fn number<N: FromStr<Err: Display>>(value: &str) -> Result<N, String> {
     value.parse().map_err(|error| format!("'{value}' is not a whole number: {error}"))
+}
+
+fn percent(value: &str) -> Result<usize, String> {
+    match number(value)? {
+        percent if percent <= 100 => Ok(percent),
+        _ => Err(format!("'{value}' is not a share in percent: 0 to 100")),
+    }
 }
 
 fn at_least(least: usize, value: usize) -> Result<usize, String> {

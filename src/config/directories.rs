@@ -31,7 +31,11 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    fn read(text: &str) -> Result<Self, String> {
+    /// Reads what [`Display`](fmt::Display) writes.
+    ///
+    /// # Errors
+    /// Says which methods there are.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
         let (name, level) = text.split_once(' ').unwrap_or((text, ""));
         match (name.to_ascii_lowercase().as_str(), level.trim()) {
             ("none", "") => Ok(Self::None),

@@ -14,6 +14,8 @@ pub(crate) struct ForRules {
     pub(crate) reading: PageReading,
     /// Whether joins are put in the order that costs least.
     pub(crate) orders_joins: bool,
+    /// Whether plans that a statement contains more than once run once.
+    pub(crate) shares_plans: bool,
     /// Bytes that operators may reserve together.
     pub(crate) reservable_bytes: usize,
 }

@@ -99,13 +99,24 @@ impl Matrices {
     /// [`ErrorKind::Unknown`], with the names there are.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
         match self.find(name).map(|found| found.entry) {
-            Some(Entry::Matrix(held)) => Ok(held.used()),
+            Some(Entry::Matrix(held)) => self.used(name, &held),
             Some(Entry::View(_)) => Err(Error::argument(
                 name,
                 "is a matrix view; SELECT * FROM MATRIX(name) computes it",
             )),
             None => Err(self.unknown(name)),
         }
+    }
+
+    /// A stored matrix, to be worked on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MemorySpent`] where it is compressed, and neither memory nor the disk has room for the whole of it.
+    pub(super) fn used(&self, name: &str, held: &Held) -> Result<Arc<Matrix>> {
+        held.used().ok_or_else(|| {
+            let (needed_bytes, disk_bytes) = held.wanted_bytes();
+            self.spent(name, needed_bytes, disk_bytes)
+        })
     }
 
     /// Whether something may now get this name; an error where it is taken.
@@ -131,20 +142,20 @@ impl Matrices {
             true => matrix,
             false => {
                 let on_disk = matrix.on_disk().filter(grows);
-                Arc::new(on_disk.ok_or_else(|| self.spent(&name, &matrix, &grant))?)
+                let spent = || self.spent(&name, matrix.size_bytes(), grant.disk_bytes());
+                Arc::new(on_disk.ok_or_else(spent)?)
             }
         };
         grant.grow(bytes.size());
         self.insert(name, Entry::Matrix(Held::new(matrix, bytes, grant, &self.eviction)), if_taken)
     }
 
-    fn spent(&self, name: &str, matrix: &Matrix, grant: &Grant) -> Error {
+    fn spent(&self, name: &str, needed_bytes: usize, disk_bytes: usize) -> Error {
         let free_bytes = match self.pool.memory_limit() {
             MemoryLimit::Finite(limit) => limit.saturating_sub(self.pool.reserved()),
             MemoryLimit::Infinite | MemoryLimit::Unknown => 0,
         };
-        let (what, needed_bytes) = (format!("matrix {name}"), matrix.size_bytes());
-        let disk_bytes = Some(grant.disk_bytes());
+        let (what, disk_bytes) = (format!("matrix {name}"), Some(disk_bytes));
         ErrorKind::MemorySpent { what, needed_bytes, free_bytes, disk_bytes }.into()
     }
 

@@ -166,10 +166,10 @@ impl Statements {
     pub(crate) async fn matrix(&self, text: &str) -> Result<Matrix> {
         let mut expr = sql::parse_expression(text)?;
         if let Expr::Identifier(name) = &expr
-            && let Some(Found { entry: Entry::Matrix(held), .. }) =
-                self.matrices.find(&sql::normalized(name))
+            && let key = sql::normalized(name)
+            && let Some(Found { entry: Entry::Matrix(held), .. }) = self.matrices.find(&key)
         {
-            return Ok(held.used().as_ref().clone());
+            return Ok(self.matrices.used(&key, &held)?.as_ref().clone());
         }
         sql::resolve_expression(&mut expr, &|name| self.matrices.named(name, &[]))?;
         Ok(self.compute(expr, &MatrixOptions::default()).await?.matrix)
@@ -289,22 +289,22 @@ impl Statements {
     pub(crate) fn show(&self) -> Result<RecordBatch> {
         let (mut rows, mut columns, mut stored, mut bytes) = (vec![], vec![], vec![], vec![]);
         let (mut names, mut layouts, mut elements, mut views) = (vec![], vec![], vec![], vec![]);
+        let mut tiers = vec![];
         for (name, Found { entry, .. }) in self.matrices.all() {
-            let matrix = match &entry {
-                Entry::Matrix(held) => Some(held.matrix()),
-                Entry::View(_) => None,
+            let (about, view) = match entry {
+                Entry::Matrix(held) => (Some(held.about()), None),
+                Entry::View(view) => (None, Some(view.text)),
             };
-            names.push(name.clone());
-            rows.push(matrix.as_ref().map(|matrix| matrix.shape().rows as i64));
-            columns.push(matrix.as_ref().map(|matrix| matrix.shape().columns as i64));
-            stored.push(matrix.as_ref().map(|matrix| matrix.cells().stored() as i64));
-            layouts.push(matrix.as_ref().map(|matrix| matrix.layout().to_string()));
-            elements.push(matrix.as_ref().map(|matrix| matrix.element().to_string()));
-            bytes.push(matrix.as_ref().map(|matrix| matrix.size_bytes() as u64));
-            views.push(match entry {
-                Entry::Matrix(_) => None,
-                Entry::View(view) => Some(view.text.clone()),
-            });
+            let about = about.as_ref();
+            names.push(name);
+            rows.push(about.map(|about| about.shape.rows as i64));
+            columns.push(about.map(|about| about.shape.columns as i64));
+            stored.push(about.map(|about| about.stored as i64));
+            layouts.push(about.map(|about| about.layout.to_string()));
+            elements.push(about.map(|about| about.element.to_string()));
+            bytes.push(about.map(|about| about.size_bytes as u64));
+            tiers.push(about.map(|about| about.tier.to_string()));
+            views.push(view);
         }
         let text = |values: Vec<Option<String>>| Arc::new(StringArray::from(values)) as ArrayRef;
         let count = |values: Vec<Option<i64>>| Arc::new(Int64Array::from(values)) as ArrayRef;
@@ -316,6 +316,7 @@ impl Statements {
             ("layout", text(layouts), true),
             ("type", text(elements), true),
             ("bytes", Arc::new(UInt64Array::from(bytes)) as ArrayRef, true),
+            ("tier", text(tiers), true),
             ("view", text(views), true),
         ])?)
     }
@@ -331,8 +332,8 @@ impl Statements {
             None => return Err(self.matrices.unknown(&key).at(sql::place_of_name(name))),
             Some(Found { entry: Entry::View(view), .. }) => lines.push(("view", view.text)),
             Some(Found { entry: Entry::Matrix(held), temporary }) => {
-                let matrix = held.matrix();
-                let labels = |labels: Option<&crate::matrix::Labels>| match labels {
+                let about = held.about();
+                let labels = |labels: Option<crate::matrix::Labels>| match labels {
                     None => "none".to_owned(),
                     Some(labels) => {
                         let field = |(name, keys): &(String, ArrayRef)| {
@@ -341,16 +342,15 @@ impl Statements {
                         labels.fields().iter().map(field).collect::<Vec<_>>().join(", ")
                     }
                 };
-                lines.push(("shape", matrix.shape().to_string()));
-                lines.push(("stored cells", matrix.cells().stored().to_string()));
-                lines.push(("layout", matrix.layout().to_string()));
-                lines.push(("type", matrix.element().to_string()));
-                lines.push(("bytes", matrix.size_bytes().to_string()));
-                let is_on_disk = matrix.memory_bytes() < matrix.size_bytes();
-                lines.push(("tier", if is_on_disk { "disk" } else { "memory" }.to_owned()));
+                lines.push(("shape", about.shape.to_string()));
+                lines.push(("stored cells", about.stored.to_string()));
+                lines.push(("layout", about.layout.to_string()));
+                lines.push(("type", about.element.to_string()));
+                lines.push(("bytes", about.size_bytes.to_string()));
+                lines.push(("tier", about.tier.to_string()));
                 lines.push(("temporary", temporary.to_string()));
-                lines.push(("row labels", labels(matrix.row_labels())));
-                lines.push(("column labels", labels(matrix.column_labels())));
+                lines.push(("row labels", labels(about.row_labels)));
+                lines.push(("column labels", labels(about.column_labels)));
             }
         }
         let (properties, values): (Vec<&str>, Vec<String>) = lines.into_iter().unzip();

@@ -19,6 +19,7 @@ mod buffer;
 mod cells;
 pub(crate) mod counts;
 mod labels;
+pub(crate) mod packed;
 mod rules;
 pub(crate) mod tier;
 

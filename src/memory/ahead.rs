@@ -4,16 +4,13 @@
 //!
 //! The reach doubles when a page that was asked for is wanted before it is there, as in Linux's read-ahead (Wu, Xi and
 //! Xu, *On the design of a new Linux readahead framework*, SIGOPS Operating Systems Review 42, 2008): of a disk that
-//! answers at once one page is read ahead, and eight of one that takes five times as long as the work on a page. A
+//! answers at once one page is read ahead, and eight, or what `read_ahead` says, of one that takes five times as long as the work on a page. A
 //! merge reads a hundred files at once: the next page of each is free, and what is further ahead shares one small part
 //! of the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// Pages that are asked for ahead at most.
-const REACH_MAX: usize = 8;
 
 /// A page that takes no longer to come was there, as far as a thread that wakes another can tell.
 const LATE_MIN: Duration = Duration::from_micros(50);
@@ -32,10 +29,10 @@ impl Reach {
         self.0
     }
 
-    /// Notes how long it was waited for a page that had been asked for.
-    pub(super) fn waited(&mut self, time: Duration) {
+    /// Notes how long it was waited for a page that had been asked for; so many are asked for at most.
+    pub(super) fn waited(&mut self, time: Duration, most: usize) {
         if time > LATE_MIN {
-            self.0 = (self.0 * 2).min(REACH_MAX);
+            self.0 = (self.0 * 2).min(most.max(1));
         }
     }
 }
@@ -44,6 +41,7 @@ impl Reach {
 #[derive(Debug, Default)]
 pub(super) struct AheadLimit {
     bytes_max: AtomicUsize,
+    pages_max: AtomicUsize,
     bytes: AtomicUsize,
 }
 
@@ -55,8 +53,14 @@ pub(super) struct AheadBytes {
 }
 
 impl AheadLimit {
-    pub(super) fn set(&self, bytes_max: usize) {
+    pub(super) fn set(&self, bytes_max: usize, pages_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.pages_max.store(pages_max, Ordering::Relaxed);
+    }
+
+    /// Pages that one reader asks for at most.
+    pub(super) fn pages_max(&self) -> usize {
+        self.pages_max.load(Ordering::Relaxed)
     }
 
     /// So many bytes; none where others have them.
@@ -84,18 +88,20 @@ mod tests {
         let reaches: Vec<usize> = [0, 40, 60, 0, 1000, 1000, 1000]
             .into_iter()
             .map(|micros| {
-                reach.waited(Duration::from_micros(micros));
+                reach.waited(Duration::from_micros(micros), 8);
                 reach.pages()
             })
             .collect();
         assert_eq!(reaches, [1, 1, 2, 2, 4, 8, 8]);
+        reach.waited(Duration::from_secs(1), 0);
+        assert_eq!(reach.pages(), 1);
     }
 
     #[test]
     fn what_is_let_go_may_be_taken_again() {
         let limit = Arc::new(AheadLimit::default());
         assert!(limit.take(1).is_none());
-        limit.set(10);
+        limit.set(10, 1);
         let (first, second) = (limit.take(6).unwrap(), limit.take(4).unwrap());
         assert!(limit.take(1).is_none());
         drop(second);

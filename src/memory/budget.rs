@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use datafusion::common::{DataFusionError, resources_datafusion_err};
 use datafusion::execution::memory_pool::{
@@ -24,10 +24,10 @@ use datafusion::execution::memory_pool::{
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, TaskContext};
 
-use super::Pool;
 use super::place::asked_by;
 use super::resident::Resident;
 use super::watch::Watch;
+use super::{Eviction, Pool};
 
 /// Consumers that an error names.
 const NAMED_CONSUMERS: usize = 3;
@@ -104,6 +104,8 @@ pub(crate) struct Budget {
     blocks: Arc<Pool>,
     /// Asks whoever allocates to give back what it keeps.
     reclaim: Option<fn()>,
+    /// The values that give way to who would be refused.
+    eviction: OnceLock<Weak<Eviction>>,
 }
 
 impl fmt::Debug for Budget {
@@ -212,6 +214,20 @@ impl State {
         }
     }
 
+    /// What may be promised, by a look now, and whether so many bytes more may.
+    fn asked_again(
+        &mut self,
+        id: usize,
+        held: usize,
+        more: usize,
+        idle_bytes: usize,
+    ) -> (usize, Result<(), Refusal>) {
+        let counted = self.reserved_bytes + idle_bytes;
+        let uncounted = self.watch.as_mut().map_or(0, |watch| watch.look_again(counted));
+        let available = self.limits.available(uncounted);
+        (available, self.admits(id, held, more, available))
+    }
+
     fn add(&mut self, id: usize, more: usize) {
         self.change(id, |bytes| bytes + more);
     }
@@ -266,7 +282,14 @@ impl Budget {
             peak_bytes: 0,
             refused: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), blocks, reclaim })
+        let eviction = OnceLock::new();
+        Arc::new(Self { state: Mutex::new(state), blocks, reclaim, eviction })
+    }
+
+    /// Lets values that are held give way to who would be refused. Of one budget, the values are the same for ever.
+    pub(crate) fn evict_from(&self, eviction: &Arc<Eviction>) {
+        // Who comes second finds the first there.
+        let _ = self.eviction.set(Arc::downgrade(eviction));
     }
 
     /// What one statement sees of the budget, as DataFusion's memory pool.
@@ -325,10 +348,17 @@ impl Budget {
                 reclaim();
             }
             state = self.state();
-            let counted = state.reserved_bytes + idle_bytes;
-            let uncounted = state.watch.as_mut().map_or(0, |watch| watch.look_again(counted));
-            available = state.limits.available(uncounted);
-            admitted = state.admits(id, reservation.size(), more, available);
+            (available, admitted) = state.asked_again(id, reservation.size(), more, idle_bytes);
+        }
+        if admitted.is_err()
+            && let Some(eviction) = self.eviction.get().and_then(Weak::upgrade)
+        {
+            drop(state);
+            let freed = eviction.give_way(more);
+            state = self.state();
+            if freed > 0 {
+                (available, admitted) = state.asked_again(id, reservation.size(), more, idle_bytes);
+            }
         }
         match admitted {
             Ok(()) => {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -24,6 +24,8 @@ use crate::config::Directory;
 #[derive(Debug)]
 pub(crate) struct Disk {
     places: RwLock<Vec<Arc<Place>>>,
+    /// Of each disk, in percent.
+    threshold: Arc<AtomicUsize>,
     rate: Arc<Rate>,
     traffic: Arc<Traffic>,
     ahead: Arc<AheadLimit>,
@@ -35,8 +37,32 @@ pub(crate) struct Disk {
 #[derive(Debug)]
 struct Place {
     directory: Directory,
+    /// The share of the disk that may be in use, by whomever, in percent.
+    threshold: Arc<AtomicUsize>,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
+}
+
+impl Place {
+    /// Bytes that its disk has room for; all there are where the system does not say.
+    fn free_on_disk(&self) -> u64 {
+        let Ok(system) = rustix::fs::statvfs(&self.directory.path) else { return u64::MAX };
+        let beyond = 100 - self.threshold.load(Ordering::Relaxed).min(100) as u64;
+        let kept = system.f_blocks / 100 * beyond;
+        system.f_bavail.saturating_sub(kept).saturating_mul(system.f_frsize)
+    }
+
+    /// # Errors
+    /// Where so many bytes more would pass the threshold.
+    fn check_disk(&self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.free_on_disk() {
+            return Ok(());
+        }
+        let percent = self.threshold.load(Ordering::Relaxed);
+        let message =
+            format!("its disk would be more than {percent} percent full (disk_threshold)");
+        Err(io::Error::new(ErrorKind::StorageFull, message))
+    }
 }
 
 /// How much is in a directory.
@@ -52,6 +78,7 @@ impl Disk {
         let (places, traffic, ahead) = Default::default();
         let disk = Arc::new(Self {
             places,
+            threshold: Arc::new(AtomicUsize::new(100)),
             rate: Arc::new(Rate::new(0)),
             traffic,
             ahead,
@@ -71,10 +98,16 @@ impl Disk {
         let place = |directory| {
             same(&directory).unwrap_or_else(|| {
                 let (used_bytes, peak_bytes) = Default::default();
-                Arc::new(Place { directory, used_bytes, peak_bytes })
+                let threshold = Arc::clone(&self.threshold);
+                Arc::new(Place { directory, threshold, used_bytes, peak_bytes })
             })
         };
         *places = directories.into_iter().map(place).collect();
+    }
+
+    /// Lets so large a share of each disk be in use, in percent.
+    pub(crate) fn set_threshold(&self, percent: usize) {
+        self.threshold.store(percent, Ordering::Relaxed);
     }
 
     /// Lets so many bytes a second pass at most; 0 is no limit.
@@ -82,9 +115,9 @@ impl Disk {
         self.rate.set(bytes_per_second);
     }
 
-    /// Lets all readers together read so many bytes ahead at most, beside one page of each.
-    pub(crate) fn set_ahead(&self, bytes_max: usize) {
-        self.ahead.set(bytes_max);
+    /// Lets all readers together read so many bytes ahead at most, beside one page of each, and one so many pages.
+    pub(crate) fn set_ahead(&self, bytes_max: usize, pages_max: usize) {
+        self.ahead.set(bytes_max, pages_max);
     }
 
     fn places(&self) -> Vec<Arc<Place>> {
@@ -143,8 +176,7 @@ impl Disk {
         let free = |place: Arc<Place>| {
             let used_bytes = place.used_bytes.load(Ordering::Relaxed);
             let quota = place.directory.quota_bytes.saturating_sub(used_bytes);
-            let system = rustix::fs::statvfs(&place.directory.path);
-            quota.min(system.map_or(u64::MAX, |system| system.f_bavail * system.f_frsize))
+            quota.min(place.free_on_disk())
         };
         self.places().into_iter().map(free).max().unwrap_or(0)
     }
@@ -185,6 +217,11 @@ impl DiskFile {
     /// Where it is counted how long pages took.
     pub(super) fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
+    }
+
+    /// Pages that a reader asks for ahead at most.
+    pub(super) fn ahead_pages_max(&self) -> usize {
+        self.ahead.pages_max()
     }
 
     /// Room to read so many bytes ahead.
@@ -288,6 +325,7 @@ struct Charge {
 
 impl Charge {
     fn new(place: &Arc<Place>, bytes: u64) -> io::Result<Self> {
+        place.check_disk(bytes)?;
         let quota_bytes = place.directory.quota_bytes;
         let room = |used: u64| used.checked_add(bytes).filter(|used| *used <= quota_bytes);
         match place.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
@@ -355,6 +393,25 @@ mod tests {
         let usage: Vec<_> =
             disk.usage().into_iter().map(|of| (of.used_bytes, of.peak_bytes)).collect();
         assert_eq!(usage, [(0, 80), (0, 1000)]);
+    }
+
+    #[test]
+    fn a_disk_is_filled_up_to_its_threshold() {
+        let ((_a, fast), (_b, slow)) = (directory(1000), directory(1000));
+        let disk = Disk::new(vec![fast, slow]);
+        let file = disk.file(10).unwrap();
+        disk.set_threshold(0);
+        let error = disk.file(1).unwrap_err().to_string();
+        assert_eq!(
+            error.matches("more than 0 percent full (disk_threshold)").count(),
+            2,
+            "{error}"
+        );
+        let error = file.append_at(&[0; 10], 0).unwrap_err();
+        assert_eq!((error.kind(), disk.free_bytes()), (ErrorKind::StorageFull, 0));
+        disk.set_threshold(100);
+        file.append_at(&[0; 10], 0).unwrap();
+        assert_eq!((disk.free_bytes(), disk.usage()[0].used_bytes), (1000, 20));
     }
 
     #[test]

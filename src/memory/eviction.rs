@@ -1,11 +1,13 @@
-//! Which values that are held move to a file when memory gets short, and which come back.
+//! Which values that are held move to slower tiers when memory gets short, and which come back.
 //!
 //! Enters: the values, and what of the limit is promised. Leaves: moves. Not here: how a value moves
 //! ([`Movable`]), and where to ([`Disk`](super::Disk)).
 //!
 //! ```text
-//! promised and wanted beyond the threshold     values move down until they are not, or nobody is left
-//! a value in a file that is used again         moves up where it stays below the threshold
+//! memory ──────► compressed, in memory ──────► files
+//!   beyond memory_threshold     beyond compressed_threshold, and where an operator would be refused
+//! ◄──────────────────────────────────────────
+//!   used, from the compressed at once, from a file where it is used often and memory has room
 //! ```
 //!
 //! Nothing is dropped, so what it took to compute a value does not count: to bring it back takes as long as its bytes
@@ -13,14 +15,35 @@
 //! room (by size and age, as in Cao and Irani, *Cost-aware WWW proxy caching algorithms*, USENIX Symposium on Internet
 //! Technologies and Systems, 1997).
 
+use std::cmp::Reverse;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 
-/// A value that can be in memory and in a file.
+use crate::config::Compression;
+
+/// Where a held value is, from fast to slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    Memory,
+    Compressed,
+    Disk,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Compressed => "compressed",
+            Self::Disk => "disk",
+        })
+    }
+}
+
+/// A value that can be in several tiers.
 pub(crate) trait Movable: fmt::Debug + Send + Sync {
     /// Bytes of it in memory that could move now: none while somebody reads them.
     fn movable_bytes(&self) -> usize;
@@ -28,21 +51,33 @@ pub(crate) trait Movable: fmt::Debug + Send + Sync {
     /// How long ago it was used last.
     fn unused_for(&self) -> Duration;
 
-    /// Moves it to a file and tells how many bytes that has freed; none where the disk has no room.
-    fn move_down(&self) -> usize;
+    /// Moves it to a slower tier and tells how many bytes of memory that has freed; none where it is there already, would be
+    /// no smaller, or the tier has no room.
+    fn move_down(&self, to: Tier) -> usize;
+}
+
+/// When values leave a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thresholds {
+    /// Of the limit, in percent.
+    pub(crate) memory: usize,
+    /// Of the limit, in percent.
+    pub(crate) compressed: usize,
+    /// By which they are made smaller; none leaves that tier out.
+    pub(crate) compression: Compression,
 }
 
 /// The values of a database, and how much of the limit they may be part of.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     pool: Arc<dyn MemoryPool>,
-    threshold_percent: AtomicUsize,
+    thresholds: RwLock<Thresholds>,
     values: Mutex<Vec<Weak<dyn Movable>>>,
     down_bytes: AtomicU64,
     up_bytes: AtomicU64,
 }
 
-/// What has moved.
+/// Bytes of memory that moves have freed and taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) down_bytes: u64,
@@ -50,14 +85,23 @@ pub(crate) struct Moved {
 }
 
 impl Eviction {
-    pub(crate) fn new(pool: &Arc<dyn MemoryPool>, threshold_percent: usize) -> Arc<Self> {
+    pub(crate) fn new(pool: &Arc<dyn MemoryPool>, thresholds: Thresholds) -> Arc<Self> {
         let (values, down_bytes, up_bytes) = Default::default();
-        let (pool, threshold_percent) = (Arc::clone(pool), AtomicUsize::new(threshold_percent));
-        Arc::new(Self { pool, threshold_percent, values, down_bytes, up_bytes })
+        let (pool, thresholds) = (Arc::clone(pool), RwLock::new(thresholds));
+        Arc::new(Self { pool, thresholds, values, down_bytes, up_bytes })
     }
 
-    pub(crate) fn set_threshold(&self, percent: usize) {
-        self.threshold_percent.store(percent, Ordering::Relaxed);
+    pub(crate) fn set_thresholds(&self, thresholds: Thresholds) {
+        *self.thresholds.write().unwrap_or_else(PoisonError::into_inner) = thresholds;
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        *self.thresholds.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By which values are made smaller.
+    pub(crate) fn compression(&self) -> Compression {
+        self.thresholds().compression
     }
 
     /// Counts a value among those that may move.
@@ -68,28 +112,73 @@ impl Eviction {
         values.push(value);
     }
 
-    /// Whether so many bytes more stay below the threshold.
+    /// Whether so many bytes more stay below the threshold of memory.
     pub(crate) fn admits(&self, more_bytes: usize) -> bool {
-        self.pool.reserved().saturating_add(more_bytes) <= self.threshold_bytes()
+        self.is_below(self.thresholds().memory, more_bytes)
     }
 
-    /// Moves values down until so many bytes more stay below the threshold; nothing where they never would.
+    fn is_below(&self, percent: usize, more_bytes: usize) -> bool {
+        self.pool.reserved().saturating_add(more_bytes) <= self.share_of_limit(percent)
+    }
+
+    /// Moves values down until so many bytes more stay below the thresholds; nothing where they never would.
     pub(crate) fn make_room(&self, more_bytes: usize) {
-        if self.admits(more_bytes) || more_bytes > self.threshold_bytes() {
+        let Thresholds { memory, compressed, compression } = self.thresholds();
+        let tiers = [(Tier::Compressed, memory), (Tier::Disk, compressed)];
+        for (tier, percent) in tiers {
+            let is_there = tier != Tier::Compressed || compression != Compression::None;
+            if is_there && more_bytes <= self.share_of_limit(percent) {
+                self.move_down(tier, || self.is_below(percent, more_bytes));
+            }
+        }
+    }
+
+    /// Moves values to files for somebody who would be refused so many bytes else, and tells how many that has freed:
+    /// none where all of them together are not enough.
+    pub(crate) fn give_way(&self, bytes: usize) -> usize {
+        let movable: usize = self.alive().iter().map(|value| value.movable_bytes()).sum();
+        if movable == 0 || movable < bytes {
+            return 0;
+        }
+        let mut freed = 0;
+        for value in self.in_order() {
+            if freed >= bytes {
+                break;
+            }
+            freed += self.moved_down(value.as_ref(), Tier::Disk);
+        }
+        freed
+    }
+
+    fn move_down(&self, tier: Tier, is_enough: impl Fn() -> bool) {
+        if is_enough() {
             return;
         }
-        let mut values: Vec<Arc<dyn Movable>> =
-            self.values().iter().filter_map(Weak::upgrade).collect();
-        values.sort_by_cached_key(|value| {
-            let weight = value.movable_bytes() as u128 * value.unused_for().as_nanos();
-            std::cmp::Reverse(weight)
-        });
-        for value in values {
-            if self.admits(more_bytes) {
+        for value in self.in_order() {
+            if is_enough() {
                 return;
             }
-            self.down_bytes.fetch_add(value.move_down() as u64, Ordering::Relaxed);
+            self.moved_down(value.as_ref(), tier);
         }
+    }
+
+    fn moved_down(&self, value: &dyn Movable, tier: Tier) -> usize {
+        let freed = value.move_down(tier);
+        self.down_bytes.fetch_add(freed as u64, Ordering::Relaxed);
+        freed
+    }
+
+    fn alive(&self) -> Vec<Arc<dyn Movable>> {
+        self.values().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The values, first those that should go first.
+    fn in_order(&self) -> Vec<Arc<dyn Movable>> {
+        let mut values = self.alive();
+        values.sort_by_cached_key(|value| {
+            Reverse(value.movable_bytes() as u128 * value.unused_for().as_nanos())
+        });
+        values
     }
 
     /// Counts bytes that came back.
@@ -104,11 +193,9 @@ impl Eviction {
         }
     }
 
-    fn threshold_bytes(&self) -> usize {
+    fn share_of_limit(&self, percent: usize) -> usize {
         match self.pool.memory_limit() {
-            MemoryLimit::Finite(limit) => {
-                limit / 100 * self.threshold_percent.load(Ordering::Relaxed)
-            }
+            MemoryLimit::Finite(limit) => limit / 100 * percent,
             MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
         }
     }
@@ -140,17 +227,22 @@ mod tests {
             Duration::from_secs(self.seconds)
         }
 
-        fn move_down(&self) -> usize {
-            let bytes = self.movable_bytes();
+        /// To half of what it is, once, and to nothing.
+        fn move_down(&self, to: Tier) -> usize {
+            let bytes = match to {
+                Tier::Compressed if self.bytes.size() >= 100 => self.movable_bytes() / 2,
+                Tier::Memory | Tier::Compressed => 0,
+                Tier::Disk => self.movable_bytes(),
+            };
             self.bytes.shrink(bytes);
             bytes
         }
     }
 
-    #[test]
-    fn what_is_large_and_long_unused_moves_first_and_no_more_than_needed() {
+    /// Values of 100, 300, 200 and, while they are read, 100 bytes in a pool of 1000, of which the second goes last.
+    fn values(compression: Compression) -> (Arc<Eviction>, [Arc<Value>; 4]) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1000));
-        let eviction = Eviction::new(&pool, 80);
+        let eviction = Eviction::new(&pool, Thresholds { memory: 70, compressed: 80, compression });
         let values = [(100, 50, false), (300, 10, false), (200, 40, false), (100, 900, true)];
         let values = values.map(|(bytes, seconds, is_read)| {
             let reservation = MemoryConsumer::new("test").register(&pool);
@@ -159,20 +251,56 @@ mod tests {
             eviction.add(&value);
             value
         });
-        let sizes = || values.each_ref().map(|value| value.bytes.size());
+        (eviction, values)
+    }
+
+    fn sizes(values: &[Arc<Value>; 4]) -> [usize; 4] {
+        values.each_ref().map(|value| value.bytes.size())
+    }
+
+    #[test]
+    fn what_is_large_and_long_unused_moves_first_and_no_more_than_needed() {
+        let (eviction, values) = values(Compression::None);
         // 700 of 800 are taken.
         eviction.make_room(100);
-        assert_eq!(sizes(), [100, 300, 200, 100]);
+        assert_eq!(sizes(&values), [100, 300, 200, 100]);
         eviction.make_room(150);
-        assert_eq!(sizes(), [100, 300, 0, 100]);
+        assert_eq!(sizes(&values), [100, 300, 0, 100]);
         eviction.make_room(801);
-        assert_eq!(sizes(), [100, 300, 0, 100]);
+        assert_eq!(sizes(&values), [100, 300, 0, 100]);
         eviction.make_room(750);
-        assert_eq!(sizes(), [0, 0, 0, 100]);
-        assert!(eviction.admits(700) && !eviction.admits(701));
-        eviction.set_threshold(100);
+        assert_eq!(sizes(&values), [0, 0, 0, 100]);
+        assert!(eviction.admits(600) && !eviction.admits(601));
+        let compression = Compression::None;
+        eviction.set_thresholds(Thresholds { memory: 100, compressed: 100, compression });
         assert!(eviction.admits(900));
         eviction.moved_up(7);
         assert_eq!(eviction.moved(), Moved { down_bytes: 600, up_bytes: 7 });
+    }
+
+    #[test]
+    fn what_gets_smaller_stays_in_memory_until_that_is_not_enough() {
+        let (eviction, values) = values(Compression::Lz4);
+        eviction.make_room(0);
+        assert_eq!(sizes(&values), [100, 300, 200, 100]);
+        eviction.make_room(50);
+        assert_eq!(sizes(&values), [100, 300, 100, 100]);
+        eviction.make_room(200);
+        // They would be beyond the first threshold; beyond the second they are not.
+        assert_eq!(sizes(&values), [50, 150, 100, 100]);
+        eviction.make_room(500);
+        assert_eq!(sizes(&values), [50, 150, 0, 100]);
+        assert_eq!(eviction.moved().down_bytes, 400);
+    }
+
+    #[test]
+    fn values_give_way_where_that_is_enough() {
+        let (eviction, values) = values(Compression::Lz4);
+        assert_eq!(eviction.give_way(601), 0);
+        assert_eq!(eviction.give_way(201), 300);
+        assert_eq!(sizes(&values), [0, 300, 0, 100]);
+        assert_eq!(eviction.give_way(1), 300);
+        assert_eq!(eviction.give_way(1), 0);
+        assert_eq!(sizes(&values), [0, 0, 0, 100]);
     }
 }

@@ -59,10 +59,26 @@ impl Kept {
 
     /// Counts these batches and nothing else.
     pub(crate) fn recount(&mut self, batches: &[RecordBatch]) {
-        let in_memory = batches.iter().filter(|batch| !batch.columns().iter().any(is_shelved));
+        let in_memory = batches.iter().filter(|batch| !is_away(batch));
         let bytes: usize = in_memory.map(get_record_batch_memory_size).sum();
         self.reservation.shrink(self.reservation.size());
         self.reservation.grow(bytes);
+    }
+
+    /// Bytes that are in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.reservation.size()
+    }
+
+    /// These batches, all that there are, in a file; none where the disk has no room for them.
+    pub(crate) fn put_away(&mut self, batches: &[RecordBatch]) -> Option<Vec<RecordBatch>> {
+        let away = batches.iter().map(|batch| match is_away(batch) {
+            true => Some(batch.clone()),
+            false => self.shelved(batch),
+        });
+        let away = away.collect::<Option<Vec<_>>>()?;
+        self.reservation.shrink(self.reservation.size());
+        Some(away)
     }
 
     fn shelved(&mut self, batch: &RecordBatch) -> Option<RecordBatch> {
@@ -106,6 +122,11 @@ fn compact(column: &ArrayRef) -> Option<ArrayRef> {
     }
     let rows = UInt32Array::from_iter_values(0..u32::try_from(column.len()).ok()?);
     take(column, &rows, None).ok()
+}
+
+/// Whether rows are in a file, as far as they are enough for one.
+fn is_away(batch: &RecordBatch) -> bool {
+    batch.columns().iter().any(is_shelved)
 }
 
 /// Whether a column is in a file, as far as it is large enough for one.
@@ -165,7 +186,11 @@ mod tests {
             assert_eq!(pool.reserved(), bytes);
             kept.recount(std::slice::from_ref(&second));
             assert_eq!(pool.reserved(), 0);
-            drop((kept, first));
+            kept.recount(&[first.clone(), second.clone()]);
+            let away = kept.put_away(&[first.clone(), second.clone()]).unwrap();
+            assert!(away.iter().all(is_away) && away == [first.clone(), second.clone()]);
+            assert_eq!((pool.reserved(), kept.memory_bytes()), (0, 0));
+            drop((kept, first, away));
             assert_eq!(second, batch);
             drop((second, part));
         };

@@ -29,7 +29,7 @@ const WORK: Duration = Duration::from_micros(200);
 fn disk(compression: Compression) -> Arc<Disk> {
     let path = std::env::temp_dir();
     let disk = Disk::new(vec![Directory { compression, ..Directory::at(path) }]);
-    disk.set_ahead(64 << 20);
+    disk.set_ahead(64 << 20, 8);
     disk
 }
 

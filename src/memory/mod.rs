@@ -9,7 +9,8 @@
 //! Turns          how many statements work at once
 //! Block          memory of a matrix
 //! Pool           such blocks, kept for the next matrix where the limit leaves room
-//! Eviction       which held values move to a file when memory gets short, and which come back
+//! Eviction       which held values move to slower tiers when memory gets short, and which come back
+//! Packed         numbers of such a value, compressed in memory
 //! Spills         rows that operators put aside: pages, compressed, with check sums
 //! Disk           directories, their quotas, files without a name
 //! Kept           rows of tables and of collected answers: in memory, else
@@ -20,6 +21,7 @@
 mod ahead;
 mod block;
 mod budget;
+mod codec;
 mod disk;
 mod eviction;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod kept;
 mod mapping;
 #[cfg(all(test, target_os = "linux"))]
 mod measures;
+mod packed;
 mod place;
 mod pool;
 mod rate;
@@ -45,11 +48,12 @@ pub(crate) use block::{Block, MAPPED_BYTES_MIN, Refused};
 pub(crate) use budget::share_of;
 pub(crate) use budget::{Budget, Limits, statement_share, task};
 pub(crate) use disk::Disk;
-pub(crate) use eviction::{Eviction, Movable};
+pub(crate) use eviction::{Eviction, Movable, Thresholds, Tier};
 #[cfg(test)]
 pub(crate) use faults::Fault;
 pub(crate) use grant::Grant;
 pub(crate) use kept::Kept;
+pub(crate) use packed::Packed;
 pub use pool::MemoryUsage;
 pub(crate) use pool::{IDLE_MAX, Pool, PoolLimits};
 pub(crate) use resident::Resident;

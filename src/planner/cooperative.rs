@@ -24,6 +24,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use crate::error;
 use crate::exec::contraction::ContractionExec;
 use crate::exec::relational::join::SpillingJoinExec;
+use crate::exec::relational::shared::run_once;
 use crate::exec::stoppable::{StopCheck, Stoppable};
 
 /// Wraps joins and unnesting in [`CooperativeExec`]. The last of the physical rules: others look for
@@ -74,7 +75,7 @@ pub(crate) fn stoppable(
 }
 
 fn stoppable_by(plan: Arc<dyn ExecutionPlan>, check: &StopCheck) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|plan| {
+    let plan = plan.transform_up(|plan| {
         if let Some(join) = stoppable_join(plan.as_ref(), check)? {
             return Ok(Transformed::yes(join));
         }
@@ -88,8 +89,8 @@ fn stoppable_by(plan: Arc<dyn ExecutionPlan>, check: &StopCheck) -> Result<Arc<d
             return Ok(Transformed::yes(Arc::new(contraction.with_ordinary(ordinary)) as _));
         }
         Ok(Transformed::no(plan))
-    })
-    .data()
+    })?;
+    run_once(plan.data)
 }
 
 /// A join of DataFusion's whose condition fails once the statement has been stopped; none where it has no

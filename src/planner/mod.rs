@@ -15,6 +15,7 @@
 //!
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
 //! joins          the order of joins by cost, which statistics estimate
+//! shared         plans that a statement contains more than once, run once
 //! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
 //! best_entries   what is read of a matrix for the best few of each row
@@ -50,7 +51,7 @@ pub(crate) mod relational;
 mod relations;
 mod rule;
 mod schedule;
-
+pub(crate) mod shared;
 mod sparsity;
 pub(crate) mod spilling;
 mod statistics;

@@ -217,7 +217,9 @@ impl Session {
         let kept =
             kept.ok_or_else(|| ErrorKind::Internal("rows are still being written".into()))?;
         let table = MemoryTable::new(&schema, definition, rows.unwrap_or_default(), kept)?;
-        catalog.create_table(&name, Entry::Table(Arc::new(table)), if_taken)?;
+        let table = Arc::new(table);
+        self.shared.eviction.add(&table);
+        catalog.create_table(&name, Entry::Table(table), if_taken)?;
         Ok(count.map_or(Started::Done, Started::Count))
     }
 }

@@ -46,6 +46,7 @@ use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
 use crate::pages::NumbersByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
+use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::SpillingSorts;
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
@@ -82,6 +83,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
+        .with_physical_optimizer_rule(Arc::new(RunOnce))
         .with_query_planner(Arc::new(Planner))
         .build();
     functions::register(&mut state)?;
@@ -103,6 +105,7 @@ impl QueryPlanner for Planner {
             Arc::new(ModifyPlanner) as _,
             Arc::new(MatrixPlanner) as _,
             Arc::new(ContractionPlanner) as _,
+            Arc::new(SharedPlanner) as _,
         ];
         DefaultPhysicalPlanner::with_extension_planners(nodes)
             .create_physical_plan(plan, session)
@@ -135,8 +138,9 @@ impl Resources {
     /// Where the operating system refuses threads or the temporary directory.
     pub(crate) fn new(settings: &Settings, reclaim: Option<fn()>) -> Result<Self> {
         let disk = Disk::new(settings.temp_directories.clone());
+        disk.set_threshold(settings.disk_threshold_percent);
         disk.set_rate(settings.io_bytes_per_second);
-        disk.set_ahead(settings.ahead_bytes_max());
+        disk.set_ahead(settings.ahead_bytes_max(), settings.ahead_pages);
         let blocks = Pool::on(Arc::clone(&disk), settings.pool_limits());
         let served = Arc::clone(&blocks);
         let pool = rayon::ThreadPoolBuilder::new()
@@ -147,7 +151,8 @@ impl Resources {
         let budget = Budget::new(settings.memory_limits(), Arc::clone(&blocks), reclaim);
         let environment = environment(&budget, &disk)?;
         let footers = environment.cache_manager.get_file_metadata_cache();
-        let eviction = Eviction::new(&environment.memory_pool, settings.memory_threshold_percent);
+        let eviction = Eviction::new(&environment.memory_pool, settings.thresholds());
+        budget.evict_from(&eviction);
         Ok(Self {
             catalog: Arc::default(),
             matrices: Arc::new(Matrices::new(

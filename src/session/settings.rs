@@ -103,8 +103,9 @@ impl Session {
             self.shared.turns.set_limit(new.memory_limit_bytes);
         }
         self.shared.disk.set_rate(new.io_bytes_per_second);
-        self.shared.disk.set_ahead(new.ahead_bytes_max());
-        self.shared.eviction.set_threshold(new.memory_threshold_percent);
+        self.shared.disk.set_ahead(new.ahead_bytes_max(), new.ahead_pages);
+        self.shared.disk.set_threshold(new.disk_threshold_percent);
+        self.shared.eviction.set_thresholds(new.thresholds());
         if old.temp_directories != new.temp_directories {
             self.shared.disk.set_directories(new.temp_directories.clone());
         }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
 use arrow::compute::{concat_batches, filter_record_batch, interleave};
@@ -15,7 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::keys::{Key, UniqueKey};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Kept;
+use crate::memory::{Kept, Movable, Tier};
 
 /// Batches shorter than this grow by what is inserted next; the size that DataFusion likes to read.
 const BATCH_ROWS: usize = 8192;
@@ -45,6 +46,7 @@ struct State {
     keys: Vec<UniqueKey>,
     /// Where the rows are, and what they count for.
     kept: Kept,
+    read: Instant,
 }
 
 /// All rows at one time.
@@ -53,6 +55,31 @@ pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) batches: Vec<RecordBatch>,
     pub(crate) rows: usize,
+}
+
+impl Movable for MemoryTable {
+    fn movable_bytes(&self) -> usize {
+        // Who works with the state may be waiting for memory that this table is asked to give.
+        let Ok(state) = self.state.try_lock() else { return 0 };
+        if Arc::strong_count(&state.current) > 1 { 0 } else { state.kept.memory_bytes() }
+    }
+
+    fn unused_for(&self) -> Duration {
+        self.state.try_lock().map_or(Duration::ZERO, |state| state.read.elapsed())
+    }
+
+    /// Rows go to a file as they are, for there they can be read without being brought back.
+    fn move_down(&self, to: Tier) -> usize {
+        let Ok(mut state) = self.state.try_lock() else { return 0 };
+        let State { current, kept, .. } = &mut *state;
+        if to != Tier::Disk || Arc::strong_count(current) > 1 {
+            return 0;
+        }
+        let freed = kept.memory_bytes();
+        let Some(batches) = kept.put_away(&current.batches) else { return 0 };
+        *current = Arc::new(Version { number: current.number, batches, rows: current.rows });
+        freed
+    }
 }
 
 /// What to do with rows that are named by their numbers in a version.
@@ -94,6 +121,7 @@ impl MemoryTable {
                 current: Arc::new(empty),
                 keys: keys.into_iter().map(UniqueKey::new).collect(),
                 kept,
+                read: Instant::now(),
             }),
             turn: Arc::default(),
         };
@@ -121,7 +149,9 @@ impl MemoryTable {
 
     /// The version that a statement beginning now reads.
     pub(crate) fn current(&self) -> Arc<Version> {
-        Arc::clone(&self.state().current)
+        let mut state = self.state();
+        state.read = Instant::now();
+        Arc::clone(&state.current)
     }
 
     /// Waits for other writers to be done; whoever holds the guard is the only writer.
@@ -184,7 +214,7 @@ impl MemoryTable {
     /// Where a row breaks a key or a NOT NULL, or another writer came between; then nothing changes.
     pub(crate) fn change(&self, seen: u64, change: Change) -> Result<u64> {
         let mut state = self.state();
-        let State { current, keys, kept } = &mut *state;
+        let State { current, keys, kept, .. } = &mut *state;
         if current.number != seen {
             let message = "the table was changed by another statement meanwhile";
             return Err(ErrorKind::Unsupported(message.to_owned()).into());
@@ -233,7 +263,7 @@ impl MemoryTable {
     /// Removes all rows and counts them.
     pub(crate) fn truncate(&self) -> u64 {
         let mut state = self.state();
-        let State { current, keys, kept } = &mut *state;
+        let State { current, keys, kept, .. } = &mut *state;
         let count = current.rows as u64;
         kept.recount(&[]);
         keys.iter_mut().for_each(UniqueKey::forget);

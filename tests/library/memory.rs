@@ -268,9 +268,11 @@ fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they
     const BYTES: u64 = 2000 * 2000 * 8;
     let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
+    // Chance cannot be compressed.
     let make = |name: &str| {
         connection.execute(&format!("CREATE MATRIX {name} = rand(2000, 2000, 3)")).unwrap();
     };
+    connection.execute("SET memory_threshold = 85; SET compressed_threshold = 85").unwrap();
     let sum = |name: &str| {
         number(&connection, &format!("SELECT (MATRIX(round(sum({name}) * 1e6)))::BIGINT"))
     };
@@ -289,11 +291,115 @@ fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they
         assert_eq!(tiers(&["b"]), [tier]);
     }
     assert_eq!(figure(&connection, "moved_up"), BYTES);
-    connection.execute("SET memory_threshold = 10").unwrap();
+    connection.execute("SET compressed_threshold = 10").unwrap();
     connection.execute("SELECT 1").unwrap();
     assert_eq!(tiers(&["a", "b"]), ["disk", "disk"]);
     assert_eq!((sum("a"), sum("b")), (expected, expected));
     connection.execute("DROP MATRIX a; DROP MATRIX b").unwrap();
     assert!(settles(&database, 0));
     assert_eq!(figure(&connection, "reserved"), 0);
+}
+
+#[test]
+fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
+    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let connection = database.connect();
+    for (name, expression) in [
+        ("whole", "CREATE MATRIX whole = round(100 * rand(2000, 1000, 1))"),
+        ("chance", "CREATE MATRIX chance = rand(2000, 1000, 2)"),
+        (
+            "sparse",
+            "CREATE MATRIX sparse AS (SELECT value, value % 700, value % 9 FROM range(400000)) ROWS BY 1 COLUMNS BY 2",
+        ),
+    ] {
+        connection.execute(expression).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let names = ["chance", "sparse", "whole"];
+    let sums = || {
+        names.map(|name| {
+            number(&connection, &format!("SELECT (MATRIX(round(sum({name}) * 1e6)))::BIGINT"))
+        })
+    };
+    let tiers = || names.map(|name| tier(&connection, name));
+    let described = || {
+        let rows = connection.query("SHOW MATRICES").unwrap().rows::<Vec<Value>>().unwrap();
+        rows.iter()
+            .map(|row| row[..7].iter().map(Value::to_string).collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
+    let (expected, text) = (sums(), described());
+    assert_eq!(tiers(), ["memory"; 3]);
+    let whole_bytes = figure(&connection, "held by matrix whole");
+    connection.execute("SET memory_threshold = 1").unwrap();
+    connection.execute("SELECT 1").unwrap();
+    assert_eq!(tiers(), ["memory", "compressed", "compressed"]);
+    assert_eq!(described(), text);
+    assert!(figure(&connection, "held by matrix whole") * 3 < whole_bytes);
+    // What is used is whole again, until the next statement.
+    assert_eq!(sums(), expected);
+    connection.execute("SET memory_threshold = 90").unwrap();
+    assert_eq!(sums(), expected);
+    assert_eq!(tiers(), ["memory"; 3]);
+    assert_eq!(figure(&connection, "held by matrix whole"), whole_bytes);
+    // From memory and from the compressed tier to files.
+    connection.execute("SET memory_threshold = 1").unwrap();
+    connection.execute("SELECT 1").unwrap();
+    connection.execute("SET compressed_threshold = 0").unwrap();
+    connection.execute("SELECT 1").unwrap();
+    assert_eq!(tiers(), ["disk"; 3]);
+    assert_eq!((sums(), described()), (expected, text));
+    connection.execute("SET memory_compression = 'none'; SET memory_threshold = 90; SET compressed_threshold = 95").unwrap();
+    connection.execute("DROP MATRIX whole; DROP MATRIX chance; DROP MATRIX sparse").unwrap();
+    assert!(settles(&database, 0));
+    assert_eq!(figure(&connection, "reserved"), 0);
+}
+
+#[test]
+fn tables_that_nobody_reads_move_to_a_disk_and_answer_from_there() {
+    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let connection = database.connect();
+    let create = "CREATE TABLE t AS SELECT value AS k, concat('row number ', value) AS text FROM range(500000)";
+    connection.execute(create).unwrap();
+    let answer = || {
+        let rows =
+            connection.query("SELECT count(*), sum(k), min(text), max(text) FROM t").unwrap();
+        rows.rows::<Vec<Value>>().unwrap()[0].iter().map(Value::to_string).collect::<Vec<_>>()
+    };
+    let held = || figure(&connection, "reserved");
+    let (expected, before) = (answer(), held());
+    assert!(before > 20 << 20);
+    let open = connection.query("SELECT * FROM t").unwrap();
+    connection.execute("SET compressed_threshold = 2").unwrap();
+    connection.execute("SELECT 1").unwrap();
+    // Somebody reads it.
+    assert!(held() >= before);
+    drop(open);
+    assert!(comes_true(|| {
+        connection.execute("SELECT 1").unwrap();
+        held() < before / 10
+    }));
+    assert!(figure(&connection, "moved_down") > before / 2);
+    assert_eq!(answer(), expected);
+    connection.execute("INSERT INTO t VALUES (-1, 'a')").unwrap();
+    connection.execute("UPDATE t SET k = 0 WHERE k = 7").unwrap();
+    connection.execute("DELETE FROM t WHERE k >= 10").unwrap();
+    assert_eq!(answer(), ["11", "37", "a", "row number 9"]);
+    connection.execute("DROP TABLE t").unwrap();
+    assert!(comes_true(|| held() == 0));
+}
+
+#[test]
+fn stored_values_give_way_to_who_would_be_refused() {
+    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let connection = database.connect();
+    connection.execute("CREATE MATRIX x = rand(2000, 4000, 1)").unwrap();
+    let sum = "SELECT (MATRIX(round(sum(x) * 1e6)))::BIGINT";
+    let expected = number(&connection, sum);
+    assert_eq!(tier(&connection, "x"), "memory");
+    // Its 61 MiB and those of the groups are more than the 140 that are counted of the limit.
+    let groups = "SELECT count(*), sum(n) FROM (SELECT value % 1500000 AS k, count(*) AS n FROM range(3000000) GROUP BY k)";
+    let rows = connection.query(groups).unwrap().rows::<Vec<Value>>().unwrap();
+    assert_eq!(rows[0].iter().map(Value::to_string).collect::<Vec<_>>(), ["1500000", "3000000"]);
+    assert_eq!(tier(&connection, "x"), "disk");
+    assert_eq!(number(&connection, sum), expected);
 }

@@ -5,5 +5,6 @@ mod files;
 pub(crate) mod join;
 mod memory;
 pub(crate) mod recursion;
+pub(crate) mod shared;
 pub(crate) mod sort;
 pub(crate) mod window;

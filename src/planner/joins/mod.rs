@@ -15,7 +15,7 @@
 //! choice of it is off while this rule is on (`SET join_order = 'cost'`, the default).
 
 mod cardinality;
-mod cost;
+pub(super) mod cost;
 mod edges;
 mod enumerate;
 mod graph;

@@ -27,12 +27,6 @@ use super::cost;
 use super::graph::{Graph, Member, can_move};
 use crate::planner::statistics::{ASKED_KEYS, Estimates, share_of_matches};
 
-/// Reading a row of a scan again, in nanoseconds.
-const READ: f64 = 5.0;
-
-/// Adding a row to its group, in nanoseconds.
-const AGGREGATE: f64 = 60.0;
-
 /// Keys of a relation that decide which groups of an aggregate are asked for.
 struct Restriction {
     /// The key of the aggregate, over its input.
@@ -93,9 +87,9 @@ fn best_restriction(
             }
             let count = estimates.distinct(source, &keys.expr).min(estimates.rows(source));
             let kept = share_of_matches(domain, count);
-            let spent =
-                estimates.rows_unfiltered(source) * READ + cost::keyed(count, rows, rows * kept);
-            let saved = rows * (1.0 - kept) * AGGREGATE - spent;
+            let spent = estimates.rows_unfiltered(source) * cost::READ
+                + cost::keyed(count, rows, rows * kept);
+            let saved = rows * (1.0 - kept) * cost::AGGREGATE - spent;
             if saved > best.as_ref().map_or(0.0, |best| best.saved) {
                 best = Some(Restriction { key: key.clone(), keys, saved });
             }

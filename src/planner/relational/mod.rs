@@ -28,6 +28,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use super::joins::JoinOrder;
 use super::rule::Rule;
+use super::shared::SharedPlans;
 use super::spilling::SpillingOperators;
 use super::statistics::Statistics;
 use super::{best_entries, contraction, pair_sums};
@@ -98,6 +99,7 @@ pub(crate) fn optimizer_rules(
     // Where filters and limits have come to rest.
     rules.push(Arc::new(Rule::top_down("best_entries", best_entries::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
+    rules.push(Arc::new(SharedPlans::new(Arc::clone(statistics))));
     rules.push(Arc::new(Rule::bottom_up("contractions", contraction::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("pair_sums", pair_sums::rewrite)));
     rules

@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 
 use super::{Relation, Spread, Statistics};
+use crate::planner::shared::behind;
 
 /// Rows of a relation at least: an estimate of none would hide all that is done with it.
 pub(in crate::planner) const LEAST_ROWS: f64 = 1.0;
@@ -320,6 +321,7 @@ fn origin_at(plan: &LogicalPlan, at: usize) -> Option<(&TableScan, usize)> {
         LogicalPlan::Limit(limit) => origin_at(&limit.input, at),
         LogicalPlan::Distinct(Distinct::All(input)) => origin_at(input, at),
         LogicalPlan::Window(window) => origin_at(&window.input, at),
+        LogicalPlan::Extension(_) => origin_at(behind(plan)?, at),
         LogicalPlan::Join(join) => {
             let left = join.left.schema().fields().len();
             match join.join_type {
