@@ -48,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) contractions: bool,
     /// Whether joins are put in the order that costs least, rather than the written one.
     pub(crate) orders_joins: bool,
+    /// Whether GROUP BY is run by an operator of ours, rather than DataFusion's.
+    pub(crate) spills_groups: bool,
     pub(crate) parquet_pages: Pages,
     pub(crate) fusion: bool,
     pub(crate) fusion_patterns: Patterns,
@@ -255,6 +257,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "spilling_groups",
+        unit: "",
+        description: "whether GROUP BY and DISTINCT run by an operator of Relatrix, which finishes whatever the memory; \
+                      on by default, and off for DataFusion's, whose answers are the same",
+        get: |settings| settings.spills_groups.to_string(),
+        set: |settings, value| {
+            settings.spills_groups = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "parquet_pages",
         unit: "",
         description: "of which Parquet files numbers and lists of numbers are read page by page: auto (the \
@@ -400,6 +413,7 @@ impl Default for Settings {
             rewrites: true,
             contractions: true,
             orders_joins: true,
+            spills_groups: true,
             parquet_pages: Pages::Auto,
             fusion: true,
             fusion_patterns: Patterns::all(),
@@ -503,8 +517,14 @@ impl Settings {
         }
         let reading = PageReading { pages: self.parquet_pages, threads: self.threads };
         let (fusion, reservable_bytes) = (self.fusion(), self.memory_limits().reservable_bytes());
-        let orders_joins = self.orders_joins;
-        options.extensions.insert(ForRules { fusion, reading, orders_joins, reservable_bytes });
+        let (orders_joins, spills_groups) = (self.orders_joins, self.spills_groups);
+        options.extensions.insert(ForRules {
+            fusion,
+            reading,
+            orders_joins,
+            spills_groups,
+            reservable_bytes,
+        });
     }
 }
 

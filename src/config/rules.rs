@@ -14,6 +14,8 @@ pub(crate) struct ForRules {
     pub(crate) reading: PageReading,
     /// Whether joins are put in the order that costs least.
     pub(crate) orders_joins: bool,
+    /// Whether GROUP BY is run by an operator that finishes whatever the memory.
+    pub(crate) spills_groups: bool,
     /// Bytes that operators may reserve together.
     pub(crate) reservable_bytes: usize,
 }

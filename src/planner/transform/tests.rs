@@ -198,6 +198,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         fusion: fusion(),
         reading,
         orders_joins: true,
+        spills_groups: true,
         reservable_bytes,
     });
     TransformFilter.optimize(Arc::clone(plan), &options).unwrap()
