@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) orders_joins: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
+    /// Whether GROUP BY is run by an operator of ours, rather than DataFusion's.
+    pub(crate) spills_groups: bool,
     pub(crate) parquet_pages: Pages,
     pub(crate) fusion: bool,
     pub(crate) fusion_patterns: Patterns,
@@ -309,6 +311,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "spilling_groups",
+        unit: "",
+        description: "whether GROUP BY and DISTINCT run by an operator of Relatrix, which finishes whatever the memory; \
+                      on by default, and off for DataFusion's, whose answers are the same",
+        get: |settings| settings.spills_groups.to_string(),
+        set: |settings, value| {
+            settings.spills_groups = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "parquet_pages",
         unit: "",
         description: "of which Parquet files numbers and lists of numbers are read page by page: auto (the \
@@ -459,6 +472,7 @@ impl Default for Settings {
             contractions: true,
             orders_joins: true,
             shares_plans: true,
+            spills_groups: true,
             parquet_pages: Pages::Auto,
             fusion: true,
             fusion_patterns: Patterns::all(),
@@ -571,8 +585,14 @@ impl Settings {
         }
         let reading = PageReading { pages: self.parquet_pages, threads: self.threads };
         let (fusion, reservable_bytes) = (self.fusion(), self.memory_limits().reservable_bytes());
-        let (orders_joins, shares_plans) = (self.orders_joins, self.shares_plans);
-        let rules = ForRules { fusion, reading, orders_joins, shares_plans, reservable_bytes };
+        let rules = ForRules {
+            fusion,
+            reading,
+            orders_joins: self.orders_joins,
+            shares_plans: self.shares_plans,
+            spills_groups: self.spills_groups,
+            reservable_bytes,
+        };
         options.extensions.insert(rules);
     }
 }

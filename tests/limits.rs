@@ -33,7 +33,8 @@ struct Process {
 impl Process {
     fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_relatrix"))
-            .args(["--threads", "2", "--format", "csv", "--keep-going"])
+            .args(["--format", "csv", "--keep-going"])
+            .args(if arguments.contains(&"--threads") { &[][..] } else { &["--threads", "2"] })
             .args(arguments)
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::piped())
@@ -178,6 +179,40 @@ fn every_operator_keeps_to_the_limit_and_answers_as_without() {
         }
     }
     assert_eq!(free.complaints(), "");
+}
+
+/// Groups whose tables take some 300 MiB, by numbers and by texts, each row of a group of its own and not.
+const GROUPS: &[(&str, &str)] = &[
+    (
+        "groups",
+        "SELECT count(*), sum(n * s), max(m) FROM (SELECT (value * 7919) % 3000017 AS k, count(*) AS n, \
+         sum(value) AS s, max(value) AS m FROM range(6000000) GROUP BY k)",
+    ),
+    (
+        "distinct",
+        "SELECT count(*), max(length(t)) FROM (SELECT DISTINCT concat('the text number ', (value * 7919) % 1500007) AS t \
+         FROM range(2000000))",
+    ),
+    (
+        "union",
+        "SELECT count(*), sum(value) FROM (SELECT value FROM range(2000000) UNION SELECT value + 1000000 FROM range(2000000))",
+    ),
+];
+
+#[test]
+fn groups_finish_in_next_to_no_memory_on_any_number_of_threads() {
+    let mut free = Process::start(&[]);
+    for (name, statement) in GROUPS {
+        let expected = free.rows(statement);
+        for threads in ["1", "2", "4", "8"] {
+            let mut bound = Process::start(&["--memory-limit", "32MiB", "--threads", threads]);
+            let answer = bound.rows(statement);
+            let peak_mib = bound.peak_mib();
+            println!("{name}, {threads} threads: {peak_mib} MiB of 32");
+            assert_eq!(answer, expected, "{name}, {threads} threads: {}", bound.complaints());
+            assert!(peak_mib <= 32 + 112, "{name}, {threads} threads: {peak_mib} MiB of 32");
+        }
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(crate) struct ForRules {
     pub(crate) orders_joins: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
+    /// Whether GROUP BY is run by an operator that finishes whatever the memory.
+    pub(crate) spills_groups: bool,
     /// Bytes that operators may reserve together.
     pub(crate) reservable_bytes: usize,
 }

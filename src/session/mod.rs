@@ -47,7 +47,7 @@ use crate::pages::NumbersByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::shared::{RunOnce, SharedPlanner};
-use crate::planner::spilling::SpillingSorts;
+use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
     Calibration, ContractionPlanner, MatrixPlanner, Statistics, ordered, relational,
@@ -82,6 +82,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rule(Arc::new(NumbersByPages))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))
+        .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
         .with_physical_optimizer_rule(Arc::new(RunOnce))
         .with_query_planner(Arc::new(Planner))

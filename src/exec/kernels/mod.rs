@@ -19,6 +19,7 @@
 //! vectors    products and distances of pairs of lists
 //! pairs      sums of products of pairs of columns
 //! moments    sums of products of columns, by blocks of rows
+//! numbering  numbers for keys, the same for equal ones
 //! ```
 //!
 //! What every kernel promises:
@@ -46,6 +47,7 @@ mod math;
 pub mod moments;
 
 pub mod normalize;
+pub mod numbering;
 pub mod pairs;
 pub mod reduce;
 pub mod selection;

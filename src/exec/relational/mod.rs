@@ -1,5 +1,6 @@
 //! SQL's operators where DataFusion's fail for want of memory.
 
+pub(crate) mod aggregate;
 mod feed;
 mod files;
 pub(crate) mod join;

@@ -2,9 +2,12 @@
 //!
 //! - `operators`: joins, windows over whole partitions, recursive queries
 //! - `sorts`: sorts, the best rows where they are many
+//! - `aggregates`: GROUP BY and DISTINCT
 
+mod aggregates;
 mod operators;
 mod sorts;
 
+pub(crate) use aggregates::SpillingAggregates;
 pub(crate) use operators::SpillingOperators;
 pub(crate) use sorts::SpillingSorts;

@@ -199,6 +199,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         reading,
         orders_joins: true,
         shares_plans: true,
+        spills_groups: true,
         reservable_bytes,
     });
     TransformFilter.optimize(Arc::clone(plan), &options).unwrap()

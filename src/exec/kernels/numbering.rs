@@ -1,0 +1,244 @@
+//! Numbers for keys of a fixed width: equal keys get the same number, new ones the next.
+//!
+//! A hash table of open addressing, whose slots hold the keys themselves: a look-up reads one place in memory, mostly.
+//! Half of the slots stay free. Hashes are products of 64 bits folded together, so keys that differ in a few bits
+//! anywhere lie far apart.
+
+/// A key.
+pub trait Word: Copy + Eq + Default {
+    /// A number of 64 bits whose first bits depend on all of the key's.
+    fn hash(self) -> u64;
+
+    /// Puts bits into a key that has zeros there.
+    fn put(&mut self, bits: u64, shift: u32);
+
+    /// The 64 bits that begin at a place.
+    fn bits(self, shift: u32) -> u64;
+}
+
+/// Odd numbers without a pattern: digits of π.
+const FACTORS: [u64; 2] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345];
+
+fn folded(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+impl Word for u64 {
+    #[inline]
+    fn hash(self) -> u64 {
+        folded(self ^ FACTORS[0], FACTORS[1])
+    }
+
+    fn put(&mut self, bits: u64, shift: u32) {
+        *self |= bits << shift;
+    }
+
+    fn bits(self, shift: u32) -> u64 {
+        self >> shift
+    }
+}
+
+impl Word for u128 {
+    #[inline]
+    fn hash(self) -> u64 {
+        let high = folded((self >> 64) as u64 ^ FACTORS[0], FACTORS[1]);
+        folded(self as u64 ^ high, FACTORS[0])
+    }
+
+    fn put(&mut self, bits: u64, shift: u32) {
+        *self |= u128::from(bits) << shift;
+    }
+
+    fn bits(self, shift: u32) -> u64 {
+        (self >> shift) as u64
+    }
+}
+
+/// What a free slot has for a number.
+const FREE: u32 = u32::MAX;
+
+/// Slots of the smallest table.
+const SLOTS_MIN: usize = 64;
+
+#[derive(Debug, Clone, Copy)]
+struct Slot<W> {
+    word: W,
+    number: u32,
+}
+
+/// The keys that have a number.
+#[derive(Debug)]
+pub struct Numbering<W> {
+    /// A power of two.
+    slots: Vec<Slot<W>>,
+    /// Of a hash, the bits that are no slot.
+    shift: u32,
+    /// The keys by their numbers.
+    words: Vec<W>,
+    /// The number of NULL, whose place among the keys means nothing.
+    null: Option<u32>,
+}
+
+impl<W: Word> Default for Numbering<W> {
+    fn default() -> Self {
+        let (slots, shift) = free(SLOTS_MIN);
+        Self { slots, shift, words: Vec::new(), null: None }
+    }
+}
+
+fn free<W: Word>(slots: usize) -> (Vec<Slot<W>>, u32) {
+    let empty = Slot { word: W::default(), number: FREE };
+    (vec![empty; slots], u64::BITS - slots.ilog2())
+}
+
+impl<W: Word> Numbering<W> {
+    /// Keys that have a number.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Bytes of the table.
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot<W>>() + self.words.capacity() * size_of::<W>()
+    }
+
+    /// Bytes that so many more keys may take beside.
+    pub fn growth_bytes(&self, more: usize) -> usize {
+        let len = self.words.len() + more;
+        let slots = (2 * len).next_power_of_two();
+        let grown = if slots > self.slots.len() { slots * size_of::<Slot<W>>() } else { 0 };
+        let moved = if len > self.words.capacity() { 2 * len * size_of::<W>() } else { 0 };
+        grown + moved
+    }
+
+    /// The numbers of keys, after those that are there.
+    ///
+    /// # Panics
+    /// Where there are more than 2³² - 1 different ones.
+    pub fn number(&mut self, words: &[W], numbers: &mut Vec<usize>) {
+        numbers.extend(words.iter().map(|&word| self.number_of(word)));
+    }
+
+    /// The same where some keys are NULL, whatever their words are.
+    ///
+    /// # Panics
+    /// Where there are more than 2³² - 1 different ones.
+    pub fn number_with_nulls(
+        &mut self,
+        words: &[W],
+        is_valid: impl Fn(usize) -> bool,
+        numbers: &mut Vec<usize>,
+    ) {
+        numbers.extend(words.iter().enumerate().map(|(at, &word)| match is_valid(at) {
+            true => self.number_of(word),
+            false => self.number_of_null(),
+        }));
+    }
+
+    #[inline]
+    fn number_of(&mut self, word: W) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = (word.hash() >> self.shift) as usize;
+        loop {
+            let slot = &self.slots[at & mask];
+            if slot.number == FREE {
+                return self.add(word, at & mask);
+            }
+            if slot.word == word {
+                return slot.number as usize;
+            }
+            at += 1;
+        }
+    }
+
+    fn number_of_null(&mut self) -> usize {
+        if let Some(number) = self.null {
+            return number as usize;
+        }
+        self.null = Some(self.next());
+        self.words.push(W::default());
+        self.words.len() - 1
+    }
+
+    fn next(&self) -> u32 {
+        let next = u32::try_from(self.words.len()).ok().filter(|&next| next != FREE);
+        next.expect("a table holds fewer groups")
+    }
+
+    fn add(&mut self, word: W, at: usize) -> usize {
+        let number = self.next();
+        self.words.push(word);
+        self.slots[at] = Slot { word, number };
+        if 2 * self.words.len() > self.slots.len() {
+            self.grow();
+        }
+        number as usize
+    }
+
+    fn grow(&mut self) {
+        let (slots, shift) = free(2 * self.slots.len());
+        let mask = slots.len() - 1;
+        let old = std::mem::replace(&mut self.slots, slots);
+        self.shift = shift;
+        for slot in old.into_iter().filter(|slot| slot.number != FREE) {
+            let mut at = (slot.word.hash() >> shift) as usize;
+            while self.slots[at & mask].number != FREE {
+                at += 1;
+            }
+            self.slots[at & mask] = slot;
+        }
+    }
+
+    /// The keys by their numbers, and the number of NULL; the table is empty then, and as large as before.
+    pub fn take(&mut self) -> (Vec<W>, Option<usize>) {
+        self.slots.fill(Slot { word: W::default(), number: FREE });
+        (std::mem::take(&mut self.words), self.null.take().map(|number| number as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::Rng;
+
+    use super::super::testing::rng;
+    use super::*;
+
+    #[test]
+    fn equal_keys_have_one_number_and_new_ones_the_next() {
+        let mut rng = rng(11);
+        for range in [1, 7, 1000, 1_u64 << 40] {
+            let (mut narrow, mut wide) =
+                (Numbering::<u64>::default(), Numbering::<u128>::default());
+            let mut expected = HashMap::new();
+            for _ in 0..20 {
+                let keys: Vec<Option<u64>> = (0..rng.random_range(0..900))
+                    .map(|_| rng.random_bool(0.95).then(|| rng.random_range(0..range) << 9))
+                    .collect();
+                let numbers: Vec<usize> = keys
+                    .iter()
+                    .map(|key| {
+                        let next = expected.len();
+                        *expected.entry(*key).or_insert(next)
+                    })
+                    .collect();
+                let words: Vec<u64> = keys.iter().map(|key| key.unwrap_or(77)).collect();
+                let wides: Vec<u128> =
+                    words.iter().map(|&word| u128::from(word) << 50 | 5).collect();
+                let (mut found, mut found_wide) = (Vec::new(), Vec::new());
+                narrow.number_with_nulls(&words, |at| keys[at].is_some(), &mut found);
+                wide.number_with_nulls(&wides, |at| keys[at].is_some(), &mut found_wide);
+                assert_eq!((&found, &found_wide), (&numbers, &numbers));
+            }
+            assert_eq!(narrow.len(), expected.len());
+            let (words, null) = narrow.take();
+            assert_eq!(null, expected.get(&None).copied());
+            for (key, number) in expected.iter().filter_map(|(key, at)| Some(((*key)?, *at))) {
+                assert_eq!(words[number], key);
+            }
+            assert_eq!((narrow.len(), narrow.take().1), (0, None));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Groups by number: each row's keys become the number of their group, in the order in which groups come.
+//!
+//! Keys that fit into a word are numbered by a table of ours; all others, and texts once one is too long for
+//! that, by DataFusion's.
+
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::logical_expr::EmitTo;
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+
+use super::packed::{Layout, Packed};
+use crate::exec::kernels::numbering::Numbering;
+
+/// The groups that were met.
+pub(super) struct Groups {
+    keys: SchemaRef,
+    ways: Ways,
+}
+
+enum Ways {
+    Narrow(Words<u64>),
+    Wide(Words<u128>),
+    Any(Box<dyn GroupValues>),
+}
+
+struct Words<W> {
+    layout: Layout,
+    numbering: Numbering<W>,
+    /// The words of a batch.
+    words: Vec<W>,
+}
+
+impl<W: Packed> Words<W> {
+    fn new(layout: Layout) -> Self {
+        Self { layout, numbering: Numbering::default(), words: Vec::new() }
+    }
+
+    /// The numbers of these keys; false where they do not fit.
+    fn number(&mut self, keys: &[ArrayRef], numbers: &mut Vec<usize>) -> bool {
+        if !self.layout.pack(keys, &mut self.words) {
+            return false;
+        }
+        match keys[0].nulls().filter(|nulls| self.layout.is_alone() && nulls.null_count() > 0) {
+            None => self.numbering.number(&self.words, numbers),
+            Some(nulls) => {
+                let is_valid = |at| nulls.is_valid(at);
+                self.numbering.number_with_nulls(&self.words, is_valid, numbers);
+            }
+        }
+        true
+    }
+
+    fn take(&mut self) -> Result<Vec<ArrayRef>> {
+        let (words, null) = self.numbering.take();
+        self.layout.unpack(words, null)
+    }
+}
+
+impl Groups {
+    /// # Errors
+    /// Where such keys cannot be compared.
+    pub(super) fn new(keys: &SchemaRef) -> Result<Self> {
+        let ways = match Layout::of(keys) {
+            Some(layout) if layout.bits <= u64::BITS => Ways::Narrow(Words::new(layout)),
+            Some(layout) => Ways::Wide(Words::new(layout)),
+            None => Ways::Any(any(keys)?),
+        };
+        Ok(Self { keys: SchemaRef::clone(keys), ways })
+    }
+
+    /// The numbers of the groups of some rows.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn number(&mut self, keys: &[ArrayRef], numbers: &mut Vec<usize>) -> Result<()> {
+        numbers.clear();
+        let fits = match &mut self.ways {
+            Ways::Narrow(words) => words.number(keys, numbers),
+            Ways::Wide(words) => words.number(keys, numbers),
+            Ways::Any(groups) => return groups.intern(keys, numbers),
+        };
+        if fits {
+            return Ok(());
+        }
+        let known = self.take()?;
+        let mut groups = any(&self.keys)?;
+        // Groups keep their numbers, for they come in the order of those.
+        if !known[0].is_empty() {
+            groups.intern(&known, numbers)?;
+        }
+        groups.intern(keys, numbers)?;
+        self.ways = Ways::Any(groups);
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match &self.ways {
+            Ways::Narrow(words) => words.numbering.len(),
+            Ways::Wide(words) => words.numbering.len(),
+            Ways::Any(groups) => groups.len(),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match &self.ways {
+            Ways::Narrow(words) => words.numbering.bytes(),
+            Ways::Wide(words) => words.numbering.bytes(),
+            Ways::Any(groups) => groups.size(),
+        }
+    }
+
+    /// Bytes that so many more groups may take beside, as far as that can be told.
+    pub(super) fn growth_bytes(&self, more: usize) -> usize {
+        match &self.ways {
+            Ways::Narrow(words) => words.numbering.growth_bytes(more),
+            Ways::Wide(words) => words.numbering.growth_bytes(more),
+            Ways::Any(_) => 0,
+        }
+    }
+
+    /// The keys of all groups by number; none is known any more, and there is room for as many others.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
+        match &mut self.ways {
+            Ways::Narrow(words) => words.take(),
+            Ways::Wide(words) => words.take(),
+            Ways::Any(groups) => {
+                let rows = groups.len();
+                let keys = groups.emit(EmitTo::All)?;
+                groups.clear_shrink(rows);
+                Ok(keys)
+            }
+        }
+    }
+
+    /// Gives the memory of an empty table back.
+    pub(super) fn release(&mut self) {
+        match &mut self.ways {
+            Ways::Narrow(words) => words.numbering = Numbering::default(),
+            Ways::Wide(words) => words.numbering = Numbering::default(),
+            Ways::Any(groups) => groups.clear_shrink(0),
+        }
+    }
+}
+
+fn any(keys: &SchemaRef) -> Result<Box<dyn GroupValues>> {
+    new_group_values(SchemaRef::clone(keys), &GroupOrdering::None)
+}

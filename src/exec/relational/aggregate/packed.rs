@@ -1,0 +1,309 @@
+//! Group keys as words of 64 or 128 bits: numbers, dates, truth values and short texts beside each other.
+//!
+//! ```text
+//! one column       its cells; NULL is known apart from them
+//! several          each cell in bits of its own, and a bit for NULL above it
+//! texts            up to 12 bytes alone, as their views have them; up to 7 beside other columns, and their length
+//! ```
+//!
+//! A zero has no sign in a word, as in DataFusion's groups; each `NaN` is what its bits are.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, StringViewArray, make_array,
+};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
+use datafusion::error::Result;
+
+use crate::exec::kernels::numbering::Word;
+
+/// Bytes of the longest text that is packed beside other columns.
+const TEXT_BYTES: u32 = 7;
+
+/// Bytes of the longest text within its view.
+const VIEW_BYTES: u32 = 12;
+
+/// What stands for the length of a text that is NULL.
+const NULL_LENGTH: u64 = 0xff;
+
+/// Where the cells of each column are in a word.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    places: Vec<Place>,
+    /// Bits of all of them.
+    pub(super) bits: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Place {
+    cell: Cell,
+    data_type: DataType,
+    shift: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Truth,
+    /// So many bytes.
+    Number(u32),
+    /// The same, of which a zero may have a sign.
+    Real(u32),
+    /// Up to [`TEXT_BYTES`], then the length.
+    Text,
+    /// All of a view.
+    View,
+}
+
+impl Cell {
+    fn of(data_type: &DataType, is_alone: bool) -> Option<Self> {
+        let bytes = || data_type.primitive_width().and_then(|bytes| u32::try_from(bytes).ok());
+        match data_type {
+            DataType::Boolean => Some(Self::Truth),
+            DataType::Float32 | DataType::Float64 => bytes().map(Self::Real),
+            DataType::Utf8View if is_alone => Some(Self::View),
+            DataType::Utf8View => Some(Self::Text),
+            DataType::Decimal128(..) if is_alone => Some(Self::Number(16)),
+            DataType::Decimal32(..) | DataType::Decimal64(..) => bytes().map(Self::Number),
+            DataType::Interval(_) => None,
+            of if of.is_integer() || of.is_temporal() => bytes().map(Self::Number),
+            _ => None,
+        }
+    }
+
+    fn bits(self) -> u32 {
+        match self {
+            Self::Truth => 1,
+            Self::Number(bytes) | Self::Real(bytes) => 8 * bytes,
+            Self::Text => u64::BITS,
+            Self::View => u128::BITS,
+        }
+    }
+
+    /// Whether a bit above the cell says that it is NULL.
+    fn has_null_bit(self, is_alone: bool) -> bool {
+        !is_alone && self != Self::Text
+    }
+}
+
+impl Layout {
+    /// None where columns are of other kinds, or too many.
+    pub(super) fn of(keys: &SchemaRef) -> Option<Self> {
+        let is_alone = keys.fields().len() == 1;
+        let mut bits = 0;
+        let mut places = Vec::new();
+        for field in keys.fields() {
+            let cell = Cell::of(field.data_type(), is_alone)?;
+            places.push(Place { cell, data_type: field.data_type().clone(), shift: bits });
+            bits += cell.bits() + u32::from(cell.has_null_bit(is_alone));
+        }
+        (bits <= u128::BITS && !places.is_empty()).then_some(Self { places, bits })
+    }
+
+    /// Whether NULL is known apart from the words.
+    pub(super) fn is_alone(&self) -> bool {
+        self.places.len() == 1
+    }
+
+    /// Puts the rows of some columns into words; false where a text is too long for that.
+    pub(super) fn pack<W: Packed>(&self, keys: &[ArrayRef], words: &mut Vec<W>) -> bool {
+        words.clear();
+        words.resize(keys.first().map_or(0, |key| key.len()), W::default());
+        let mut columns = self.places.iter().zip(keys);
+        columns.all(|(place, key)| place.pack(key, self.is_alone(), words))
+    }
+
+    /// The columns of words; the row of this number is NULL.
+    pub(super) fn unpack<W: Packed>(
+        &self,
+        words: Vec<W>,
+        null: Option<usize>,
+    ) -> Result<Vec<ArrayRef>> {
+        let is_null = null.map(|null| {
+            let valid = BooleanBuffer::collect_bool(words.len(), |at| at != null);
+            NullBuffer::new(valid)
+        });
+        let column = |place: &Place| match self.is_alone() {
+            true => place.unpack(&words, is_null.clone()),
+            false => place.unpack(&words, place.nulls(&words)),
+        };
+        self.places.iter().map(column).collect()
+    }
+}
+
+/// A word that keys are packed into.
+pub(super) trait Packed: Word {
+    /// All of a number of 128 bits, of which a narrow word has no more than its own.
+    fn of_wide(wide: u128) -> Self;
+
+    fn wide(self) -> u128;
+}
+
+impl Packed for u64 {
+    fn of_wide(wide: u128) -> Self {
+        wide as u64
+    }
+
+    fn wide(self) -> u128 {
+        self.into()
+    }
+}
+
+impl Packed for u128 {
+    fn of_wide(wide: u128) -> Self {
+        wide
+    }
+
+    fn wide(self) -> u128 {
+        self
+    }
+}
+
+impl Place {
+    fn pack<W: Packed>(&self, key: &ArrayRef, is_alone: bool, words: &mut [W]) -> bool {
+        let nulls = key.nulls().filter(|nulls| nulls.null_count() > 0);
+        let null_bit = self.cell.has_null_bit(is_alone).then_some(self.shift + self.cell.bits());
+        match self.cell {
+            Cell::View => return pack_views(key, words),
+            Cell::Text => return self.pack_texts(key, words),
+            Cell::Truth => {
+                let truths = key.as_boolean().values();
+                self.put(truths.iter().map(u64::from), nulls, words);
+            }
+            Cell::Number(1) => self.put(cells::<u8>(key).iter().map(|&x| x.into()), nulls, words),
+            Cell::Number(2) => self.put(cells::<u16>(key).iter().map(|&x| x.into()), nulls, words),
+            Cell::Number(4) => self.put(cells::<u32>(key).iter().map(|&x| x.into()), nulls, words),
+            Cell::Number(8) => self.put(cells::<u64>(key).iter().copied(), nulls, words),
+            Cell::Number(_) => {
+                for (word, &cell) in words.iter_mut().zip(cells::<i128>(key).iter()) {
+                    *word = W::of_wide(cell as u128);
+                }
+            }
+            // Twice the bits of a zero are none, whatever its sign.
+            Cell::Real(4) => {
+                let unsigned = |&x: &u32| u64::from(if x << 1 == 0 { 0 } else { x });
+                self.put(cells::<u32>(key).iter().map(unsigned), nulls, words);
+            }
+            Cell::Real(_) => {
+                let unsigned = |&x: &u64| if x << 1 == 0 { 0 } else { x };
+                self.put(cells::<u64>(key).iter().map(unsigned), nulls, words);
+            }
+        }
+        if let (Some(bit), Some(nulls)) = (null_bit, nulls) {
+            for (word, is_valid) in words.iter_mut().zip(nulls.iter()) {
+                word.put(u64::from(!is_valid), bit);
+            }
+        }
+        true
+    }
+
+    fn put<W: Packed>(
+        &self,
+        cells: impl Iterator<Item = u64>,
+        nulls: Option<&NullBuffer>,
+        words: &mut [W],
+    ) {
+        match nulls {
+            None => words.iter_mut().zip(cells).for_each(|(word, bits)| word.put(bits, self.shift)),
+            // What a place that is NULL holds means nothing.
+            Some(nulls) => {
+                for ((word, bits), is_valid) in words.iter_mut().zip(cells).zip(nulls.iter()) {
+                    word.put(if is_valid { bits } else { 0 }, self.shift);
+                }
+            }
+        }
+    }
+
+    fn pack_texts<W: Packed>(&self, key: &ArrayRef, words: &mut [W]) -> bool {
+        let texts = key.as_string_view();
+        let mut fits = true;
+        for (at, (word, &view)) in words.iter_mut().zip(texts.views().iter()).enumerate() {
+            let length = view as u32;
+            let cell = match texts.is_null(at) {
+                true => NULL_LENGTH << (8 * TEXT_BYTES),
+                false => {
+                    fits &= length <= TEXT_BYTES;
+                    (view >> u32::BITS) as u64 & text_mask() | u64::from(length) << (8 * TEXT_BYTES)
+                }
+            };
+            word.put(cell, self.shift);
+        }
+        fits
+    }
+
+    /// Which rows are not NULL, where columns stand beside each other.
+    fn nulls<W: Packed>(&self, words: &[W]) -> Option<NullBuffer> {
+        let (bit, null) = match self.cell {
+            Cell::Text => (self.shift + 8 * TEXT_BYTES, NULL_LENGTH),
+            _ => (self.shift + self.cell.bits(), 1),
+        };
+        let is_valid = |at: usize| words[at].bits(bit) & null != null;
+        let nulls = NullBuffer::new(BooleanBuffer::collect_bool(words.len(), is_valid));
+        (nulls.null_count() > 0).then_some(nulls)
+    }
+
+    fn unpack<W: Packed>(&self, words: &[W], nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let bits = words.iter().map(|word| word.bits(self.shift));
+        let cells = match self.cell {
+            Cell::Truth => {
+                let truths = BooleanBuffer::collect_bool(words.len(), |at| {
+                    words[at].bits(self.shift) & 1 == 1
+                });
+                return Ok(Arc::new(BooleanArray::new(truths, nulls)));
+            }
+            Cell::View => {
+                let views: Vec<u128> = words.iter().map(|word| word.wide()).collect();
+                return texts(views, nulls);
+            }
+            Cell::Text => {
+                let view = |cell: u64| {
+                    let length = u128::from(cell >> (8 * TEXT_BYTES));
+                    let text = u128::from(cell & text_mask());
+                    if length == u128::from(NULL_LENGTH) { 0 } else { length | text << u32::BITS }
+                };
+                return texts(bits.map(view).collect(), nulls);
+            }
+            Cell::Number(1) => Buffer::from_vec(bits.map(|x| x as u8).collect::<Vec<_>>()),
+            Cell::Number(2) => Buffer::from_vec(bits.map(|x| x as u16).collect::<Vec<_>>()),
+            Cell::Number(4) | Cell::Real(4) => {
+                Buffer::from_vec(bits.map(|x| x as u32).collect::<Vec<_>>())
+            }
+            Cell::Number(8) | Cell::Real(_) => Buffer::from_vec(bits.collect::<Vec<_>>()),
+            Cell::Number(_) => {
+                let cells = words.iter().map(|word| word.wide() as i128);
+                Buffer::from_vec(cells.collect::<Vec<_>>())
+            }
+        };
+        let data = ArrayData::builder(self.data_type.clone())
+            .len(words.len())
+            .add_buffer(cells)
+            .nulls(nulls)
+            .build()?;
+        Ok(make_array(data))
+    }
+}
+
+fn text_mask() -> u64 {
+    (1 << (8 * TEXT_BYTES)) - 1
+}
+
+/// The cells of a column of numbers, of a type as wide as its own.
+fn cells<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> {
+    let data = column.to_data();
+    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+}
+
+/// Views as they are, as long as they hold their texts.
+fn pack_views<W: Packed>(key: &ArrayRef, words: &mut [W]) -> bool {
+    let texts = key.as_string_view();
+    for (word, &view) in words.iter_mut().zip(texts.views().iter()) {
+        *word = W::of_wide(view);
+    }
+    let is_short = |(at, &view): (usize, &u128)| view as u32 <= VIEW_BYTES || texts.is_null(at);
+    texts.views().iter().enumerate().all(is_short)
+}
+
+fn texts(views: Vec<u128>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    Ok(Arc::new(StringViewArray::try_new(ScalarBuffer::from(views), Vec::new(), nulls)?))
+}

@@ -1,0 +1,128 @@
+//! Groups and what is known of them.
+//!
+//! Enters: rows, or states of groups that were aggregated before. Leaves: all groups at once, with their states or their
+//! answers.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::error::Result;
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+
+use super::groups::Groups;
+use super::spec::Spec;
+
+/// Bytes that a new group takes in an accumulator, about.
+const STATE_BYTES: usize = 32;
+
+/// The groups that were met, and the aggregates of each.
+pub(super) struct Table {
+    spec: Arc<Spec>,
+    groups: Groups,
+    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    /// The group of each row of a batch.
+    numbers: Vec<usize>,
+}
+
+impl Table {
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn new(spec: &Arc<Spec>) -> Result<Self> {
+        let groups = Groups::new(&spec.groups)?;
+        let accumulators = spec.calls.iter().map(|call| call.accumulator());
+        let accumulators = accumulators.collect::<Result<_>>()?;
+        Ok(Self { spec: Arc::clone(spec), groups, accumulators, numbers: Vec::new() })
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// Those of expressions and aggregates.
+    pub(super) fn update(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.groups.number(&self.spec.keys(rows)?, &mut self.numbers)?;
+        for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
+            let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
+            let groups = self.groups.len();
+            accumulator.update_batch(&arguments, &self.numbers, chosen.as_ref(), groups)?;
+        }
+        Ok(())
+    }
+
+    /// Rows as groups of one row each.
+    ///
+    /// # Errors
+    /// Those of expressions and aggregates.
+    pub(super) fn states_of(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let mut columns = self.spec.keys(rows)?;
+        for (call, accumulator) in self.spec.calls.iter().zip(&self.accumulators) {
+            let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
+            columns.extend(accumulator.convert_to_state(&arguments, chosen.as_ref())?);
+        }
+        Ok(RecordBatch::try_new(Arc::clone(&self.spec.states), columns)?)
+    }
+
+    /// Adds groups that were aggregated before.
+    ///
+    /// # Errors
+    /// Those of aggregates.
+    pub(super) fn merge(&mut self, states: &RecordBatch) -> Result<()> {
+        let (keys, mut states) = states.columns().split_at(self.spec.groups.fields().len());
+        self.groups.number(keys, &mut self.numbers)?;
+        for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
+            let (own, others) = states.split_at(call.states);
+            accumulator.merge_batch(own, &self.numbers, self.groups.len())?;
+            states = others;
+        }
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Bytes of all there is.
+    pub(super) fn bytes(&self) -> usize {
+        let states: usize = self.accumulators.iter().map(|of| of.size()).sum();
+        self.groups.bytes() + states
+    }
+
+    /// Bytes that so many more groups may take beside.
+    pub(super) fn growth_bytes(&self, more: usize) -> usize {
+        self.groups.growth_bytes(more) + more * STATE_BYTES * (1 + self.accumulators.len())
+    }
+
+    /// Gives the memory of an empty table back.
+    pub(super) fn release(&mut self) {
+        self.groups.release();
+    }
+
+    /// All groups and their states; the table is empty then.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn take_states(&mut self) -> Result<RecordBatch> {
+        if self.len() == 0 {
+            return Ok(RecordBatch::new_empty(Arc::clone(&self.spec.states)));
+        }
+        let mut columns = self.groups.take()?;
+        for accumulator in &mut self.accumulators {
+            columns.extend(accumulator.state(EmitTo::All)?);
+        }
+        Ok(RecordBatch::try_new(Arc::clone(&self.spec.states), columns)?)
+    }
+
+    /// All groups and their answers; the table is empty then.
+    ///
+    /// # Errors
+    /// Where an answer is none of its type.
+    pub(super) fn take_answers(&mut self) -> Result<RecordBatch> {
+        if self.len() == 0 {
+            return Ok(RecordBatch::new_empty(Arc::clone(&self.spec.output)));
+        }
+        let mut columns = self.groups.take()?;
+        for accumulator in &mut self.accumulators {
+            columns.push(accumulator.evaluate(EmitTo::All)?);
+        }
+        Ok(RecordBatch::try_new(Arc::clone(&self.spec.output), columns)?)
+    }
+}

@@ -1,0 +1,357 @@
+//! Aggregations against DataFusion's of the same rows, under limits from none to nearly all that there are.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int16Array, Int64Array,
+    RecordBatch, StringArray, StringViewArray,
+};
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::catalog::MemTable;
+use datafusion::common::Result;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, UnboundedMemoryPool,
+};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::SpillingAggregateExec;
+use crate::config::{ForRules, Fusion, PageReading, Pages, Patterns};
+use crate::memory::share_of;
+use crate::planner::spilling::SpillingAggregates;
+
+/// Partitions of some rows. Keys have few values and many, NULL, `NaN` and both zeros, short texts and long ones.
+fn table(rows: usize, partitions: usize, random: &mut SmallRng) -> Vec<Vec<RecordBatch>> {
+    let long_texts = random.random_bool(0.5);
+    let domain = [5, 300, 1 << 40][random.random_range(0..3)];
+    let mut partition = |_| {
+        let mut left = rows / partitions;
+        let mut batches = Vec::new();
+        while left > 0 {
+            let count = random.random_range(1..=left.min(5000));
+            left -= count;
+            batches.push(batch(count, domain, long_texts, random));
+        }
+        batches
+    };
+    (0..partitions).map(&mut partition).collect()
+}
+
+fn batch(rows: usize, domain: i64, long_texts: bool, random: &mut SmallRng) -> RecordBatch {
+    fn cells<T>(rows: usize, mut cell: impl FnMut() -> T) -> Vec<Option<T>> {
+        (0..rows).map(|at| Some(cell()).filter(|_| at % 11 != 3)).collect()
+    }
+    let special = [f64::NAN, 0.0, -0.0, f64::INFINITY, -1.5];
+    let text = |at: i64| match long_texts && at % 5 == 0 {
+        true => format!("a text that is longer than a view has room for, {at}"),
+        false => format!("t{}", at % 1000),
+    };
+    let mut number = || random.random_range(0..domain);
+    let many: ArrayRef = Arc::new(Int64Array::from(cells(rows, &mut number)));
+    let whole: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|_| number())));
+    let few: ArrayRef = Arc::new(Int16Array::from(cells(rows, || number() as i16 % 7)));
+    let view: ArrayRef =
+        Arc::new(cells(rows, || text(number())).into_iter().collect::<StringViewArray>());
+    let code: ArrayRef = Arc::new(
+        cells(rows, || format!("c{}", number() % 3)).into_iter().collect::<StringViewArray>(),
+    );
+    let utf8: ArrayRef =
+        Arc::new(cells(rows, || text(number())).into_iter().collect::<StringArray>());
+    let truth: ArrayRef = Arc::new(BooleanArray::from(cells(rows, || number() % 2 == 0)));
+    let day: ArrayRef = Arc::new(Date32Array::from(cells(rows, || number() as i32 % 40)));
+    let price: ArrayRef = Arc::new(
+        Decimal128Array::from(cells(rows, || i128::from(number()) - 2))
+            .with_precision_and_scale(20, 2)
+            .unwrap(),
+    );
+    let real: ArrayRef = Arc::new(Float64Array::from(cells(rows, || match number() % 9 {
+        at @ 0..5 => special[at as usize],
+        at => at as f64,
+    })));
+    // Whole numbers, whose sums are the same in any order.
+    let exact: ArrayRef = Arc::new(Float64Array::from(cells(rows, || (number() % 100) as f64)));
+    let columns = [
+        ("many", many),
+        ("few", few),
+        ("view", view),
+        ("code", code),
+        ("utf8", utf8),
+        ("truth", truth),
+        ("day", day),
+        ("price", price),
+        ("real", real),
+        ("exact", exact),
+    ];
+    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(columns.chain([("whole", whole, false)])).unwrap()
+}
+
+const KEYS: [&str; 10] =
+    ["many", "whole", "few", "view", "code", "utf8", "truth", "day", "price", "real"];
+
+const CALLS: [&str; 12] = [
+    "count(*)",
+    "count(many)",
+    "sum(few)",
+    "sum(whole % 1000)",
+    "sum(exact)",
+    "avg(exact)",
+    "sum(price)",
+    "avg(price)",
+    "min(view)",
+    "max(real)",
+    "bool_or(truth)",
+    "sum(few) FILTER (WHERE day > DATE '1970-01-09')",
+];
+
+fn random_query(random: &mut SmallRng) -> String {
+    let mut choose = |from: &[&'static str], least: usize, most: usize| {
+        let mut chosen = Vec::new();
+        for _ in 0..random.random_range(least..=most) {
+            let one = from[random.random_range(0..from.len())];
+            if !chosen.contains(&one) {
+                chosen.push(one);
+            }
+        }
+        chosen
+    };
+    let keys = choose(&KEYS, 1, 3);
+    let columns = [keys.clone(), choose(&CALLS, 0, 5)].concat();
+    format!("SELECT {} FROM t GROUP BY {}", columns.join(", "), keys.join(", "))
+}
+
+fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -> SessionContext {
+    let mut config =
+        SessionConfig::new().with_target_partitions(threads).with_batch_size(batch_rows);
+    let fusion = Fusion { patterns: Patterns::all(), operations_min: 2, depth_max: 64 };
+    let reading = PageReading { pages: Pages::Off, threads };
+    let rules = ForRules {
+        fusion,
+        reading,
+        orders_joins: true,
+        spills_groups: true,
+        reservable_bytes: 1 << 30,
+    };
+    config.options_mut().extensions.insert(rules);
+    let session = SessionContext::new_with_config(config);
+    let mut registry = session.state();
+    crate::functions::register(&mut registry).unwrap();
+    let session = SessionContext::new_with_state(registry);
+    let schema = partitions[0][0].schema();
+    let table = MemTable::try_new(schema, partitions.to_vec()).unwrap();
+    session.register_table("t", Arc::new(table)).unwrap();
+    session
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+}
+
+/// DataFusion's plan.
+fn planned(session: &SessionContext, query: &str) -> Arc<dyn ExecutionPlan> {
+    let plan = async { session.sql(query).await.unwrap().create_physical_plan().await.unwrap() };
+    runtime().block_on(plan)
+}
+
+/// The same by the operator of this module.
+fn ours(session: &SessionContext, plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let state = session.state();
+    SpillingAggregates.optimize(Arc::clone(plan), state.config_options()).unwrap()
+}
+
+fn context(session: &SessionContext, pool: Arc<dyn MemoryPool>) -> Arc<TaskContext> {
+    let environment = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().unwrap();
+    Arc::new(TaskContext::from(&session.state()).with_runtime(environment))
+}
+
+/// The rows as text, in order.
+fn rows(plan: &Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<Vec<String>> {
+    let pool = Arc::clone(context.memory_pool());
+    let batches = runtime().block_on(collect(Arc::clone(plan), context));
+    assert_eq!(batches.is_err() || pool.reserved() == 0, true, "what was reserved is given back");
+    let table = pretty_format_batches(&batches?)?.to_string();
+    let mut rows: Vec<String> = table.lines().map(str::to_owned).collect();
+    rows.sort();
+    Ok(rows)
+}
+
+/// The operator in a plan.
+fn found(plan: &Arc<dyn ExecutionPlan>) -> Option<&SpillingAggregateExec> {
+    let here = plan.downcast_ref::<SpillingAggregateExec>();
+    here.or_else(|| plan.children().into_iter().find_map(found))
+}
+
+#[test]
+fn groups_of_any_kind_are_datafusions_under_any_limit() {
+    let mut spilled = 0;
+    for seed in 0..60 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let partitions = random.random_range(1..4);
+        let partitions = table(random.random_range(50..30_000), partitions, &mut random);
+        let threads = [1, 2, 4, 8][seed as usize % 4];
+        let session = session(threads, random.random_range(100..9000), &partitions);
+        let query = random_query(&mut random);
+        let plan = planned(&session, &query);
+        let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let expected = rows(&plan, context(&session, unlimited)).unwrap();
+        for limit_bytes in [1, 400_000, 4_000_000, 1 << 40] {
+            let plan = ours(&session, &planned(&session, &query));
+            let operator = found(&plan).expect("the operator is in the plan");
+            let answer = rows(&plan, context(&session, share_of(limit_bytes))).unwrap();
+            assert_eq!(answer, expected, "seed {seed}, limit {limit_bytes}, {query}");
+            spilled += operator.metrics().and_then(|metrics| metrics.spill_count()).unwrap_or(0);
+        }
+    }
+    assert!(spilled > 100, "{spilled}");
+}
+
+#[test]
+fn many_groups_are_dealt_out_and_come_back() {
+    let mut random = SmallRng::seed_from_u64(1);
+    let row = |at: i64| (at * 7919) % 400_009;
+    let batches = |partition: i64| {
+        let numbers = move |first: i64| (first..first + 5000).map(row);
+        let batch = |first: i64| {
+            let columns: [(&str, ArrayRef); 2] = [
+                ("k", Arc::new(Int64Array::from_iter_values(numbers(first)))),
+                ("v", Arc::new(Int64Array::from_iter_values(first..first + 5000))),
+            ];
+            RecordBatch::try_from_iter(columns).unwrap()
+        };
+        (0..80).map(|at| batch(partition * 400_000 + at * 5000)).collect::<Vec<_>>()
+    };
+    let partitions = [batches(0), batches(1), batches(2)];
+    let query = "SELECT k, count(*), sum(v), min(v), max(v) FROM t GROUP BY k";
+    for (threads, limit_bytes) in [(2, 1 << 40), (1, 1 << 40), (3, 6 << 20), (2, 1 << 20)] {
+        let session = session(threads, random.random_range(3000..9000), &partitions);
+        let plan = planned(&session, query);
+        let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let expected = rows(&plan, context(&session, unlimited)).unwrap();
+        let plan = ours(&session, &planned(&session, query));
+        let answer = rows(&plan, context(&session, share_of(limit_bytes))).unwrap();
+        assert!(answer == expected, "{threads} threads, {limit_bytes} bytes");
+        let metrics = found(&plan).and_then(ExecutionPlan::metrics).unwrap();
+        let dealt = metrics.sum_by_name("tables_dealt").unwrap().as_usize();
+        assert!(dealt > 0, "{threads} threads, {limit_bytes} bytes");
+        assert_eq!(metrics.spill_count().unwrap() > 0, limit_bytes < 1 << 40);
+    }
+}
+
+#[test]
+fn a_sum_that_leaves_its_type_is_an_error_in_any_group() {
+    let batch = |value: i64| {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("k", Arc::new(Int64Array::from_iter_values(0..100))),
+            ("v", Arc::new(Int64Array::from_iter_values((0..100).map(|k| k / 99 * value)))),
+        ];
+        vec![RecordBatch::try_from_iter(columns).unwrap()]
+    };
+    for others in [1, -1, i64::MIN] {
+        let session = session(2, 8192, &[batch(i64::MAX), batch(others)]);
+        let query = "SELECT sum(s) FROM (SELECT k, sum(v) AS s FROM t GROUP BY k) AS s";
+        let plan = ours(&session, &planned(&session, query));
+        let answer = rows(&plan, context(&session, share_of(1 << 20)));
+        match others {
+            1 => {
+                let error = answer.unwrap_err().to_string();
+                assert!(error.contains("9223372036854775808 is no BIGINT"), "{error}");
+            }
+            _ => assert!(answer.is_ok()),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_of_groups_or_grows_with_rows_stays_datafusions() {
+    let mut random = SmallRng::seed_from_u64(3);
+    let session = session(2, 8192, &table(3000, 2, &mut random));
+    for (query, is_ours) in [
+        ("SELECT few, count(*) FROM t GROUP BY few", true),
+        ("SELECT DISTINCT few, view FROM t", true),
+        ("SELECT count(*) FROM t", false),
+        ("SELECT few, median(exact) FROM t GROUP BY few", false),
+        ("SELECT few, array_agg(exact) FROM t GROUP BY few", false),
+        ("SELECT few, first_value(exact ORDER BY many) FROM t GROUP BY few", false),
+        ("SELECT few, count(DISTINCT many), count(DISTINCT view) FROM t GROUP BY few", false),
+        ("SELECT few, code, count(*) FROM t GROUP BY ROLLUP (few, code)", false),
+        ("SELECT many, max(day) AS d FROM t GROUP BY many ORDER BY d DESC LIMIT 3", false),
+    ] {
+        let plan = ours(&session, &planned(&session, query));
+        assert_eq!(found(&plan).is_some(), is_ours, "{query}");
+    }
+}
+
+/// Refuses one request, the n-th that may be refused.
+#[derive(Debug)]
+struct RefusesOne {
+    inner: UnboundedMemoryPool,
+    until: AtomicUsize,
+}
+
+impl fmt::Display for RefusesOne {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pool that refuses one request")
+    }
+}
+
+impl MemoryPool for RefusesOne {
+    fn name(&self) -> &str {
+        "refuses one"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.inner.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.inner.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.inner.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.inner.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        if self.until.fetch_sub(1, Relaxed) == 0 {
+            return datafusion::common::exec_err!("refused");
+        }
+        self.inner.try_grow(reservation, additional)
+    }
+
+    fn reserved(&self) -> usize {
+        self.inner.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(8 << 20)
+    }
+}
+
+#[test]
+fn any_refusal_is_survived() {
+    let mut random = SmallRng::seed_from_u64(5);
+    let partitions = table(40_000, 2, &mut random);
+    let session = session(2, 4000, &partitions);
+    let query = "SELECT whole, view, sum(price), count(*) FROM t GROUP BY whole, view";
+    let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+    let expected = rows(&planned(&session, query), context(&session, unlimited)).unwrap();
+    for until in 0..40 {
+        let inner = UnboundedMemoryPool::default();
+        let pool: Arc<dyn MemoryPool> =
+            Arc::new(RefusesOne { inner, until: AtomicUsize::new(until) });
+        let plan = ours(&session, &planned(&session, query));
+        let answer = rows(&plan, context(&session, pool)).unwrap();
+        assert!(answer == expected, "request {until}");
+    }
+}

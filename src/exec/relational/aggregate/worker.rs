@@ -1,0 +1,230 @@
+//! One who aggregates rows as they come, and deals its groups out whenever there are too many.
+//!
+//! ```text
+//! rows ─ table ─ fits ──────────────────────────────── answers
+//!              └ many groups, or memory is refused ─── parts in memory ─ refused ─ parts in files
+//! ```
+//!
+//! A table that deals its groups out begins anew, small enough for a processor's cache. Where a sketch of the groups shows
+//! that the same ones come again, it may become as large as they are many: dealing them out once costs less then. Where
+//! hardly two rows are of one group, rows are dealt out as they come.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use datafusion::error::Result;
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
+
+use super::deal::{Dealer, Sketch};
+use super::parts::{Files, Held, HeldPart};
+use super::spec::Spec;
+use super::table::Table;
+use crate::exec::relational::memory::Memory;
+
+/// Groups of a table that deals them out, unless they come again.
+pub(super) const GROUPS: usize = 1 << 17;
+
+/// Groups of a table that is not emptied for want of memory: fewer are not worth their files.
+const GROUPS_MIN: usize = 1024;
+
+/// Groups of the largest table, which have numbers of 32 bits.
+const GROUPS_MAX: usize = 1 << 31;
+
+/// Rows of a group at least, on average, for which a table is worth while.
+const ROWS_OF_GROUP: f64 = 1.25;
+
+/// Rows that are dealt out at once where they are in no table.
+const ROWS_DEALT: usize = 1 << 16;
+
+/// A table is there a second time when its groups are dealt out or leave.
+const COPIES: usize = 2;
+
+/// What a worker is handed.
+pub(super) enum Given<'a> {
+    /// Rows of the input.
+    Rows(&'a RecordBatch),
+    /// Groups that were aggregated before.
+    States(&'a RecordBatch),
+}
+
+/// One who aggregates; see the header of this file.
+pub(super) struct Worker {
+    pub(super) table: Table,
+    memory: Arc<Memory>,
+    reserved_bytes: usize,
+    dealer: Dealer,
+    files: Arc<Files>,
+    held: Held,
+    /// Groups at which the table is dealt out.
+    groups_max: usize,
+    /// Whether groups may be dealt out at all.
+    divides: bool,
+    sketch: Sketch,
+    /// Rows of the input that the table holds.
+    rows: usize,
+    /// Rows that are dealt out as they are; none where a table is worth while.
+    waiting: Option<Vec<RecordBatch>>,
+    waiting_bytes: usize,
+    /// How often groups were dealt out.
+    pub(super) dealings: usize,
+}
+
+impl Worker {
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn new(
+        spec: &Arc<Spec>,
+        memory: Memory,
+        dealer: &Dealer,
+        files: &Arc<Files>,
+        groups_max: Option<usize>,
+    ) -> Result<Self> {
+        Ok(Self {
+            table: Table::new(spec)?,
+            memory: Arc::new(memory),
+            reserved_bytes: 0,
+            dealer: dealer.clone(),
+            files: Arc::clone(files),
+            held: Held::new(dealer.parts()),
+            groups_max: groups_max.unwrap_or(GROUPS_MAX),
+            divides: dealer.parts() > 1,
+            sketch: Sketch::default(),
+            rows: 0,
+            waiting: None,
+            waiting_bytes: 0,
+            dealings: 0,
+        })
+    }
+
+    /// Takes rows or groups in.
+    ///
+    /// # Errors
+    /// Those of expressions, aggregates and files.
+    pub(super) fn push(&mut self, given: Given<'_>) -> Result<()> {
+        let (Given::Rows(batch) | Given::States(batch)) = given;
+        self.make_room(batch.num_rows())?;
+        match given {
+            Given::Rows(rows) if self.waiting.is_some() => return self.wait(rows),
+            Given::Rows(rows) => self.table.update(rows)?,
+            Given::States(states) => self.table.merge(states)?,
+        }
+        self.rows += batch.num_rows();
+        if self.table.len() >= self.groups_max {
+            let few = (self.rows as f64) < ROWS_OF_GROUP * self.table.len() as f64;
+            self.deal()?;
+            if few && !self.sketch.recurs() {
+                self.waiting = Some(Vec::new());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals rows out as groups of one row each, once there are enough of them.
+    fn wait(&mut self, rows: &RecordBatch) -> Result<()> {
+        let states = self.table.states_of(rows)?;
+        let Some(waiting) = &mut self.waiting else { return Ok(()) };
+        self.waiting_bytes += get_record_batch_memory_size(&states);
+        waiting.push(states);
+        self.rows += rows.num_rows();
+        if self.rows >= ROWS_DEALT { self.deal_waiting() } else { Ok(()) }
+    }
+
+    fn deal_waiting(&mut self) -> Result<()> {
+        let Some(waiting) = self.waiting.as_mut().map(std::mem::take) else { return Ok(()) };
+        let Some(first) = waiting.first() else { return Ok(()) };
+        let states = concat_batches(first.schema_ref(), &waiting)?;
+        drop(waiting);
+        (self.rows, self.waiting_bytes) = (0, 0);
+        self.deal_groups(states)
+    }
+
+    /// Whether groups have been dealt out.
+    pub(super) fn has_dealt(&self) -> bool {
+        self.dealings > 0
+    }
+
+    /// Bytes of all there is, and of what it becomes when it is dealt out.
+    fn bytes(&self) -> usize {
+        COPIES * (self.table.bytes() + self.waiting_bytes) + self.held.bytes()
+    }
+
+    /// Reserves what the table may take with so many groups more; deals groups out and writes them where that is refused.
+    fn make_room(&mut self, more: usize) -> Result<()> {
+        loop {
+            let needed = self.bytes() + self.table.growth_bytes(more);
+            let more_bytes = needed.saturating_sub(self.reserved_bytes);
+            if more_bytes == 0 || self.memory.try_grow(more_bytes) {
+                self.reserved_bytes += more_bytes;
+                return Ok(());
+            }
+            if self.held.bytes() > 0 {
+                self.held.write(&self.files)?;
+                self.settle();
+            } else if self.divides && (self.table.len() >= GROUPS_MIN || self.waiting_bytes > 0) {
+                self.deal()?;
+                self.table.release();
+                self.settle();
+            } else {
+                self.memory.grow(more_bytes);
+                self.reserved_bytes += more_bytes;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives back what is reserved and not needed.
+    pub(super) fn settle(&mut self) {
+        if let Some(less) = self.reserved_bytes.checked_sub(self.bytes()) {
+            self.memory.shrink(less);
+            self.reserved_bytes -= less;
+        }
+    }
+
+    /// Deals all groups of the table out.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn deal(&mut self) -> Result<()> {
+        self.deal_waiting()?;
+        self.rows = 0;
+        if self.table.len() == 0 {
+            self.dealings += 1;
+            return Ok(());
+        }
+        let groups = self.table.take_states()?;
+        self.deal_groups(groups)
+    }
+
+    fn deal_groups(&mut self, groups: RecordBatch) -> Result<()> {
+        let hashes = self.dealer.hashes(&groups)?;
+        for (part, groups) in self.dealer.deal(&groups, &hashes)?.into_iter().enumerate() {
+            if let Some(groups) = groups {
+                self.held.push(part, groups);
+            }
+        }
+        self.dealings += 1;
+        self.sketch.add(&hashes);
+        if self.sketch.recurs() {
+            let different = self.sketch.different();
+            self.groups_max = self.groups_max.max(different + different / 2).min(GROUPS_MAX);
+            self.waiting = None;
+        }
+        drop(groups);
+        // What was dealt out is there already; it is counted, or written where there is no room for it.
+        let more = self.bytes().saturating_sub(self.reserved_bytes);
+        match more == 0 || self.memory.try_grow(more) {
+            true => self.reserved_bytes += more,
+            false => self.held.write(&self.files)?,
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// The groups that are held, of each part, once all are dealt out.
+    pub(super) fn into_parts(self) -> Vec<HeldPart> {
+        let Self { memory, held, reserved_bytes, .. } = self;
+        memory.shrink(reserved_bytes.saturating_sub(held.bytes()));
+        held.take(&memory)
+    }
+}

@@ -1,0 +1,113 @@
+//! Aggregations by groups become ours.
+//!
+//! ```text
+//! AggregateExec: mode=FinalPartitioned, gby=[k]        SpillingAggregateExec: gby=[k]
+//!   RepartitionExec: partitioning=Hash([k], n)   ──►     …
+//!     AggregateExec: mode=Partial, gby=[k]
+//!       …
+//! ```
+//!
+//! Left to DataFusion: grouping sets, rows that come in the order of their keys, the best few groups, and aggregates whose
+//! state grows with the rows of a group or depends on their order.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::physical_expr::Partitioning;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+
+use crate::config::ForRules;
+use crate::exec::relational::aggregate::SpillingAggregateExec;
+
+/// The rule; see the header of this file. After all rules that look for aggregations by type.
+#[derive(Debug)]
+pub(crate) struct SpillingAggregates;
+
+/// The operator that stands for an aggregation, if there is one.
+fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(last) = plan.downcast_ref::<AggregateExec>().filter(|last| is_plain(last)) else {
+        return Ok(None);
+    };
+    let (first, dealt_by) = match last.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => (last, None),
+        AggregateMode::FinalPartitioned => {
+            let Some(exchange) = last.input().downcast_ref::<RepartitionExec>() else {
+                return Ok(None);
+            };
+            let Partitioning::Hash(keys, _) = exchange.partitioning() else { return Ok(None) };
+            let first = exchange.input().downcast_ref::<AggregateExec>();
+            let is_first =
+                |first: &&AggregateExec| *first.mode() == AggregateMode::Partial && is_plain(first);
+            let Some(first) = first.filter(is_first) else { return Ok(None) };
+            (first, Some(keys.clone()))
+        }
+        _ => return Ok(None),
+    };
+    let schema = first.input_schema();
+    let calls = first.aggr_expr();
+    if !calls.iter().all(|call| has_flat_state(call)) {
+        return Ok(None);
+    }
+    let whole = AggregateExec::try_new(
+        AggregateMode::Single,
+        first.group_expr().clone(),
+        calls.to_vec(),
+        first.filter_expr().to_vec(),
+        Arc::clone(first.input()),
+        schema,
+    )?;
+    let (schema, properties) = (plan.schema(), Arc::clone(plan.properties()));
+    Ok(Some(Arc::new(SpillingAggregateExec::new(whole, schema, dealt_by, properties))))
+}
+
+/// Whether all that an aggregation does is to put rows into groups by their keys.
+fn is_plain(aggregation: &AggregateExec) -> bool {
+    let groups = aggregation.group_expr();
+    groups.is_single()
+        && !groups.is_empty()
+        && aggregation.limit_options().is_none()
+        && *aggregation.input_order_mode() == InputOrderMode::Linear
+        && !aggregation.input().boundedness().is_unbounded()
+}
+
+/// Whether what is known of a group is as large for many rows as for one, and their order does not matter.
+fn has_flat_state(call: &Arc<AggregateFunctionExpr>) -> bool {
+    let is_flat = |fields: Vec<arrow::datatypes::FieldRef>| {
+        fields.iter().all(|field| !field.data_type().is_nested())
+    };
+    !call.is_distinct()
+        && call.order_bys().is_empty()
+        && call.groups_accumulator_supported()
+        && call.state_fields().is_ok_and(is_flat)
+}
+
+impl PhysicalOptimizerRule for SpillingAggregates {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let is_on = config.extensions.get::<ForRules>().is_some_and(|rules| rules.spills_groups);
+        if !is_on {
+            return Ok(plan);
+        }
+        plan.transform_down(|plan| {
+            Ok(spilling(&plan)?.map_or_else(|| Transformed::no(plan), Transformed::yes))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "spilling_aggregates"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
