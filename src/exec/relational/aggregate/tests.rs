@@ -136,6 +136,7 @@ fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -
         fusion,
         reading,
         orders_joins: true,
+        shares_plans: false,
         spills_groups: true,
         reservable_bytes: 1 << 30,
     };
