@@ -215,6 +215,112 @@ fn groups_finish_in_next_to_no_memory_on_any_number_of_threads() {
     }
 }
 
+/// Limits of the matrices below, and what the process may hold beyond: its code, and pages of files between two looks.
+const MATRIX_LIMITS_AND_BEYOND_MIB: [(usize, usize); 2] = [(256, 64), (64, 112)];
+
+/// Statements over matrices that pass every limit, and a query of what they made. Cells are whole numbers where sums are compared.
+const MATRICES: &[(&str, &str, &str)] = &[
+    (
+        "product",
+        "CREATE MATRIX a = floor(rand(3600, 3000, 1) * 9); CREATE MATRIX b = floor(rand(3000, 3300, 2) * 9); \
+         CREATE MATRIX c = a @ b",
+        "SELECT (MATRIX(sum(c))), (MATRIX(max(c))), (MATRIX(sum(c[100, :]))), (MATRIX(sum(c[:, 3300])))",
+    ),
+    (
+        "products with transposes",
+        "CREATE MATRIX a = floor(rand(4000, 2500, 1) * 9); CREATE MATRIX b = floor(rand(4000, 2600, 2) * 9); \
+         CREATE MATRIX c = t(a) @ a; CREATE MATRIX d = t(a) @ b; CREATE MATRIX e = c @ t(a)",
+        "SELECT (MATRIX(sum(c))), (MATRIX(sum(c - t(c)))), (MATRIX(sum(d))), (MATRIX(max(d))), (MATRIX(sum(e)))",
+    ),
+    (
+        "cell by cell",
+        "CREATE MATRIX a = floor(rand(4000, 5000, 1) * 9); CREATE MATRIX b = t(floor(rand(5000, 4000, 2) * 9)); \
+         CREATE MATRIX c = a * 2 + b; CREATE MATRIX d = cumsum(hstack(c, a))",
+        "SELECT (MATRIX(sum((a - c) ^ 2))); SELECT (MATRIX(max(row_sums(c)))); SELECT (MATRIX(max(col_sums(t(c))))); \
+         SELECT (MATRIX(sum(d[4000, :]))); SELECT (MATRIX(sum(vstack(a, b))))",
+    ),
+    (
+        "matrices in FROM",
+        "CREATE MATRIX a = floor(rand(400000, 50, 1) * 9)",
+        "SELECT e.n, e.s, e.t, m.s FROM (SELECT count(*) AS n, sum(value) AS s, sum(value * column) AS t FROM ENTRIES(a)) AS e, \
+         (SELECT sum(c1 * c2) AS s FROM MATRIX(a)) AS m",
+    ),
+    (
+        "wide rows with labels",
+        "CREATE MATRIX w AS SELECT (value * 7919) % 3000017 AS id, value % 7 AS a, value % 11 AS b, value % 13 AS c, \
+         value % 17 AS d FROM range(3000000) ROWS BY id",
+        "SELECT (MATRIX(sum(w))), (MATRIX(sum(t(w) @ w))), (SELECT sum(id * a) FROM MATRIX(w))",
+    ),
+    (
+        "entries",
+        "CREATE MATRIX m WITH (duplicates = 'sum') AS SELECT (value * 7919) % 700001 AS r, (value * 104729) % 1000003 AS c, \
+         value % 9 - 3 AS v FROM range(8000000) ROWS BY r COLUMNS BY c; CREATE MATRIX v = ones(ncol(m), 1)",
+        "SELECT (MATRIX(nnz(m))), (MATRIX(nrow(m))), (MATRIX(ncol(m))), (MATRIX(sum(m))), (MATRIX(max(m @ v))), \
+         (SELECT sum(r % 1009 * value) FROM ENTRIES(m)), (SELECT sum(c % 1009 * value) FROM ENTRIES(m))",
+    ),
+    (
+        "entries of texts",
+        "CREATE MATRIX m WITH (duplicates = 'last') AS SELECT concat('r', (value * 7919) % 20011) AS r, \
+         (value * 104729) % 50021 * 1000000007 AS c, value % 9 - 3 AS v FROM range(6000000) ROWS BY r COLUMNS BY c",
+        "SELECT (MATRIX(nnz(m))), (MATRIX(nrow(m))), (MATRIX(ncol(m))), (MATRIX(sum(m))), \
+         (SELECT sum(length(r) * value) FROM ENTRIES(m)), (SELECT min(r) FROM ENTRIES(m))",
+    ),
+    (
+        "a graph",
+        "CREATE MATRIX g WITH (duplicates = 'sum') AS SELECT (value * 7919) % 500009 AS s, (value * value) % 700001 AS t \
+         FROM range(8000000) NODES BY s, t",
+        "SELECT (MATRIX(nnz(g))), (MATRIX(nrow(g))), (MATRIX(sum(g))), (MATRIX(max(row_sums(g)))), (MATRIX(max(col_sums(g))))",
+    ),
+    (
+        "one row of entries",
+        "CREATE MATRIX m WITH (duplicates = 'sum') AS SELECT value % 2 AS r, (value * 7919) % 4000037 AS c, value % 5 AS v \
+         FROM range(6000000) ROWS BY r COLUMNS BY c",
+        "SELECT (MATRIX(nnz(m))), (MATRIX(ncol(m))), (MATRIX(sum(m))), (MATRIX(sum(m[2, :])))",
+    ),
+    (
+        "solved",
+        "CREATE MATRIX a = rand(3000, 3000, 1) + 3000 * eye(3000); CREATE MATRIX x = solve(a, ones(3000, 1)); \
+         CREATE MATRIX s = t(a) @ a; CREATE MATRIX l = cholesky(s)",
+        "SELECT (MATRIX(sum(x))), (MATRIX(sum(l))), (MATRIX(norm(a @ x - 1) < 1e-9))",
+    ),
+    (
+        "tall factors",
+        "CREATE MATRIX a = rand(700000, 25, 1); CREATE MATRIX q = qr(a).q; CREATE MATRIX s = svd(a).s",
+        "SELECT (MATRIX(norm(t(q) @ q - eye(25)) < 1e-9)), (MATRIX(sum(s))), (MATRIX(nrow(q)))",
+    ),
+];
+
+/// Whether two rows of answers are the same but for the last digits of numbers.
+fn are_close(left: &str, right: &str) -> bool {
+    let (left, right): (Vec<&str>, Vec<&str>) =
+        (left.split(',').collect(), right.split(',').collect());
+    let is_close = |left: &str, right: &str| match (left.parse::<f64>(), right.parse::<f64>()) {
+        (Ok(x), Ok(y)) => (x - y).abs() <= 1e-9 * x.abs().max(y.abs()),
+        _ => left == right,
+    };
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| is_close(left, right))
+}
+
+#[test]
+fn matrices_beyond_the_limit_answer_as_those_within() {
+    for (name, statements, query) in MATRICES {
+        let text = format!("{statements}; {query}");
+        let mut free = Process::start(&[]);
+        let expected = free.rows(&text);
+        assert_eq!(free.complaints(), "", "{name}");
+        for (limit_mib, beyond_mib) in MATRIX_LIMITS_AND_BEYOND_MIB {
+            let mut bound = Process::start(&["--memory-limit", &format!("{limit_mib}MiB")]);
+            let answer = bound.rows(&text);
+            let peak_mib = bound.peak_mib();
+            println!("{name}: {peak_mib} MiB of {limit_mib}");
+            let is_same = answer.len() == expected.len()
+                && answer.iter().zip(&expected).all(|(left, right)| are_close(left, right));
+            assert!(is_same, "{name}: {answer:?} is not {expected:?}; {}", bound.complaints());
+            assert!(peak_mib <= limit_mib + beyond_mib, "{name}: {peak_mib} MiB of {limit_mib}");
+        }
+    }
+}
+
 #[test]
 fn a_full_directory_is_an_error_and_the_next_statement_works() {
     let folder = tempfile::tempdir().unwrap();

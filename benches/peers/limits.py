@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 MIB = 1 << 20
@@ -22,6 +24,7 @@ TABLES = {
 # name: (limit in MiB, query over {data}); rows leave the query only where the name says so.
 CASES = {
     "sort": (1024, "SELECT k FROM '{data}/sort/keys.parquet' ORDER BY k"),
+    "sort_files": (256, "SELECT k FROM '{data}/sort/keys.parquet' ORDER BY k"),
     "join": (300, "SELECT count(*), sum(a + b), sum(x * y) FROM '{data}/limits_left.parquet' AS l "
                   "JOIN '{data}/limits_right.parquet' AS r ON l.k = r.k"),
     "join_rows": (300, "SELECT l.k, a, b, x, y FROM '{data}/limits_left.parquet' AS l "
@@ -55,14 +58,48 @@ def make_tables(data):
             duckdb.sql(f"COPY (SELECT {columns} FROM range({rows}) AS t(i)) TO '{path}' (FORMAT parquet)")
 
 
-def measured(command):
-    """Runs a process: seconds, peak MiB, what it wrote, and its exit status."""
+def measured(command, passed=None):
+    """Runs a process: seconds, peak MiB, what it wrote, and its exit status; the bytes that it read and wrote go into `passed`."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = process.stdout.read()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    seconds = time.monotonic() - began
+    if passed is not None:
+        with open(f"/proc/{process.pid}/io") as file:
+            passed.update((name, int(value)) for name, value in (line.split(": ") for line in file))
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return time.monotonic() - began, usage.ru_maxrss / 1024, output.strip(), process.returncode
+    return seconds, usage.ru_maxrss / 1024, output.strip(), process.returncode
+
+
+def bandwidths(folder, threads, size=1 << 30, piece=1 << 20):
+    """Bytes a second of so many threads that write a file there one piece after another, and that read it again."""
+    block = os.urandom(piece)
+
+    def rate(move):
+        def part(number):
+            for at in range(number * piece, size, threads * piece):
+                move(at)
+        workers = [threading.Thread(target=part, args=(number,)) for number in range(threads)]
+        began = time.monotonic()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return size / (time.monotonic() - began)
+
+    with tempfile.TemporaryFile(dir=folder) as file:
+        written = rate(lambda at: os.pwrite(file.fileno(), block, at))
+        return written, rate(lambda at: os.pread(file.fileno(), piece, at))
+
+
+def row_of_passes(name, seconds, passed, threads):
+    """How near a case comes to moving its bytes and doing nothing else: reads of input and files, and what it writes."""
+    written, read = bandwidths(tempfile.gettempdir(), threads)
+    bound = passed["rchar"] / read + passed["wchar"] / written
+    print(f"{name:16} {'passes':10} read {passed['rchar'] >> 20} MiB at {read / 1e9:.1f} GB/s, wrote {passed['wchar'] >> 20} MiB at "
+          f"{written / 1e9:.1f} GB/s: {bound:.2f} s, {bound / seconds:.0%} of the bandwidth", flush=True)
 
 
 def duckdb_command(query, limit_mib, threads):
@@ -91,9 +128,12 @@ def run(relatrix, options):
         side = int(os.environ.get("PRODUCT_SIDE", 20_000))
         text = PRODUCT.format(side=side) if query is None else query.format(data=data)
         for _ in range(repeat):
+            passed = {}
             seconds, peak, output, status = measured(
-                [relatrix, "--threads", threads, "--memory-limit", f"{limit}MiB", "--format", "none", "-c", text])
+                [relatrix, "--threads", threads, "--memory-limit", f"{limit}MiB", "--format", "none", "-c", text], passed)
             row(name, "relatrix", limit, seconds, peak, output[-200:] if status else "")
+            if name.startswith("sort"):
+                row_of_passes(name, seconds, passed, int(threads))
             if query is None and "--no-memory" not in options:
                 seconds, peak, output, status = measured(
                     [relatrix, "--threads", threads, "--memory-limit", f"{IN_MEMORY_MIB}MiB", "--format", "none", "-c", text])

@@ -71,8 +71,7 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
     let Some(data_type) = pieces.first().map(|piece| piece.data_type().clone()) else {
         return Ok(None);
     };
-    let is_small = data_type.is_integer() && data_type != DataType::UInt64;
-    if !is_small || pieces.iter().any(|piece| piece.null_count() > 0) {
+    if !pieces.iter().all(is_by_value) {
         return Ok(None);
     }
     let count: usize = pieces.iter().map(|piece| piece.len()).sum();
@@ -93,10 +92,10 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
     let outer = |a: (i64, i64), b: (i64, i64)| Ok::<_, Error>((a.0.min(b.0), a.1.max(b.1)));
     let none = || (i64::MAX, i64::MIN);
     let (least, most) = chunks.par_iter().map(ends).try_reduce(none, outer)?;
-    let range = most.wrapping_sub(least) as u64;
-    if least > most || range > 4 * count as u64 + (1 << 16) {
+    if !is_narrow(least, most, count) {
         return Ok(None);
     }
+    let range = most.wrapping_sub(least) as u64;
     let slot = |value: i64| value.wrapping_sub(least) as usize;
     // Which values there are, as bits.
     let there = |chunk: &Vec<ArrayRef>| {
@@ -142,6 +141,17 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
     Ok(Some((places, vec![cast(&distinct, &data_type)?])))
 }
 
+/// Whether keys are integers of 64 bits, none of them NULL.
+pub(super) fn is_by_value(keys: &ArrayRef) -> bool {
+    let is_small = keys.data_type().is_integer() && *keys.data_type() != DataType::UInt64;
+    is_small && keys.null_count() == 0
+}
+
+/// Whether so many numbers from the least to the most are in a range not much wider than they are many.
+pub(super) fn is_narrow(least: i64, most: i64, count: usize) -> bool {
+    least <= most && most.wrapping_sub(least) as u64 <= 4 * count as u64 + (1 << 16)
+}
+
 /// Pieces in groups of about so many rows; a long one is cut.
 fn chunks_of(pieces: &[ArrayRef], rows: usize) -> Vec<Vec<ArrayRef>> {
     let (mut chunks, mut chunk, mut filled) = (Vec::new(), Vec::new(), 0);
@@ -165,7 +175,8 @@ fn taken(keys: &[ArrayRef], places: Vec<u32>) -> Result<Vec<ArrayRef>> {
     keys.iter().map(|keys| Ok(take(keys, &places, None)?)).collect()
 }
 
-fn converter(keys: &[ArrayRef]) -> Result<Option<RowConverter>> {
+/// What makes keys bytes that compare as they do; none of no keys.
+pub(super) fn converter(keys: &[ArrayRef]) -> Result<Option<RowConverter>> {
     let fields: Vec<SortField> =
         keys.iter().map(|key| SortField::new(key.data_type().clone())).collect();
     if fields.is_empty() { Ok(None) } else { Ok(Some(RowConverter::new(fields)?)) }

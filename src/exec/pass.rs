@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use arrow::array::{Array, ArrayRef};
 use rayon::prelude::*;
 
 use super::block::{Blocks, Done, Fresh, Input, Part, Target, added, finish};
@@ -32,8 +33,14 @@ const WINDOW_BLOCKS: usize = 4;
 /// The same where a block leaves next to nothing but what it writes where it stays: threads wait for one
 /// another at the end of a window, and of such blocks many may be under way.
 const LONG_WINDOW_BLOCKS: usize = 64;
-/// Windows that memory has room for, or else one of a relation's rows has one block for each thread.
+/// Windows that memory has room for, or else one has one block for each thread.
 const TIGHT_WINDOWS: usize = 8;
+
+/// Whether memory has too little room for windows of several blocks for each thread.
+fn is_tight(threads: usize) -> bool {
+    let window_bytes = WINDOW_BLOCKS * threads * BLOCK_CELLS * size_of::<f64>();
+    !memory::has_room(window_bytes * TIGHT_WINDOWS)
+}
 
 /// What the sinks have so far.
 struct Sums {
@@ -44,6 +51,8 @@ struct Sums {
     /// For each sink that collects a known number of rows: all of them, and the bytes counted for them.
     wholes: Vec<Option<(Fresh, usize)>>,
     keys: UniqueKeys,
+    /// Bytes counted for those that are in memory.
+    key_bytes: usize,
     rows: usize,
     /// Columns of the relation, once a row has told.
     width: Option<usize>,
@@ -56,6 +65,7 @@ impl Sums {
             collected: vec![(Vec::new(), 0); pass.sinks.len()],
             wholes: pass.sinks.iter().map(|_| None).collect(),
             keys: UniqueKeys::default(),
+            key_bytes: 0,
             rows: 0,
             width: None,
         }
@@ -78,6 +88,7 @@ impl Sums {
             collected.1 += next.1;
         }
         self.keys.append(next.keys);
+        self.key_bytes += next.key_bytes;
         self.rows += next.rows;
         Ok(())
     }
@@ -202,9 +213,14 @@ impl Run<'_> {
             }
         }
         let on_disk = self.on_disk(pass);
-        let is_long = leaves_little(pass) && on_disk.is_empty();
-        let blocks = if is_long { LONG_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
-        let window = blocks * self.around.pool.current_num_threads() * block_rows;
+        let threads = self.around.pool.current_num_threads();
+        let blocks = match on_disk.is_empty() {
+            true if leaves_little(pass) => LONG_WINDOW_BLOCKS,
+            // What is in files stays in memory until its window ends.
+            false if is_tight(threads) => 1,
+            _ => WINDOW_BLOCKS,
+        };
+        let window = blocks * threads * block_rows;
         let mut first = 0;
         loop {
             self.around.cancel.check()?;
@@ -225,23 +241,23 @@ impl Run<'_> {
                 }
             }
             let run = self.blocks(pass);
+            let in_files: Vec<&Cells> =
+                on_disk.iter().map(|&slot| self.cells(slot)).collect::<Result<_>>()?;
             let done: Vec<Done> = self.around.pool.install(|| {
                 starts
                     .par_iter()
                     .zip(targets)
                     .map(|(&start, targets)| {
-                        let rows = block_rows.min(rows - start);
-                        run.block(pass, &Input::Range, start..start + rows, targets)
+                        let rows = start..start + block_rows.min(rows - start);
+                        let done = run.block(pass, &Input::Range, rows.clone(), targets)?;
+                        in_files.iter().for_each(|whole| whole.done_with(rows.clone()));
+                        Ok(done)
                     })
                     .collect::<Result<_>>()
             })?;
+            in_files.iter().for_each(|whole| whole.will_need(end..rows.min(end + window)));
             for block in done {
                 self.absorb(pass, block, sums)?;
-            }
-            for &slot in &on_disk {
-                let whole = self.cells(slot)?;
-                whole.will_need(end..rows.min(end + window));
-                whole.done_with(first..end);
             }
             for (sink, whole) in pass.sinks.iter().zip(&mut sums.wholes) {
                 if let (Sink::Collect { columns, .. }, Some((whole, _))) = (sink, whole) {
@@ -275,9 +291,7 @@ impl Run<'_> {
             parts = vec![Box::new(InSequence::new(parts))];
         }
         let mut reader = Reader::new(intake, parts, block_rows, threads);
-        let window_bytes = WINDOW_BLOCKS * threads * BLOCK_CELLS * size_of::<f64>();
-        let is_tight = !memory::has_room(window_bytes * TIGHT_WINDOWS);
-        let blocks = if is_tight { threads } else { WINDOW_BLOCKS * threads };
+        let blocks = if is_tight(threads) { threads } else { WINDOW_BLOCKS * threads };
         let cancel = self.around.cancel;
         let mut window = reader.window(blocks, cancel)?;
         if window.is_empty() {
@@ -329,6 +343,7 @@ impl Run<'_> {
         if let Some(labels) = std::mem::take(&mut sums.keys).finish(intake)? {
             self.relations[relation].rows = Some(labels);
         }
+        self.around.budget.shrink(std::mem::take(&mut sums.key_bytes));
         Ok(sums)
     }
 
@@ -432,8 +447,22 @@ impl Run<'_> {
                 }
             }
         }
-        sums.keys.push(block.keys)?;
+        let keys = self.kept(block.keys, sums)?;
+        sums.keys.push(keys)?;
         sums.rows += block.rows;
         Ok(())
+    }
+
+    /// Keys that are held until the last row is there; in a file where memory has no room.
+    fn kept(&mut self, keys: Vec<ArrayRef>, sums: &mut Sums) -> Result<Vec<ArrayRef>> {
+        let bytes = keys.iter().map(|keys| keys.to_data().get_slice_memory_size());
+        let bytes: usize = bytes.sum::<std::result::Result<_, _>>()?;
+        if self.around.budget.grow_rows(bytes) {
+            sums.key_bytes += bytes;
+            return Ok(keys);
+        }
+        let shelved = keys.iter().map(|keys| memory::shelved_column(keys, &mut self.shelf));
+        let shelved = shelved.collect::<Option<_>>();
+        shelved.ok_or_else(|| self.around.budget.spent("the labels of a relation", bytes))
     }
 }

@@ -222,7 +222,7 @@ impl UniqueKeys {
         if blocks.is_empty() {
             return Ok(None);
         }
-        let all = Labels::concat(&blocks)?.compacted();
+        let all = Labels::joined(&blocks)?.compacted();
         if self.is_unordered {
             let keys: Vec<ArrayRef> =
                 all.fields().iter().map(|(_, keys)| Arc::clone(keys)).collect();

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use arrow::array::{Array, ArrayData, ArrayRef, make_array};
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::ArrowNativeType;
+use arrow::error::ArrowError;
 use bytemuck::Pod;
 
-use super::{CellBuffer, Cells, Csr, Dense, Matrix, Scalar, Storage};
+use super::{CellBuffer, Cells, Csr, Dense, Labels, Matrix, Scalar, Storage};
 use crate::memory::{self, MAPPED_BYTES_MIN, Shelf};
 use crate::with_storage;
 
@@ -199,15 +201,88 @@ impl Cells {
     }
 }
 
+impl Labels {
+    /// All labels of the parts, in order, as [`Labels::concat`]: numbers that memory has no room for are in a file.
+    ///
+    /// # Errors
+    /// Where the parts differ in key columns or types.
+    pub(crate) fn joined(parts: &[Labels]) -> Result<Self, ArrowError> {
+        let Some(joined) = parts.first().and_then(|first| {
+            let columns = 0..first.fields().len();
+            columns.map(|at| joined_numbers(parts, at)).collect::<Option<Vec<_>>>()
+        }) else {
+            return Self::concat(parts);
+        };
+        let names = parts[0].fields().iter().map(|(name, _)| name.clone());
+        Ok(Self::new(names.zip(joined).collect()))
+    }
+
+    /// The same labels in a file; as they are where they are few or in one.
+    fn on_disk(&self) -> Option<Self> {
+        if self.size_bytes() < MAPPED_BYTES_MIN || self.disk_bytes() > 0 {
+            return Some(self.clone());
+        }
+        let mut shelf = Shelf::default();
+        let fields = self
+            .fields()
+            .iter()
+            .map(|(name, keys)| Some((name.clone(), memory::shelved_column(keys, &mut shelf)?)));
+        Some(Self::new(fields.collect::<Option<_>>()?))
+    }
+
+    /// Bytes of those that are in files.
+    fn disk_bytes(&self) -> usize {
+        let data: Vec<ArrayData> = self.fields().iter().map(|(_, keys)| keys.to_data()).collect();
+        let buffers = data.iter().flat_map(ArrayData::buffers);
+        buffers.filter(|bytes| memory::is_on_disk(bytes)).map(|bytes| bytes.capacity()).sum()
+    }
+}
+
+/// A key column of all parts; none where it is not of numbers without NULL, or memory has room for it.
+fn joined_numbers(parts: &[Labels], at: usize) -> Option<ArrayRef> {
+    let arrays = || parts.iter().map(|part| part.fields().get(at).map(|(_, keys)| keys));
+    let data_type = arrays().next()??.data_type();
+    let width = data_type.primitive_width()?;
+    let is_same = |keys: &ArrayRef| keys.data_type() == data_type && keys.null_count() == 0;
+    if !arrays().all(|keys| keys.is_some_and(is_same)) {
+        return None;
+    }
+    let count: usize = parts.iter().map(Labels::len).sum();
+    if memory::has_room(count * width) {
+        return None;
+    }
+    let mut joined = CellBuffer::<u8>::arbitrary(count * width);
+    let mut left = &mut joined[..];
+    for keys in arrays().flatten() {
+        let data = keys.to_data();
+        let bytes = &data.buffers()[0][data.offset() * width..][..keys.len() * width];
+        let (target, rest) = left.split_at_mut(bytes.len());
+        target.copy_from_slice(bytes);
+        memory::done_with(target);
+        memory::done_with(bytes);
+        left = rest;
+    }
+    let joined = ScalarBuffer::from(joined).into_inner();
+    let data = ArrayData::builder(data_type.clone()).len(count).add_buffer(joined);
+    Some(make_array(data.build().ok()?))
+}
+
 impl Matrix {
     /// Bytes of cells and labels that are in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.size_bytes() - self.cells.size_bytes() + self.cells.memory_bytes()
+        let labels = [self.row_labels(), self.column_labels()];
+        let on_disk: usize = labels.into_iter().flatten().map(Labels::disk_bytes).sum();
+        self.size_bytes() - self.cells.size_bytes() + self.cells.memory_bytes() - on_disk
     }
 
-    /// The same matrix with its cells in files; none where the disk has no room.
+    /// The same matrix with its cells in files, and labels where they are many; none where the disk has no room.
     pub(crate) fn on_disk(&self) -> Option<Self> {
-        Some(Self { cells: self.cells.on_disk()?, ..self.clone() })
+        let on_disk = |labels: Option<&Labels>| match labels {
+            None => Some(None),
+            Some(labels) => labels.on_disk().map(Some),
+        };
+        let (rows, columns) = (on_disk(self.row_labels())?, on_disk(self.column_labels())?);
+        Some(Self { cells: self.cells.on_disk()?, ..self.clone() }.with_labels(rows, columns))
     }
 
     /// The same matrix with its cells in memory; none where it has no room.
@@ -218,6 +293,47 @@ impl Matrix {
     /// Whether somebody else reads its cells.
     pub(crate) fn is_shared(&self) -> bool {
         self.cells.is_shared()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+
+    use super::testing::on_disk;
+    use super::*;
+
+    #[test]
+    fn labels_that_memory_has_no_room_for_are_the_same_in_a_file() {
+        let count = 2 * MAPPED_BYTES_MIN as i64 / 8;
+        let all: ArrayRef = Arc::new(Int64Array::from_iter_values(0..count));
+        let texts = StringArray::from_iter_values((0..count).map(|at| (at % 10).to_string()));
+        let texts: ArrayRef = Arc::new(texts);
+        let parts = |columns: &[&ArrayRef]| {
+            let part = |(start, end): (i64, i64)| {
+                let cut = |keys: &&ArrayRef| keys.slice(start as usize, (end - start) as usize);
+                let named = |keys| ("k".to_owned(), keys);
+                Labels::new(columns.iter().map(cut).map(named).collect())
+            };
+            [(0, 5), (5, 5), (5, count / 3), (count / 3, count)].map(part)
+        };
+        let (numbers, both) = (parts(&[&all]), parts(&[&all, &texts]));
+        let joined = on_disk::<f64, _>(0, |_| {
+            let joined = Labels::joined(&numbers).unwrap();
+            assert_eq!(joined.disk_bytes(), 2 * MAPPED_BYTES_MIN);
+            assert_eq!(joined, Labels::concat(&numbers).unwrap());
+            Labels::joined(&both).unwrap()
+        });
+        assert_eq!(joined, Labels::concat(&both).unwrap());
+        assert_eq!(joined.disk_bytes(), 0);
+        let away = on_disk::<f64, _>(0, |_| {
+            let away = joined.on_disk().unwrap();
+            assert!(away.disk_bytes() >= joined.size_bytes() * 9 / 10, "{}", away.disk_bytes());
+            away == joined
+        });
+        assert!(away);
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, UInt32Array, make_array};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, make_array,
+};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
@@ -40,7 +42,7 @@ impl Kept {
         if self.leaves_enough(bytes) && self.reservation.try_grow(bytes).is_ok() {
             return batch;
         }
-        match self.shelved(&batch) {
+        match shelved(&batch, &mut self.shelf) {
             Some(shelved) => shelved,
             None => {
                 self.reservation.grow(bytes);
@@ -74,39 +76,45 @@ impl Kept {
     pub(crate) fn put_away(&mut self, batches: &[RecordBatch]) -> Option<Vec<RecordBatch>> {
         let away = batches.iter().map(|batch| match is_away(batch) {
             true => Some(batch.clone()),
-            false => self.shelved(batch),
+            false => shelved(batch, &mut self.shelf),
         });
         let away = away.collect::<Option<Vec<_>>>()?;
         self.reservation.shrink(self.reservation.size());
         Some(away)
     }
+}
 
-    fn shelved(&mut self, batch: &RecordBatch) -> Option<RecordBatch> {
-        let columns = batch.columns().iter().map(|column| {
-            let data = compact(column)?.to_data();
-            Some(make_array(self.put(&data)?))
-        });
-        RecordBatch::try_new(batch.schema(), columns.collect::<Option<_>>()?).ok()
-    }
+/// The same rows in files; none where the disk has no room.
+pub(crate) fn shelved(batch: &RecordBatch, shelf: &mut Shelf) -> Option<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| shelved_column(column, shelf));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = columns.collect::<Option<_>>()?;
+    RecordBatch::try_new_with_options(batch.schema(), columns, &options).ok()
+}
 
-    fn put(&mut self, data: &ArrayData) -> Option<ArrayData> {
-        let mut shelve = |buffer: &Buffer| match buffer.len() < SHELVED_BYTES_MIN {
-            true => Some(buffer.clone()),
-            false => self.shelf.put(buffer),
-        };
-        let buffers = data.buffers().iter().map(&mut shelve).collect::<Option<_>>()?;
-        let nulls = match data.nulls() {
-            None => None,
-            Some(nulls) => {
-                let bits = shelve(nulls.buffer())?;
-                Some(NullBuffer::new(BooleanBuffer::new(bits, nulls.offset(), nulls.len())))
-            }
-        };
-        let children = data.child_data().iter().map(|child| self.put(child));
-        let children = children.collect::<Option<_>>()?;
-        let builder = data.clone().into_builder().buffers(buffers).child_data(children);
-        builder.nulls(nulls).build().ok()
-    }
+/// The same values in files; none where the disk has no room.
+pub(crate) fn shelved_column(column: &ArrayRef, shelf: &mut Shelf) -> Option<ArrayRef> {
+    let data = compact(column)?.to_data();
+    Some(make_array(put(&data, shelf)?))
+}
+
+fn put(data: &ArrayData, shelf: &mut Shelf) -> Option<ArrayData> {
+    let mut shelve = |buffer: &Buffer| match buffer.len() < SHELVED_BYTES_MIN {
+        true => Some(buffer.clone()),
+        false => shelf.put(buffer),
+    };
+    let buffers = data.buffers().iter().map(&mut shelve).collect::<Option<_>>()?;
+    let nulls = match data.nulls() {
+        None => None,
+        Some(nulls) => {
+            let bits = shelve(nulls.buffer())?;
+            Some(NullBuffer::new(BooleanBuffer::new(bits, nulls.offset(), nulls.len())))
+        }
+    };
+    let children = data.child_data().iter().map(|child| put(child, shelf));
+    let children = children.collect::<Option<_>>()?;
+    let builder = data.clone().into_builder().buffers(buffers).child_data(children);
+    builder.nulls(nulls).build().ok()
 }
 
 /// The values of a column alone, where its buffers hold those of others too.

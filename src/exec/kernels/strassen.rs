@@ -12,8 +12,20 @@
 //!                                   c11 = a11·b11        p1
 //! u2 = c11 + c12   u3 = u2 + c21    c12 = u2 + c22   c21 = u3   c22 = u3 + c22
 //! x = a12 - x                       c12 += x·b22         p3
-//!                  y = y - b21      c21 -= a22·y         p4
+//!                  y = b21 - y      c21 += a22·y         -p4
 //!                                   c11 += a12·b21       p2
+//! ```
+//!
+//! A product that is added to what is there has a third place for the sums of products:
+//!
+//! ```text
+//! x = a21 + a22    y = b12 - b11    z = x·y              p5      c12 += z   c22 += z
+//!                                   z = a11·b11          p1      c11 += z
+//! x = x - a11      y = b22 - y      z += x·y             p6      c12 += z
+//!                                   c11 += a12·b21       p2
+//! x = a12 - x                       c12 += x·b22         p3
+//!                  y = b21 - y      c21 += a22·y         -p4
+//! x = a11 - a21    y = b22 - b12    z += x·y             p7      c21 += z   c22 += z
 //! ```
 //!
 //! Error: with l levels over an inner side k that halves evenly, k₀ = k / 2ˡ, and |·| the largest cell by magnitude,
@@ -22,7 +34,7 @@
 //! columns of `b` differ much in size, small cells of the result have fewer digits than a classical product
 //! gives them. Source: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., §23.2.2; the order of steps
 //! after Boyer, Dumas, Pernet and Zhou, *Memory efficient scheduling of Strassen-Winograd's matrix multiplication
-//! algorithm*, ISSAC 2009, table 1, with sums into the result left to gemm.
+//! algorithm*, ISSAC 2009, tables 1 and 2, with sums into the result left to gemm.
 
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, MatMut, MatRef};
@@ -36,14 +48,24 @@ use crate::matrix::CellBuffer;
 const TASK_CELLS: usize = 1 << 16;
 
 /// Cells of working memory for a product of m×k by k×n.
-pub fn spare_cells([m, k, n]: [usize; 3], levels: usize) -> usize {
+pub fn spare_cells(sides: [usize; 3], levels: usize) -> usize {
     if levels == 0 {
         return 0;
     }
-    let half = [m / 2, k / 2, n / 2];
-    let sums = half[0].saturating_mul(half[1]).saturating_add(half[1].saturating_mul(half[2]));
-    let product = if levels > 1 { half[0].saturating_mul(half[2]) } else { 0 };
-    sums.saturating_add(product).saturating_add(spare_cells(half, levels - 1))
+    let half @ [m, k, n] = sides.map(|side| side / 2);
+    let sums = m.saturating_mul(k).saturating_add(k.saturating_mul(n));
+    sums.saturating_add(spare_cells_to_add(half, levels - 1))
+}
+
+/// The same for one that is added to what is there.
+pub(super) fn spare_cells_to_add(sides: [usize; 3], levels: usize) -> usize {
+    if levels == 0 {
+        return 0;
+    }
+    let half @ [m, k, n] = sides.map(|side| side / 2);
+    let sums = m.saturating_mul(k).saturating_add(k.saturating_mul(n));
+    let products = sums.saturating_add(m.saturating_mul(n));
+    products.saturating_add(spare_cells_to_add(half, levels - 1))
 }
 
 /// `c = a·b`, all stored by rows; whether every cell is finite.
@@ -59,11 +81,10 @@ pub(super) fn multiply<T: Real>(
 ) -> bool {
     let mut spare = CellBuffer::zeroed(spare_cells([a.nrows(), a.ncols(), b.ncols()], levels));
     let levels = Levels { left: levels, grain };
-    levels.product(c.rb_mut(), a, b, &mut spare) && is_finite(c.rb())
+    levels.product(c.rb_mut(), Accum::Replace, a, b, &mut spare) && is_finite(c.rb())
 }
 
-/// `c = a·b` or `c += a·b`, as [`multiply`], in working memory of the caller: [`spare_cells`] and, to add, a cell for
-/// each of the result.
+/// `c = a·b` or `c += a·b`, as [`multiply`], in working memory of the caller: [`spare_cells_to_add`].
 pub(super) fn accumulate<T: Real>(
     mut c: MatMut<'_, T>,
     accum: Accum,
@@ -74,11 +95,7 @@ pub(super) fn accumulate<T: Real>(
     grain: Grain<'_>,
 ) -> bool {
     let levels = Levels { left: levels, grain };
-    let is_made = match accum {
-        Accum::Replace => levels.product(c.rb_mut(), a, b, spare),
-        Accum::Add => levels.add_product(c.rb_mut(), a, b, T::ONE, spare),
-    };
-    is_made && is_finite(c.rb())
+    levels.product(c.rb_mut(), accum, a, b, spare) && is_finite(c.rb())
 }
 
 /// What products are made by.
@@ -90,10 +107,11 @@ struct Levels<'a> {
 }
 
 impl Levels<'_> {
-    /// `c = a·b`; false where it cannot be finite, or nobody wants it any more.
+    /// `c = a·b` or `c += a·b`; false where it cannot be finite, or nobody wants it any more.
     fn product<T: Real>(
         self,
         c: MatMut<'_, T>,
+        accum: Accum,
         a: MatRef<'_, T>,
         b: MatRef<'_, T>,
         spare: &mut [T],
@@ -101,27 +119,31 @@ impl Levels<'_> {
         let (m, k, n) = (c.nrows() / 2 * 2, a.ncols() / 2 * 2, c.ncols() / 2 * 2);
         let grain = self.grain;
         if self.left == 0 || m.min(k).min(n) == 0 {
-            gemm::multiply(c, Accum::Replace, a, b, T::ONE, grain);
+            gemm::multiply(c, accum, a, b, T::ONE, grain);
             return !grain.is_stopped();
         }
         let ((above, below), (left, right)) = (a.split_at_row(m), b.split_at_col(n));
         let ((above_even, above_last), (left_even, left_last)) =
             (above.split_at_col(k), left.split_at_row(k));
         let (mut even, last_column, last_row, corner) = c.split_at_mut(m, n);
-        if !self.quadrants(even.rb_mut(), above_even, left_even, spare) {
+        let is_made = match accum {
+            Accum::Replace => self.quadrants(even.rb_mut(), above_even, left_even, spare),
+            Accum::Add => self.added_quadrants(even.rb_mut(), above_even, left_even, spare),
+        };
+        if !is_made {
             return false;
         }
         let peel = |c, accum, a, b| gemm::multiply(c, accum, a, b, T::ONE, grain);
         if above_last.ncols() > 0 {
             peel(even, Accum::Add, above_last, left_last);
         }
-        peel(last_column, Accum::Replace, above, right);
-        peel(last_row, Accum::Replace, below, left);
-        peel(corner, Accum::Replace, below, right);
+        peel(last_column, accum, above, right);
+        peel(last_row, accum, below, left);
+        peel(corner, accum, below, right);
         !grain.is_stopped()
     }
 
-    /// The same for even sides.
+    /// `c = a·b` for even sides.
     fn quadrants<T: Real>(
         self,
         c: MatMut<'_, T>,
@@ -137,43 +159,65 @@ impl Levels<'_> {
         let mut x = MatMut::from_row_major_slice_mut(x, m, k);
         let mut y = MatMut::from_row_major_slice_mut(y, k, n);
         let inner = Self { left: self.left - 1, ..self };
+        let (replace, add) = (Accum::Replace, Accum::Add);
 
         write(x.rb_mut(), a11, a21, |a11, a21| a11 - a21)
             && write(y.rb_mut(), b22, b12, |b22, b12| b22 - b12)
-            && inner.product(c21.rb_mut(), x.rb(), y.rb(), spare)
+            && inner.product(c21.rb_mut(), replace, x.rb(), y.rb(), spare)
             && write(x.rb_mut(), a21, a22, |a21, a22| a21 + a22)
             && write(y.rb_mut(), b12, b11, |b12, b11| b12 - b11)
-            && inner.product(c22.rb_mut(), x.rb(), y.rb(), spare)
+            && inner.product(c22.rb_mut(), replace, x.rb(), y.rb(), spare)
             && update(x.rb_mut(), a11, |x, a11| x - a11)
             && update(y.rb_mut(), b22, |y, b22| b22 - y)
-            && inner.product(c12.rb_mut(), x.rb(), y.rb(), spare)
-            && inner.product(c11.rb_mut(), a11, b11, spare)
+            && inner.product(c12.rb_mut(), replace, x.rb(), y.rb(), spare)
+            && inner.product(c11.rb_mut(), replace, a11, b11, spare)
             && join(c11.rb(), c12.rb_mut(), c21.rb_mut(), c22)
             && update(x.rb_mut(), a12, |x, a12| a12 - x)
-            && inner.add_product(c12, x.rb(), b22, T::ONE, spare)
-            && update(y.rb_mut(), b21, |y, b21| y - b21)
-            && inner.add_product(c21, a22, y.rb(), -T::ONE, spare)
-            && inner.add_product(c11, a12, b21, T::ONE, spare)
+            && inner.product(c12, add, x.rb(), b22, spare)
+            && update(y.rb_mut(), b21, |y, b21| b21 - y)
+            && inner.product(c21, add, a22, y.rb(), spare)
+            && inner.product(c11, add, a12, b21, spare)
     }
 
-    /// `c += sign·a·b`
-    fn add_product<T: Real>(
+    /// `c += a·b` for even sides.
+    fn added_quadrants<T: Real>(
         self,
         c: MatMut<'_, T>,
         a: MatRef<'_, T>,
         b: MatRef<'_, T>,
-        sign: T,
         spare: &mut [T],
     ) -> bool {
-        if self.left == 0 {
-            gemm::multiply(c, Accum::Add, a, b, sign, self.grain);
-            return !self.grain.is_stopped();
-        }
-        let (m, n) = (c.nrows(), c.ncols());
-        let (product, spare) = spare.split_at_mut(m * n);
-        let mut product = MatMut::from_row_major_slice_mut(product, m, n);
-        self.product(product.rb_mut(), a, b, spare)
-            && update(c, product.rb(), |c, product| c + sign * product)
+        let (m, k, n) = (c.nrows() / 2, a.ncols() / 2, c.ncols() / 2);
+        let (mut c11, mut c12, mut c21, mut c22) = c.split_at_mut(m, n);
+        let ((a11, a12, a21, a22), (b11, b12, b21, b22)) = (a.split_at(m, k), b.split_at(k, n));
+        let (x, spare) = spare.split_at_mut(m * k);
+        let (y, spare) = spare.split_at_mut(k * n);
+        let (z, spare) = spare.split_at_mut(m * n);
+        let mut x = MatMut::from_row_major_slice_mut(x, m, k);
+        let mut y = MatMut::from_row_major_slice_mut(y, k, n);
+        let mut z = MatMut::from_row_major_slice_mut(z, m, n);
+        let inner = Self { left: self.left - 1, ..self };
+        let (replace, add) = (Accum::Replace, Accum::Add);
+
+        write(x.rb_mut(), a21, a22, |a21, a22| a21 + a22)
+            && write(y.rb_mut(), b12, b11, |b12, b11| b12 - b11)
+            && inner.product(z.rb_mut(), replace, x.rb(), y.rb(), spare)
+            && add_to_both(c12.rb_mut(), c22.rb_mut(), z.rb())
+            && inner.product(z.rb_mut(), replace, a11, b11, spare)
+            && update(c11.rb_mut(), z.rb(), |c11, z| c11 + z)
+            && update(x.rb_mut(), a11, |x, a11| x - a11)
+            && update(y.rb_mut(), b22, |y, b22| b22 - y)
+            && inner.product(z.rb_mut(), add, x.rb(), y.rb(), spare)
+            && update(c12.rb_mut(), z.rb(), |c12, z| c12 + z)
+            && inner.product(c11, add, a12, b21, spare)
+            && update(x.rb_mut(), a12, |x, a12| a12 - x)
+            && inner.product(c12, add, x.rb(), b22, spare)
+            && update(y.rb_mut(), b21, |y, b21| b21 - y)
+            && inner.product(c21.rb_mut(), add, a22, y.rb(), spare)
+            && write(x.rb_mut(), a11, a21, |a11, a21| a11 - a21)
+            && write(y.rb_mut(), b22, b12, |b22, b12| b22 - b12)
+            && inner.product(z.rb_mut(), add, x.rb(), y.rb(), spare)
+            && add_to_both(c21, c22, z.rb())
     }
 }
 
@@ -235,6 +279,27 @@ fn update<T: Real>(
             for (out, &a) in row_mut(out.rb_mut(), i).iter_mut().zip(row(a, i)) {
                 *out = f(*out, a);
                 is_finite &= Real::is_finite(*out);
+            }
+        }
+        is_finite
+    })
+}
+
+/// `c += z` and `d += z`; whether all of both is finite.
+fn add_to_both<T: Real>(mut c: MatMut<'_, T>, mut d: MatMut<'_, T>, z: MatRef<'_, T>) -> bool {
+    if let Some(cut) = cut(z.nrows(), z.ncols()) {
+        let (c, d) = (c.split_at_row_mut(cut), d.split_at_row_mut(cut));
+        let z = z.split_at_row(cut);
+        let halves = rayon::join(|| add_to_both(c.0, d.0, z.0), || add_to_both(c.1, d.1, z.1));
+        return halves.0 & halves.1;
+    }
+    Arch::new().dispatch(|| {
+        let mut is_finite = true;
+        for i in 0..z.nrows() {
+            let both = row_mut(c.rb_mut(), i).iter_mut().zip(row_mut(d.rb_mut(), i));
+            for ((c, d), &z) in both.zip(row(z, i)) {
+                (*c, *d) = (*c + z, *d + z);
+                is_finite &= Real::is_finite(*c) & Real::is_finite(*d);
             }
         }
         is_finite
@@ -345,6 +410,35 @@ mod tests {
     }
 
     #[test]
+    fn a_product_is_added_to_what_is_there() {
+        let mut rng = rng(38);
+        for (sides, levels) in [
+            ([64, 64, 64], 3),
+            ([65, 33, 17], 2),
+            ([40, 51, 62], 1),
+            ([3, 3, 3], 3),
+            ([1, 9, 8], 1),
+        ] {
+            let [m, k, n] = sides;
+            let whole = |x: Dense<f64>| {
+                let cells: Vec<f64> = x.cells().iter().map(|x| (x * 100.0).round()).collect();
+                dense(x.shape(), cells)
+            };
+            let [a, b] = [random(&mut rng, m, k), random(&mut rng, k, n)].map(whole);
+            let there = whole(random(&mut rng, m, n));
+            let mut cells = there.cells().to_vec();
+            let mut spare = vec![f64::NAN; spare_cells_to_add(sides, levels)];
+            let sum = view_mut(&mut cells, Shape::new(m, n));
+            let grain = Grain::product(Stop::NEVER);
+            let (a_view, b_view) = (view(&a), view(&b));
+            assert!(accumulate(sum, Accum::Add, a_view, b_view, levels, &mut spare, grain));
+            let product = naive_product(&a, &b);
+            let expected = there.cells().iter().zip(product.cells()).map(|(x, y)| x + y);
+            assert_eq!(cells, expected.collect::<Vec<f64>>(), "{sides:?}, {levels} levels");
+        }
+    }
+
+    #[test]
     fn whole_numbers_are_exact() {
         let mut rng = rng(32);
         let whole = |x: Dense<f64>| {
@@ -437,7 +531,7 @@ mod tests {
             ));
         }
         assert_eq!(spare_cells([64, 64, 64], 1), 2 * 32 * 32);
-        assert_eq!(spare_cells([64, 64, 64], 2), 3 * 32 * 32 + 2 * 16 * 16);
+        assert_eq!(spare_cells([64, 64, 64], 2), 2 * 32 * 32 + 3 * 16 * 16);
         assert_eq!(spare_cells([64, 64, 64], 0), 0);
     }
 

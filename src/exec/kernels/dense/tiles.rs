@@ -1,7 +1,8 @@
 //! Dense products and transposes of matrices that are in files, by tiles that memory has room for.
 //!
 //! A tile of the result stays in memory until it is whole; tiles of the factors are copied beside it, one after
-//! another along the inner side, and what was copied is let go. With room for s cells, a product of m×k by k×n then
+//! another along the inner side, and what was copied is let go. Each side is gone through to its end and then back, so that
+//! the last tile of a factor serves the next tile of the result too. With room for s cells, a product of m×k by k×n then
 //! reads some 2·m·n·k / √(s/3) of them, within a small factor of the least that any order can do with:
 //! 2·m·n·k / √s, less what fits (Irony, Toledo and Tiskin, *Communication lower bounds for distributed-memory matrix
 //! multiplication*, J. Parallel Distrib. Comput. 64, 2004; Hong and Kung, *I/O complexity: the red-blue pebble game*,
@@ -9,7 +10,7 @@
 //!
 //! ```text
 //!         b  ┌──┬▓▓┐
-//!            ├──┼▓▓┤      for each tile of c: the sum over the inner side, in its order,
+//!            ├──┼▓▓┤      for each tile of c: the sum over the inner side, to its end or back,
 //!            └──┴▓▓┘      of tiles of a and of b
 //!  ▓▓▓▓▓▓ a  ┌──┬──┐
 //!  ──────    ├──┼▓▓┤ c
@@ -70,12 +71,12 @@ impl<'a, T: Real> Factor<'a, T> {
         is_on_disk(self.x.cells())
     }
 
-    /// A tile, copied into memory where it is in a file.
+    /// A tile, copied into memory where it is in a file and not there since the last time.
     fn tile<'t>(
         self,
         rows: &Range<usize>,
         columns: &Range<usize>,
-        copy: &'t mut [T],
+        copied: &'t mut Copied<T>,
     ) -> MatRef<'t, T>
     where
         'a: 't,
@@ -83,9 +84,13 @@ impl<'a, T: Real> Factor<'a, T> {
         let (stored_rows, stored_columns) =
             if self.is_transposed { (columns, rows) } else { (rows, columns) };
         let stored = if self.is_on_disk() {
-            let copy = &mut copy[..stored_rows.len() * stored_columns.len()];
-            load(self.x.cells(), self.x.shape().columns, stored_rows, stored_columns, copy);
-            MatRef::from_row_major_slice(copy, stored_rows.len(), stored_columns.len())
+            let cells = &mut copied.cells[..stored_rows.len() * stored_columns.len()];
+            let place = (stored_rows.clone(), stored_columns.clone());
+            if copied.place.as_ref() != Some(&place) {
+                load(self.x.cells(), self.x.shape().columns, stored_rows, stored_columns, cells);
+                copied.place = Some(place);
+            }
+            MatRef::from_row_major_slice(cells, stored_rows.len(), stored_columns.len())
         } else {
             super::super::view(self.x).submatrix(
                 stored_rows.start,
@@ -95,6 +100,20 @@ impl<'a, T: Real> Factor<'a, T> {
             )
         };
         if self.is_transposed { stored.transpose() } else { stored }
+    }
+}
+
+/// A tile of a factor in memory.
+struct Copied<T: Real> {
+    cells: CellBuffer<T>,
+    /// Its rows and columns, as they are stored.
+    place: Option<(Range<usize>, Range<usize>)>,
+}
+
+impl<T: Real> Copied<T> {
+    /// Room for so many cells.
+    fn none(cells: usize) -> Self {
+        Self { cells: CellBuffer::arbitrary(cells), place: None }
     }
 }
 
@@ -175,26 +194,28 @@ fn by_tiles<T: Real>(
     };
     let levels = levels([tile_m, tile_k, tile_n]);
     let grain = Grain::product(stop);
-    let copy = |of: bool, cells: usize| CellBuffer::arbitrary(if of { cells } else { 0 });
-    let mut sum = copy(copied[0], tile_m * tile_n);
+    let copy = |of: bool, cells: usize| Copied::none(if of { cells } else { 0 });
+    let mut sum = CellBuffer::arbitrary(tile_m * tile_n);
     let (mut left, mut right) =
         (copy(copied[1], tile_m * tile_k), copy(copied[2], tile_k * tile_n));
-    let spare = strassen::spare_cells([tile_m, tile_k, tile_n], levels);
-    let mut spare = copy(levels > 0, spare + tile_m * tile_n);
+    let mut spare =
+        CellBuffer::arbitrary(strassen::spare_cells_to_add([tile_m, tile_k, tile_n], levels));
     let mut is_finite = true;
+    let (mut is_up, mut is_back) = (false, false);
     for columns in ranges(n, tile_n) {
-        for rows in ranges(m, tile_m) {
-            if wanted == Wanted::Symmetric && rows.start < columns.start {
-                continue;
-            }
+        let wanted_rows = |rows: &Range<usize>| match wanted {
+            Wanted::All => true,
+            Wanted::Symmetric => rows.start >= columns.start,
+        };
+        for rows in turned(ranges(m, tile_m).filter(wanted_rows), is_up) {
             let sum = &mut sum[..rows.len() * columns.len()];
-            for inner in ranges(k, tile_k) {
+            for (at, inner) in turned(ranges(k, tile_k), is_back).into_iter().enumerate() {
                 if stop.is_asked() {
                     return false;
                 }
                 let a = a.tile(&rows, &inner, &mut left);
                 let b = b.tile(&inner, &columns, &mut right);
-                let accum = if inner.start == 0 { Accum::Replace } else { Accum::Add };
+                let accum = if at == 0 { Accum::Replace } else { Accum::Add };
                 let sum = MatMut::from_row_major_slice_mut(sum, rows.len(), columns.len());
                 if levels == 0 {
                     multiply(sum, accum, a, b, T::ONE, grain);
@@ -218,9 +239,20 @@ fn by_tiles<T: Real>(
                 }
                 store(&mirrored, &columns, &rows, out, n);
             }
+            is_back = !is_back;
         }
+        is_up = !is_up;
     }
     true
+}
+
+/// Ranges in their order, or the other way round.
+fn turned(ranges: impl Iterator<Item = Range<usize>>, is_back: bool) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = ranges.collect();
+    if is_back {
+        ranges.reverse();
+    }
+    ranges
 }
 
 fn ranges(side: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
@@ -239,8 +271,7 @@ fn tile_sides(
     let cells = |side: usize| {
         let tile @ [m, k, n] = sides.map(|whole| whole.min(side));
         let of = |is_copied: bool, cells: usize| if is_copied { cells } else { 0 };
-        let levels = levels(tile);
-        let spare = of(levels > 0, strassen::spare_cells(tile, levels) + m * n);
+        let spare = strassen::spare_cells_to_add(tile, levels(tile));
         of(copied[0], m * n) + of(copied[1], m * k) + of(copied[2], k * n) + spare
     };
     let (mut fits, mut beyond) = (SIDE_MIN, sides.into_iter().max().unwrap_or(0).max(SIDE_MIN) + 1);

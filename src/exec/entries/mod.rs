@@ -5,6 +5,12 @@
 //! (user, item, stars) …  ─ keys ─  distinct, in order  ─ labels
 //!                          └─────  place of each key   ─ (row, column, value) ─ CSR
 //! ```
+//!
+//! Rows that memory has no room for go to a file, and what is made of them is made piece by piece ([`beyond`]).
+
+mod beyond;
+mod places;
+mod regions;
 
 use std::sync::Arc;
 
@@ -19,10 +25,14 @@ use super::labels::RelationLabels;
 use super::reader::InSequence;
 use super::run::{Cancel, Inputs, Rows, Surroundings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Duplicates, Element, Labels, Nulls, Shape};
+use crate::matrix::{Cells, Csr, Duplicates, Element, Labels, Nulls, Scalar, Shape};
+use crate::memory::{Shelf, shelved};
 
 /// Bytes for each entry beside its batch: places of row and column, and those that sorting moves.
 const PLACES_BYTES: usize = 32;
+
+/// What is held of a relation that is read whole, as an error names it.
+const WHAT: &str = "the rows of a relation that is read whole";
 
 /// A relation read whole.
 pub(super) struct Gathered {
@@ -46,15 +56,30 @@ pub(super) fn gather(
     let mut rows = InSequence::new(std::mem::take(&mut inputs.rows));
     // Keys of no rows at all have types too.
     let mut batches = vec![RecordBatch::new_empty(rows.schema())];
-    let mut held_bytes = 0;
+    let (mut held_bytes, mut shelf, mut is_beyond) = (0, Shelf::default(), false);
     while let Some(batch) = rows.next()? {
         cancel.check()?;
         let kept = if intake.nulls == Nulls::Drop { intake.without_nulls(&batch)? } else { batch };
         intake.refuse_null_keys(&kept)?;
         let bytes = kept.get_array_memory_size() + PLACES_BYTES * kept.num_rows();
-        around.budget.grow(bytes, "the rows of a relation that is read whole")?;
-        held_bytes += bytes;
-        batches.push(kept);
+        if around.budget.grow_rows(bytes) {
+            held_bytes += bytes;
+            batches.push(kept);
+        } else {
+            is_beyond = true;
+            let shelved = shelved(&kept, &mut shelf);
+            batches.push(shelved.ok_or_else(|| around.budget.spent(WHAT, bytes))?);
+        }
+    }
+    let is_sorted = matches!(intake.form, Form::Entries { .. } | Form::Graph);
+    if is_beyond && is_sorted {
+        for batch in &mut batches {
+            cancel.check()?;
+            let shelved = shelved(batch, &mut shelf);
+            *batch = shelved.ok_or_else(|| around.budget.spent(WHAT, held_bytes))?;
+        }
+        around.budget.shrink(held_bytes);
+        return beyond::gathered(intake, batches, [given_rows, given_columns], around, shelf);
     }
     let gathered = match intake.form {
         Form::Wide | Form::Vectors { .. } => ordered(intake, &batches, given_rows),
@@ -188,15 +213,23 @@ fn places_of(
     let found = index.find(&keys)?;
     let mut places = Vec::with_capacity(found.len());
     for (at, place) in found.into_iter().enumerate() {
-        let Some(place) = place else {
-            let label =
-                intake.labels(first, keys).map_or_else(String::new, |labels| labels.text(at));
-            let label = format!("'{label}' among those that OVER gives");
-            return Err(ErrorKind::NoLabel { dimension, label }.into());
-        };
+        let Some(place) = place else { return Err(not_given(intake, first, keys, at, dimension)) };
         places.push(place as u32);
     }
     Ok((places, given))
+}
+
+/// A key that is not among the labels that OVER gives.
+fn not_given(
+    intake: &Intake,
+    first: usize,
+    keys: Vec<ArrayRef>,
+    at: usize,
+    dimension: &'static str,
+) -> Error {
+    let label = intake.labels(first, keys).map_or_else(String::new, |labels| labels.text(at));
+    let label = format!("'{label}' among those that OVER gives");
+    ErrorKind::NoLabel { dimension, label }.into()
 }
 
 /// The same for the ends of edges, all first ones before all second ones, in as many pieces as they came in.
@@ -256,11 +289,7 @@ fn typed<T: Real>(
     labels: &RelationLabels,
     cancel: &Cancel,
 ) -> Result<Cells> {
-    let duplicates = match intake.duplicates {
-        Duplicates::Error => sparse::Duplicates::Refuse,
-        Duplicates::Sum => sparse::Duplicates::Sum,
-        Duplicates::Last => sparse::Duplicates::Last,
-    };
+    let duplicates = duplicates(intake);
     let bare = move |at: usize| {
         let (row, column) = place(at);
         (row, column, ())
@@ -282,20 +311,89 @@ fn typed<T: Real>(
         sparse::from_entries::<T, T>(shape, count, entry, duplicates, cancel.stop())
     };
     cancel.check()?;
-    let csr = made.map_err(|entry| {
-        let text = |labels: &Option<Labels>, at: usize| {
-            labels
-                .as_ref()
-                .map_or_else(|| (at + 1).to_string(), |labels| format!("'{}'", labels.text(at)))
-        };
-        let key =
-            format!("({}, {})", text(&labels.rows, entry.row), text(&labels.columns, entry.column));
-        let hint = "; WITH (duplicates = 'sum' | 'last') chooses what to do";
-        Error::from(ErrorKind::Duplicate { what: "entry", key, hint })
-    })?;
-    let full = shape.cells();
-    if csr.stored() as f64 > evaluate::DENSE_FROM * full as f64 {
-        return Ok(sparse::to_dense(&csr).into());
+    let csr = made.map_err(|entry| repeated(entry, labels))?;
+    Ok(settled(csr))
+}
+
+/// What is done where an entry comes twice.
+fn duplicates(intake: &Intake) -> sparse::Duplicates {
+    match intake.duplicates {
+        Duplicates::Error => sparse::Duplicates::Refuse,
+        Duplicates::Sum => sparse::Duplicates::Sum,
+        Duplicates::Last => sparse::Duplicates::Last,
     }
-    Ok(csr.into())
+}
+
+/// An entry that comes twice, by its labels.
+fn repeated(entry: sparse::RepeatedEntry, labels: &RelationLabels) -> Error {
+    let text = |labels: &Option<Labels>, at: usize| {
+        labels
+            .as_ref()
+            .map_or_else(|| (at + 1).to_string(), |labels| format!("'{}'", labels.text(at)))
+    };
+    let key =
+        format!("({}, {})", text(&labels.rows, entry.row), text(&labels.columns, entry.column));
+    let hint = "; WITH (duplicates = 'sum' | 'last') chooses what to do";
+    ErrorKind::Duplicate { what: "entry", key, hint }.into()
+}
+
+/// Compressed rows, dense where they have filled up.
+fn settled<T: Scalar>(csr: Csr<T>) -> Cells {
+    match csr.stored() as f64 > evaluate::DENSE_FROM * csr.shape().cells() as f64 {
+        true => sparse::to_dense(&csr).into(),
+        false => csr.into(),
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    //! Files for tests of what memory has no room for.
+
+    use super::places::Files;
+    use crate::error::{ErrorKind, Result};
+    use crate::exec::run::{Budget, Cancel};
+    use crate::matrix::tier::testing::on_disk;
+    use crate::memory::Shelf;
+
+    /// A budget that has no limit, and no room for rows.
+    struct Unlimited;
+
+    impl Budget for Unlimited {
+        fn grow(&mut self, _bytes: usize, _what: &str) -> Result<()> {
+            Ok(())
+        }
+
+        fn grow_cells(&mut self, bytes: usize, _what: &str) -> Result<usize> {
+            Ok(bytes)
+        }
+
+        fn grow_rows(&mut self, _bytes: usize) -> bool {
+            false
+        }
+
+        fn spent(&self, what: &str, _needed_bytes: usize) -> crate::error::Error {
+            ErrorKind::Internal(what.to_owned()).into()
+        }
+
+        fn grow_spare(&mut self) -> usize {
+            0
+        }
+
+        fn shrink(&mut self, _bytes: usize) {}
+    }
+
+    /// Runs on a thread whose pool has files, and memory for small blocks alone.
+    pub(super) fn with_files<R: Send>(
+        work: impl FnOnce(&mut Files<'_>, &rayon::ThreadPool) -> R + Send,
+    ) -> R {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        on_disk::<f64, _>(0, |_| {
+            let mut files = Files {
+                shelf: Shelf::default(),
+                budget: &mut Unlimited,
+                cancel: &Cancel::default(),
+            };
+            work(&mut files, &pool)
+        })
+    }
 }
