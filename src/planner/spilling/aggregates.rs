@@ -19,6 +19,7 @@ use datafusion::physical_expr::Partitioning;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 
@@ -36,15 +37,19 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     };
     let (first, dealt_by) = match last.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => (last, None),
+        AggregateMode::Final => {
+            let Some(all) = last.input().downcast_ref::<CoalescePartitionsExec>() else {
+                return Ok(None);
+            };
+            let Some(first) = first_phase(all.input()) else { return Ok(None) };
+            (first, Some(last.output_group_expr()))
+        }
         AggregateMode::FinalPartitioned => {
             let Some(exchange) = last.input().downcast_ref::<RepartitionExec>() else {
                 return Ok(None);
             };
             let Partitioning::Hash(keys, _) = exchange.partitioning() else { return Ok(None) };
-            let first = exchange.input().downcast_ref::<AggregateExec>();
-            let is_first =
-                |first: &&AggregateExec| *first.mode() == AggregateMode::Partial && is_plain(first);
-            let Some(first) = first.filter(is_first) else { return Ok(None) };
+            let Some(first) = first_phase(exchange.input()) else { return Ok(None) };
             (first, Some(keys.clone()))
         }
         _ => return Ok(None),
@@ -64,6 +69,12 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     )?;
     let (schema, properties) = (plan.schema(), Arc::clone(plan.properties()));
     Ok(Some(Arc::new(SpillingAggregateExec::new(whole, schema, dealt_by, properties))))
+}
+
+/// The aggregation of parts of the rows of each group, where a plan is one.
+fn first_phase(plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
+    let first = plan.downcast_ref::<AggregateExec>()?;
+    (*first.mode() == AggregateMode::Partial && is_plain(first)).then_some(first)
 }
 
 /// Whether all that an aggregation does is to put rows into groups by their keys.

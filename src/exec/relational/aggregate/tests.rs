@@ -80,7 +80,7 @@ fn batch(rows: usize, domain: i64, long_texts: bool, random: &mut SmallRng) -> R
     let columns = [
         ("many", many),
         ("few", few),
-        ("view", view),
+        ("short", view),
         ("code", code),
         ("utf8", utf8),
         ("truth", truth),
@@ -94,7 +94,7 @@ fn batch(rows: usize, domain: i64, long_texts: bool, random: &mut SmallRng) -> R
 }
 
 const KEYS: [&str; 10] =
-    ["many", "whole", "few", "view", "code", "utf8", "truth", "day", "price", "real"];
+    ["many", "whole", "few", "short", "code", "utf8", "truth", "day", "price", "real"];
 
 const CALLS: [&str; 12] = [
     "count(*)",
@@ -105,8 +105,8 @@ const CALLS: [&str; 12] = [
     "avg(exact)",
     "sum(price)",
     "avg(price)",
-    "min(view)",
-    "max(real)",
+    "min(short)",
+    "max(exact)",
     "bool_or(truth)",
     "sum(few) FILTER (WHERE day > DATE '1970-01-09')",
 ];
@@ -275,14 +275,13 @@ fn what_is_not_of_groups_or_grows_with_rows_stays_datafusions() {
     let session = session(2, 8192, &table(3000, 2, &mut random));
     for (query, is_ours) in [
         ("SELECT few, count(*) FROM t GROUP BY few", true),
-        ("SELECT DISTINCT few, view FROM t", true),
+        ("SELECT DISTINCT few, short FROM t", true),
         ("SELECT count(*) FROM t", false),
         ("SELECT few, median(exact) FROM t GROUP BY few", false),
         ("SELECT few, array_agg(exact) FROM t GROUP BY few", false),
         ("SELECT few, first_value(exact ORDER BY many) FROM t GROUP BY few", false),
-        ("SELECT few, count(DISTINCT many), count(DISTINCT view) FROM t GROUP BY few", false),
+        ("SELECT few, count(DISTINCT many), count(DISTINCT short) FROM t GROUP BY few", false),
         ("SELECT few, code, count(*) FROM t GROUP BY ROLLUP (few, code)", false),
-        ("SELECT many, max(day) AS d FROM t GROUP BY many ORDER BY d DESC LIMIT 3", false),
     ] {
         let plan = ours(&session, &planned(&session, query));
         assert_eq!(found(&plan).is_some(), is_ours, "{query}");
@@ -344,7 +343,7 @@ fn any_refusal_is_survived() {
     let mut random = SmallRng::seed_from_u64(5);
     let partitions = table(40_000, 2, &mut random);
     let session = session(2, 4000, &partitions);
-    let query = "SELECT whole, view, sum(price), count(*) FROM t GROUP BY whole, view";
+    let query = "SELECT whole, short, sum(price), count(*) FROM t GROUP BY whole, short";
     let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     let expected = rows(&planned(&session, query), context(&session, unlimited)).unwrap();
     for until in 0..40 {
