@@ -100,7 +100,9 @@ impl<T: Real> Dealt<T> {
         let (rows, columns) = (files.put(&self.rows)?, files.put(&self.columns)?);
         self.written.push(Piece { rows, columns, values });
         self.count += self.rows.len();
-        (self.rows.clear(), self.columns.clear(), self.values.clear());
+        self.rows.clear();
+        self.columns.clear();
+        self.values.clear();
         Ok(())
     }
 }
