@@ -39,7 +39,7 @@ struct State {
 enum Place {
     /// In memory or in files.
     Whole(Arc<Matrix>),
-    Packed(PackedMatrix),
+    Packed(Box<PackedMatrix>),
 }
 
 /// What is told of a matrix that nobody works on.
@@ -204,7 +204,7 @@ impl State {
             return 0;
         };
         let after = packed.memory_bytes();
-        (self.place, self.uses) = (Place::Packed(packed), 0);
+        (self.place, self.uses) = (Place::Packed(Box::new(packed)), 0);
         self.grant.shrink(cells);
         self.bytes.shrink(before - after);
         before - after

@@ -94,7 +94,7 @@ fn free<W: Word>(slots: usize) -> (Vec<Slot<W>>, u32) {
 
 impl<W: Word> Numbering<W> {
     /// Keys that have a number.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.words.len()
     }
 
@@ -232,13 +232,13 @@ mod tests {
                 wide.number_with_nulls(&wides, |at| keys[at].is_some(), &mut found_wide);
                 assert_eq!((&found, &found_wide), (&numbers, &numbers));
             }
-            assert_eq!(narrow.len(), expected.len());
+            assert_eq!(narrow.count(), expected.len());
             let (words, null) = narrow.take();
             assert_eq!(null, expected.get(&None).copied());
             for (key, number) in expected.iter().filter_map(|(key, at)| Some(((*key)?, *at))) {
                 assert_eq!(words[number], key);
             }
-            assert_eq!((narrow.len(), narrow.take().1), (0, None));
+            assert_eq!((narrow.count(), narrow.take().1), (0, None));
         }
     }
 }

@@ -56,7 +56,7 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     };
     let schema = first.input_schema();
     let calls = first.aggr_expr();
-    if !calls.iter().all(|call| has_flat_state(call)) {
+    if !calls.iter().all(has_flat_state) {
         return Ok(None);
     }
     let whole = AggregateExec::try_new(

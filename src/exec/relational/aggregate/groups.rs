@@ -97,8 +97,8 @@ impl Groups {
 
     pub(super) fn len(&self) -> usize {
         match &self.ways {
-            Ways::Narrow(words) => words.numbering.len(),
-            Ways::Wide(words) => words.numbering.len(),
+            Ways::Narrow(words) => words.numbering.count(),
+            Ways::Wide(words) => words.numbering.count(),
             Ways::Any(groups) => groups.len(),
         }
     }

@@ -176,7 +176,7 @@ fn context(session: &SessionContext, pool: Arc<dyn MemoryPool>) -> Arc<TaskConte
 fn rows(plan: &Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<Vec<String>> {
     let pool = Arc::clone(context.memory_pool());
     let batches = runtime().block_on(collect(Arc::clone(plan), context));
-    assert_eq!(batches.is_err() || pool.reserved() == 0, true, "what was reserved is given back");
+    assert!(batches.is_err() || pool.reserved() == 0, "what was reserved is given back");
     let table = pretty_format_batches(&batches?)?.to_string();
     let mut rows: Vec<String> = table.lines().map(str::to_owned).collect();
     rows.sort();
