@@ -73,9 +73,7 @@ impl Held {
     pub(super) fn about(&self) -> About {
         let state = self.0.state();
         let (rest, tier) = match &state.place {
-            Place::Whole(matrix) if matrix.memory_bytes() < matrix.size_bytes() => {
-                (matrix.as_ref(), Tier::Disk)
-            }
+            Place::Whole(matrix) if away_bytes(matrix) > 0 => (matrix.as_ref(), Tier::Disk),
             Place::Whole(matrix) => (matrix.as_ref(), Tier::Memory),
             Place::Packed(packed) => (packed.rest(), Tier::Compressed),
         };
@@ -120,7 +118,7 @@ impl Held {
         }
         let Place::Whole(matrix) = &state.place else { return None };
         let matrix = Arc::clone(matrix);
-        let away_bytes = matrix.size_bytes() - matrix.memory_bytes();
+        let away_bytes = away_bytes(&matrix);
         if away_bytes == 0 || state.uses < USES_OFTEN || !self.0.eviction.admits(away_bytes) {
             return Some(matrix);
         }
@@ -133,6 +131,11 @@ impl Held {
     pub(super) fn wanted_bytes(&self) -> (usize, usize) {
         (self.about().size_bytes, self.0.state().grant.disk_bytes())
     }
+}
+
+/// Bytes of cells that are in files.
+fn away_bytes(matrix: &Matrix) -> usize {
+    matrix.cells().size_bytes() - matrix.cells().memory_bytes()
 }
 
 impl State {
@@ -158,7 +161,7 @@ impl State {
             return None;
         };
         // What was compressed had no block; labels stay counted.
-        self.bytes.shrink(before - packed.rest().size_bytes());
+        self.bytes.shrink(before - packed.rest().memory_bytes());
         (self.place, self.uses) = (Place::Whole(Arc::new(matrix)), 0);
         Some(if in_memory { cells } else { 0 })
     }
@@ -194,10 +197,10 @@ impl State {
     /// Compresses cells that are in memory, and tells how many bytes that has freed.
     fn pack(&mut self, eviction: &Eviction) -> usize {
         let Some(matrix) = self.unread().filter(|_| !self.stays_large) else { return 0 };
-        let before = matrix.memory_bytes();
-        if before < matrix.size_bytes() {
+        if away_bytes(matrix) > 0 {
             return 0;
         }
+        let before = matrix.memory_bytes();
         let cells = matrix.cells().size_bytes();
         let Some(packed) = matrix.packed(eviction.compression()) else {
             self.stays_large = true;

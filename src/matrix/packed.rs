@@ -44,7 +44,7 @@ impl PackedMatrix {
 
     /// Bytes that are in memory now.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.rest.size_bytes() + self.buffers.iter().map(Packed::size_bytes).sum::<usize>()
+        self.rest.memory_bytes() + self.buffers.iter().map(Packed::size_bytes).sum::<usize>()
     }
 
     /// The whole matrix; none where neither memory nor the disk has room.
