@@ -286,10 +286,10 @@ mod tests {
         eviction.make_room(50);
         assert_eq!(sizes(&values), [100, 300, 100, 100]);
         eviction.make_room(200);
-        // They would be beyond the first threshold; beyond the second they are not.
-        assert_eq!(sizes(&values), [50, 150, 100, 100]);
+        assert_eq!(sizes(&values), [50, 300, 50, 100]);
+        // All that can is smaller, and the second threshold would be passed all the same.
         eviction.make_room(500);
-        assert_eq!(sizes(&values), [50, 150, 0, 100]);
+        assert_eq!(sizes(&values), [0, 150, 50, 100]);
         assert_eq!(eviction.moved().down_bytes, 400);
     }
 

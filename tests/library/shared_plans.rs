@@ -51,7 +51,7 @@ const STATEMENTS: &[(&str, usize)] = &[
     (
         "WITH r AS (SELECT item, id, row_number() OVER (PARTITION BY item ORDER BY id) AS place FROM sales) \
          SELECT a.id, b.id FROM r AS a JOIN r AS b ON a.item = b.item AND a.place = 1 AND b.place = 2 ORDER BY 1 LIMIT 5",
-        0,
+        1,
     ),
     // One shared plan in another: only the outer one is shared.
     (
