@@ -32,9 +32,6 @@ const LOOKS_IDLE_MAX: usize = 1000;
 const TAKEN_AT_ONCE: usize = 8 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What the program itself is resident with before it has done anything may pass a small limit by.
-const BEYOND_LIMIT: usize = 16 << 20;
-
 /// What mappings are left with in any case: to take back what is touched again at once gains nothing.
 const LEFT_MIN: usize = 8 << 20;
 
@@ -182,7 +179,7 @@ impl Residency {
             let watched = self.watched();
             (watched.hand, watched.others_bytes + LEFT_MIN)
         };
-        let high = (limit.saturating_add(BEYOND_LIMIT) - limit / 16).max(least);
+        let high = (limit - limit / 16).max(least);
         let low = high - (limit / 16).clamp(LEFT_MIN, high);
         if resident_bytes() <= high {
             return;
