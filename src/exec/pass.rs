@@ -36,14 +36,10 @@ const LONG_WINDOW_BLOCKS: usize = 64;
 /// Windows that memory has room for, or else one has one block for each thread.
 const TIGHT_WINDOWS: usize = 8;
 
-/// Bytes in files that are let go together: the system maps some megabytes at once, and to let go of fewer takes longer
-/// than to read them.
-const LET_GO_BYTES: usize = 4 << 20;
-
-/// Whether memory has too little room for windows of several blocks for each thread.
-fn is_tight(threads: usize) -> bool {
-    let window_bytes = WINDOW_BLOCKS * threads * BLOCK_CELLS * size_of::<f64>();
-    !memory::has_room(window_bytes * TIGHT_WINDOWS)
+/// Whether memory has too little room for windows of several blocks of so many rows for each thread.
+fn is_tight(pass: &Pass, block_rows: usize, threads: usize) -> bool {
+    let block_bytes = pass.row_cells.saturating_mul(block_rows).saturating_mul(size_of::<f64>());
+    !memory::has_room(block_bytes.saturating_mul(WINDOW_BLOCKS * threads * TIGHT_WINDOWS))
 }
 
 /// What the sinks have so far.
@@ -217,19 +213,15 @@ impl Run<'_> {
             }
         }
         let on_disk = self.on_disk(pass);
-        let in_files = on_disk.iter().map(|&slot| Ok(self.cells(slot)?.size_bytes()));
-        let row_bytes =
-            in_files.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0) / rows.max(1);
-        let blocks_are_large = row_bytes.saturating_mul(block_rows) >= LET_GO_BYTES;
         let threads = self.around.pool.current_num_threads();
         let blocks = match on_disk.is_empty() {
             true if leaves_little(pass) => LONG_WINDOW_BLOCKS,
-            // What is in files stays in memory until its window ends.
-            false if blocks_are_large && is_tight(threads) => 1,
+            // What is written into files stays in memory until its window ends.
+            false if is_tight(pass, block_rows, threads) => 1,
             _ => WINDOW_BLOCKS,
         };
         let window = blocks * threads * block_rows;
-        let (mut first, mut held_from) = (0, 0);
+        let mut first = 0;
         loop {
             self.around.cancel.check()?;
             let end = rows.min(first + window);
@@ -258,23 +250,12 @@ impl Run<'_> {
                     .map(|(&start, targets)| {
                         let rows = start..start + block_rows.min(rows - start);
                         let done = run.block(pass, &Input::Range, rows.clone(), targets)?;
-                        if blocks_are_large {
-                            in_files.iter().for_each(|whole| whole.done_with(rows.clone()));
-                        }
+                        in_files.iter().for_each(|whole| whole.done_with(rows.clone()));
                         Ok(done)
                     })
                     .collect::<Result<_>>()
             })?;
-            if blocks_are_large || (end - held_from) * row_bytes >= LET_GO_BYTES || end == rows {
-                let next = end..rows.min(end + window.max(LET_GO_BYTES / row_bytes.max(1)));
-                for whole in &in_files {
-                    if !blocks_are_large {
-                        whole.done_with(held_from..end);
-                    }
-                    whole.will_need(next.clone());
-                }
-                held_from = end;
-            }
+            in_files.iter().for_each(|whole| whole.will_need(end..rows.min(end + window)));
             for block in done {
                 self.absorb(pass, block, sums)?;
             }
@@ -310,7 +291,8 @@ impl Run<'_> {
             parts = vec![Box::new(InSequence::new(parts))];
         }
         let mut reader = Reader::new(intake, parts, block_rows, threads);
-        let blocks = if is_tight(threads) { threads } else { WINDOW_BLOCKS * threads };
+        let is_tight = is_tight(pass, block_rows, threads);
+        let blocks = if is_tight { threads } else { WINDOW_BLOCKS * threads };
         let cancel = self.around.cancel;
         let mut window = reader.window(blocks, cancel)?;
         if window.is_empty() {

@@ -32,6 +32,10 @@ const LOOKS_IDLE_MAX: usize = 1000;
 const TAKEN_AT_ONCE: usize = 8 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Who is done with fewer bytes, or will need fewer, says so for the whole of such a part once he has come to its end:
+/// to ask the system for every few rows takes longer than to read them.
+const PART_BYTES: usize = 4 << 20;
+
 /// What mappings are left with in any case: to take back what is touched again at once gains nothing.
 const LEFT_MIN: usize = 8 << 20;
 
@@ -123,20 +127,33 @@ impl Residency {
     }
 
     /// Takes back the pages of bytes that nobody will want soon, and those beside them that the system maps
-    /// together with them.
+    /// together with them. Of few bytes, the parts of the mapping that end with them.
     pub(super) fn done_with(&self, bytes: &[u8]) {
         let Some((map, start)) = self.map_of(bytes) else { return };
-        let end = (start + bytes.len()).next_multiple_of(HUGE_PAGE).min(map.len());
-        let start = start / HUGE_PAGE * HUGE_PAGE;
-        take_back(&map, start, end - start);
+        let end = start + bytes.len();
+        let (unit, end) = match bytes.len() < PART_BYTES && end < map.len() {
+            true => (PART_BYTES, end / PART_BYTES * PART_BYTES),
+            false => (HUGE_PAGE, end.next_multiple_of(HUGE_PAGE).min(map.len())),
+        };
+        let start = start / unit * unit;
+        if start < end {
+            take_back(&map, start, end - start);
+        }
     }
 
-    /// Asks the system to have these bytes ready in its page cache.
+    /// Asks the system to have these bytes ready in its page cache. Of few bytes, the parts of the mapping that begin
+    /// with them.
     pub(super) fn will_need(&self, bytes: &[u8]) {
-        let Some((map, start)) = self.map_of(bytes) else { return };
-        let length = bytes.len().min(map.len() - start);
+        let Some((map, mut start)) = self.map_of(bytes) else { return };
+        let mut end = (start + bytes.len()).min(map.len());
+        if bytes.len() < PART_BYTES {
+            let unit = |at: usize| at.next_multiple_of(PART_BYTES).min(map.len());
+            (start, end) = (unit(start), unit(end));
+        }
         // A hint: without it the pages are read when they are touched.
-        let _ = map.advise_range(Advice::WillNeed, start, length);
+        if start < end {
+            let _ = map.advise_range(Advice::WillNeed, start, end - start);
+        }
     }
 
     /// The mapping in which bytes begin, and where.
