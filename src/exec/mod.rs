@@ -12,6 +12,7 @@ mod block;
 mod bridge;
 pub(crate) mod contraction;
 pub(crate) mod costs;
+pub(crate) mod decimals;
 pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;

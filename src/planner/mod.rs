@@ -20,6 +20,7 @@
 //! contraction    joins whose pairs are summed up: products
 //! best_entries   what is read of a matrix for the best few of each row
 //! transform      filters over numbers, and what is computed of the rows they keep
+//! decimals       arithmetic of decimals
 //! spilling       operators that finish whatever the memory
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
@@ -31,6 +32,7 @@ mod calibration;
 mod contraction;
 pub(crate) mod cooperative;
 mod cost;
+pub(crate) mod decimals;
 mod estimate;
 mod functions;
 mod fuse;

@@ -45,6 +45,7 @@ use crate::matrix::Matrix;
 use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
 use crate::pages::NumbersByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
+use crate::planner::decimals::DecimalArithmetic;
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
@@ -81,6 +82,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
         .with_physical_optimizer_rule(Arc::new(NumbersByPages))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
+        .with_physical_optimizer_rule(Arc::new(DecimalArithmetic))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))
         .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))

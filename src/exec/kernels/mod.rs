@@ -19,6 +19,7 @@
 //! vectors    products and distances of pairs of lists
 //! pairs      sums of products of pairs of columns
 //! moments    sums of products of columns, by blocks of rows
+//! decimals   sums and products of decimals
 //! numbering  numbers for keys, the same for equal ones
 //! ```
 //!
@@ -36,6 +37,7 @@
 mod arch;
 pub mod best;
 pub mod contract;
+pub(crate) mod decimals;
 pub mod decompose;
 pub mod dense;
 mod dot;
