@@ -2,7 +2,8 @@
 //!
 //! A hash table of open addressing, whose slots hold the keys themselves: a look-up reads one place in memory, mostly.
 //! Half of the slots stay free. Hashes are products of 64 bits folded together, so keys that differ in a few bits
-//! anywhere lie far apart.
+//! anywhere lie far apart. The first places of some keys are read together before one of them is decided on: of a table
+//! beyond the processor's cache, none is waited for alone.
 
 /// A key.
 pub trait Word: Copy + Eq + Default {
@@ -61,6 +62,9 @@ const FREE: u32 = u32::MAX;
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 64;
 
+/// Keys whose first places are read together: more than a processor waits for at once.
+const KEYS_AT_ONCE: usize = 32;
+
 #[derive(Debug, Clone, Copy)]
 struct Slot<W> {
     word: W,
@@ -117,7 +121,13 @@ impl<W: Word> Numbering<W> {
     /// # Panics
     /// Where there are more than 2³² - 1 different ones.
     pub fn number(&mut self, words: &[W], numbers: &mut Vec<usize>) {
-        numbers.extend(words.iter().map(|&word| self.number_of(word)));
+        for words in words.chunks(KEYS_AT_ONCE) {
+            let first = self.at_first_places(words);
+            numbers.extend(words.iter().zip(first).map(|(&word, number)| match number {
+                FREE => self.number_of(word),
+                known => known as usize,
+            }));
+        }
     }
 
     /// The same where some keys are NULL, whatever their words are.
@@ -130,10 +140,28 @@ impl<W: Word> Numbering<W> {
         is_valid: impl Fn(usize) -> bool,
         numbers: &mut Vec<usize>,
     ) {
-        numbers.extend(words.iter().enumerate().map(|(at, &word)| match is_valid(at) {
-            true => self.number_of(word),
-            false => self.number_of_null(),
-        }));
+        for (chunk, words) in words.chunks(KEYS_AT_ONCE).enumerate() {
+            let first = self.at_first_places(words).into_iter().enumerate();
+            numbers.extend(words.iter().zip(first).map(|(&word, (at, number))| {
+                match (is_valid(chunk * KEYS_AT_ONCE + at), number) {
+                    (false, _) => self.number_of_null(),
+                    (true, FREE) => self.number_of(word),
+                    (true, known) => known as usize,
+                }
+            }));
+        }
+    }
+
+    /// The numbers of the keys that are where they are looked for first; `FREE` for others, which may have one too.
+    #[inline]
+    fn at_first_places(&self, words: &[W]) -> [u32; KEYS_AT_ONCE] {
+        let mask = self.slots.len() - 1;
+        let mut numbers = [FREE; KEYS_AT_ONCE];
+        for (number, &word) in numbers.iter_mut().zip(words) {
+            let slot = &self.slots[(word.hash() >> self.shift) as usize & mask];
+            *number = if slot.word == word { slot.number } else { FREE };
+        }
+        numbers
     }
 
     #[inline]

@@ -218,16 +218,23 @@ impl Place {
     fn pack_texts<W: Packed>(&self, key: &ArrayRef, words: &mut [W]) -> bool {
         let texts = key.as_string_view();
         let mut fits = true;
-        for (at, (word, &view)) in words.iter_mut().zip(texts.views().iter()).enumerate() {
+        let mut put = |word: &mut W, view: u128| {
             let length = view as u32;
-            let cell = match texts.is_null(at) {
-                true => NULL_LENGTH << (8 * TEXT_BYTES),
-                false => {
-                    fits &= length <= TEXT_BYTES;
-                    (view >> u32::BITS) as u64 & text_mask() | u64::from(length) << (8 * TEXT_BYTES)
+            fits &= length <= TEXT_BYTES;
+            let text = (view >> u32::BITS) as u64 & text_mask();
+            word.put(text | u64::from(length) << (8 * TEXT_BYTES), self.shift);
+        };
+        let views = words.iter_mut().zip(texts.views().iter().copied());
+        match texts.nulls() {
+            None => views.for_each(|(word, view)| put(word, view)),
+            Some(nulls) => {
+                for ((word, view), is_valid) in views.zip(nulls.iter()) {
+                    match is_valid {
+                        true => put(word, view),
+                        false => word.put(NULL_LENGTH << (8 * TEXT_BYTES), self.shift),
+                    }
                 }
-            };
-            word.put(cell, self.shift);
+            }
         }
         fits
     }
