@@ -1,7 +1,8 @@
 //! Labels: the keys that say which row or column of a table a matrix row or column came from.
 
 use arrow::array::UInt64Array;
-use arrow::array::{Array, ArrayRef, AsArray, StringArray, new_empty_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, StringArray, new_empty_array};
+use arrow::buffer::Buffer;
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
@@ -103,7 +104,20 @@ impl Labels {
     /// assert!(relatrix::matrix::Labels::names(["length", "width"]).size_bytes() >= 11);
     /// ```
     pub fn size_bytes(&self) -> usize {
-        self.fields.iter().map(|(_, array)| array.get_array_memory_size()).sum()
+        self.buffers().iter().map(Buffer::len).sum()
+    }
+
+    /// What the key columns are made of. Of a buffer in a file with others it is the part that is theirs.
+    pub(crate) fn buffers(&self) -> Vec<Buffer> {
+        let mut buffers = Vec::new();
+        let mut below: Vec<ArrayData> =
+            self.fields.iter().map(|(_, keys)| keys.to_data()).collect();
+        while let Some(data) = below.pop() {
+            buffers.extend(data.buffers().iter().cloned());
+            buffers.extend(data.nulls().map(|nulls| nulls.buffer().clone()));
+            below.extend(data.child_data().iter().cloned());
+        }
+        buffers
     }
 
     /// One label as text, counted from 0, its key columns joined by a comma; NULL reads

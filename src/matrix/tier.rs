@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayData, ArrayRef, make_array};
-use arrow::buffer::ScalarBuffer;
+use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::ArrowNativeType;
 use arrow::error::ArrowError;
 use bytemuck::Pod;
@@ -232,9 +232,8 @@ impl Labels {
 
     /// Bytes of those that are in files.
     fn disk_bytes(&self) -> usize {
-        let data: Vec<ArrayData> = self.fields().iter().map(|(_, keys)| keys.to_data()).collect();
-        let buffers = data.iter().flat_map(ArrayData::buffers);
-        buffers.filter(|bytes| memory::is_on_disk(bytes)).map(|bytes| bytes.capacity()).sum()
+        let buffers = self.buffers();
+        buffers.iter().filter(|bytes| memory::is_on_disk(bytes)).map(Buffer::len).sum()
     }
 }
 

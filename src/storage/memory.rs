@@ -49,6 +49,14 @@ struct State {
     read: Instant,
 }
 
+impl State {
+    /// Whether somebody reads the rows, or has some of them still: to put them away would free nothing.
+    fn is_read(&self) -> bool {
+        let mut columns = self.current.batches.iter().flat_map(RecordBatch::columns);
+        Arc::strong_count(&self.current) > 1 || columns.any(|column| Arc::strong_count(column) > 1)
+    }
+}
+
 /// All rows at one time.
 #[derive(Debug)]
 pub(crate) struct Version {
@@ -61,7 +69,7 @@ impl Movable for MemoryTable {
     fn movable_bytes(&self) -> usize {
         // Who works with the state may be waiting for memory that this table is asked to give.
         let Ok(state) = self.state.try_lock() else { return 0 };
-        if Arc::strong_count(&state.current) > 1 { 0 } else { state.kept.memory_bytes() }
+        if state.is_read() { 0 } else { state.kept.memory_bytes() }
     }
 
     fn unused_for(&self) -> Duration {
@@ -71,10 +79,10 @@ impl Movable for MemoryTable {
     /// Rows go to a file as they are, for there they can be read without being brought back.
     fn move_down(&self, to: Tier) -> usize {
         let Ok(mut state) = self.state.try_lock() else { return 0 };
-        let State { current, kept, .. } = &mut *state;
-        if to != Tier::Disk || Arc::strong_count(current) > 1 {
+        if to != Tier::Disk || state.is_read() {
             return 0;
         }
+        let State { current, kept, .. } = &mut *state;
         let freed = kept.memory_bytes();
         let Some(batches) = kept.put_away(&current.batches) else { return 0 };
         *current = Arc::new(Version { number: current.number, batches, rows: current.rows });

@@ -347,6 +347,7 @@ fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
     connection.execute("SET compressed_threshold = 0").unwrap();
     connection.execute("SELECT 1").unwrap();
     assert_eq!(tiers(), ["disk"; 3]);
+    assert_eq!(described(), text);
     assert_eq!(sums(), expected);
     connection.execute("SET memory_compression = 'none'; SET memory_threshold = 90; SET compressed_threshold = 95").unwrap();
     connection.execute("DROP MATRIX whole; DROP MATRIX chance; DROP MATRIX sparse").unwrap();
@@ -368,7 +369,14 @@ fn tables_that_nobody_reads_move_to_a_disk_and_answer_from_there() {
     let held = || figure(&connection, "reserved");
     let (expected, before) = (answer(), held());
     assert!(before > 10 << 20);
+    let mut reader = connection.query("SELECT k, text FROM t").unwrap();
+    let first = reader.next().unwrap().unwrap();
     connection.execute("SET compressed_threshold = 2").unwrap();
+    connection.execute("SELECT 1").unwrap();
+    // Who reads rows has them in memory, wherever the table's are.
+    assert_eq!(figure(&connection, "moved_down"), 0);
+    assert!(held() >= before);
+    drop((reader, first));
     assert!(comes_true(|| {
         connection.execute("SELECT 1").unwrap();
         held() < before / 10
