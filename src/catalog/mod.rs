@@ -2,9 +2,10 @@
 //!
 //! Enters: names as written. Leaves: tables for DataFusion, through the [`Scope`] of one statement. A
 //! database has one [`Catalog`]; each connection has another for what is temporary, which comes first.
-//! Not here: rows (`storage`), matrices (`matrices`), plans.
+//! Files are read by [`LocalFiles`]. Not here: rows (`storage`), matrices (`matrices`), plans.
 
 mod files;
+mod local;
 mod scope;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 pub(crate) use files::{Format, check_local, format_of};
+pub(crate) use local::LocalFiles;
 pub(crate) use scope::{ROW_NUMBERS, Scope};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -25,6 +25,7 @@ use datafusion::catalog::Session as PlanningSession;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::spill_file::TempFileFactory;
@@ -34,7 +35,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 
-use crate::catalog::{CATALOG, Catalog, SCHEMA, Scope};
+use crate::catalog::{CATALOG, Catalog, LocalFiles, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::costs::Runs;
@@ -191,7 +192,10 @@ fn environment(budget: &Arc<Budget>, disk: &Arc<Disk>) -> Result<Arc<RuntimeEnv>
         .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(files))
         // A list of files is not kept: a file written a moment ago must be found.
         .with_object_list_cache_limit(0);
-    Ok(builder.build_arc()?)
+    let environment = builder.build_arc()?;
+    let here = ObjectStoreUrl::local_filesystem();
+    environment.register_object_store(here.as_ref(), Arc::new(LocalFiles::default()));
+    Ok(environment)
 }
 
 /// A connection's settings, prepared statements, temporary names, and the database's catalog.

@@ -142,7 +142,7 @@ mod tests {
     use arrow::array::Scalar;
     use rand::rngs::SmallRng;
     use rand::seq::IndexedRandom;
-    use rand::{Rng, RngExt, SeedableRng};
+    use rand::{Rng, SeedableRng};
 
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
             0 => None,
             1..4 => ends.choose(random).copied(),
             4 if goes_beyond => beyond.choose(random).copied(),
-            5..7 => Some(i128::from(random.next_u64() as i64)),
+            5..7 => Some(i128::from(random.random::<i64>())),
             _ => Some(random.random_range(-100_000_000..100_000_000)),
         };
         (0..7).map(|_| number()).collect()

@@ -1,0 +1,182 @@
+//! Files of this machine, as DataFusion's readers see them.
+//!
+//! All is [`LocalFileSystem`]'s but the reading of parts, such as the columns of a Parquet file: those that lie side by
+//! side are read together, into memory that nobody has filled with zeros before.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::object_store::path::Path as Location;
+use datafusion::object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+use futures::stream::BoxStream;
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
+
+/// Bytes that parts side by side are read into together, at most by one part more.
+const TOGETHER_BYTES: u64 = 1 << 20;
+
+/// See the header of this file.
+#[derive(Debug, Default)]
+pub(crate) struct LocalFiles(LocalFileSystem);
+
+impl fmt::Display for LocalFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for LocalFiles {
+    async fn get_ranges(&self, location: &Location, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let (path, parts) = (self.0.path_to_filesystem(location)?, ranges.to_vec());
+        match tokio::task::spawn_blocking(move || read(&path, &parts)).await {
+            Ok(Ok(parts)) => Ok(parts),
+            // It says what is wrong with the file, or the parts.
+            _ => self.0.get_ranges(location, ranges).await,
+        }
+    }
+
+    async fn get_opts(&self, location: &Location, options: GetOptions) -> Result<GetResult> {
+        self.0.get_opts(location, options).await
+    }
+
+    async fn put_opts(
+        &self,
+        location: &Location,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.0.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Location,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Location>>,
+    ) -> BoxStream<'static, Result<Location>> {
+        self.0.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Location>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Location>,
+        offset: &Location,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Location>) -> Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Location, to: &Location, options: CopyOptions) -> Result<()> {
+        self.0.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(
+        &self,
+        from: &Location,
+        to: &Location,
+        options: RenameOptions,
+    ) -> Result<()> {
+        self.0.rename_opts(from, to, options).await
+    }
+}
+
+/// Parts of a file, in their order.
+fn read(path: &Path, parts: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
+    let file = File::open(path)?;
+    let mut read = Vec::with_capacity(parts.len());
+    let mut rest = parts;
+    while let Some(first) = rest.first() {
+        let joins = |pair: &[Range<u64>]| {
+            pair[1].start == pair[0].end && pair[0].end - first.start < TOGETHER_BYTES
+        };
+        let count = 1 + rest.windows(2).take_while(|pair| joins(pair)).count();
+        let (together, others) = rest.split_at(count);
+        let bytes = read_one(&file, first.start..together[count - 1].end)?;
+        let within = |at: u64| (at - first.start) as usize;
+        let part = |part: &Range<u64>| bytes.slice(within(part.start)..within(part.end));
+        read.extend(together.iter().map(part));
+        rest = others;
+    }
+    Ok(read)
+}
+
+fn read_one(file: &File, part: Range<u64>) -> io::Result<Bytes> {
+    let length = part.end.checked_sub(part.start).ok_or(io::ErrorKind::InvalidInput)?;
+    let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length)?;
+    while bytes.len() < length {
+        let from = part.start + bytes.len() as u64;
+        match pread(file, spare_capacity(&mut bytes), from) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::object_store::ObjectStore;
+
+    use super::*;
+
+    /// What is read of a file of 3 MB, and what the file system's own reader makes of the same parts.
+    async fn both(parts: &[Range<u64>]) -> [Result<Vec<Bytes>>; 2] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7 % 251) as u8).collect();
+        std::fs::write(file.path(), bytes).unwrap();
+        let location = Location::from_filesystem_path(file.path()).unwrap();
+        let ours = LocalFiles::default().get_ranges(&location, parts).await;
+        [ours, LocalFileSystem::new().get_ranges(&location, parts).await]
+    }
+
+    #[tokio::test]
+    async fn parts_are_read_as_they_are_in_the_file() {
+        for parts in [
+            vec![],
+            vec![7..7],
+            vec![0..3_000_000],
+            // Side by side, apart, one again, some backwards, and at the end.
+            vec![4..90, 90..90, 90..1_200_000, 1_200_000..1_200_001, 1_200_001..2_500_000],
+            vec![5..90, 91..100, 91..100, 40..60, 0..40, 2_999_999..3_000_000],
+        ] {
+            let [ours, theirs] = both(&parts).await;
+            assert_eq!(ours.unwrap(), theirs.unwrap(), "{parts:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn parts_that_are_not_there_are_the_file_systems_error() {
+        for parts in [vec![0..5, 5..3_000_001], vec![3_000_000..3_000_010]] {
+            let [ours, theirs] = both(&parts).await.map(|read| read.map_err(|e| e.to_string()));
+            assert!(ours.is_err(), "{parts:?}");
+            assert_eq!(ours, theirs);
+        }
+    }
+}
