@@ -78,7 +78,7 @@ fn narrow(
         }
         Operation::Multiply | Operation::Divide | Operation::Remainder => return None,
     };
-    let nulls = NullBuffer::union(left.column.nulls(), right.column.nulls());
+    let nulls = NullBuffer::union(left.nulls(), right.nulls());
     let results = Decimal128Array::try_new(results.into(), nulls).ok()?;
     results.with_precision_and_scale(precision, scale).ok()
 }
