@@ -108,6 +108,11 @@ impl<'a> Side<'a> {
             scale,
         })
     }
+
+    /// Which rows are NULL; a constant is not.
+    fn nulls(&self) -> Option<&NullBuffer> {
+        self.column.nulls().filter(|_| !self.is_constant)
+    }
 }
 
 /// Whether all numbers have 64 bits.
