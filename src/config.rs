@@ -444,8 +444,9 @@ const LIMIT_BYTES_PER_ROW: usize = 32 << 10;
 const BATCH_ROWS_MIN: usize = 512;
 
 /// Bytes and rows up to which the built side of a join is collected into one table rather than dealt out by key, where
-/// joins are ordered by cost and two threads work: while one of them builds the table, the other waits. On 2 threads it
-/// takes 0.95 of the processor time of a sixteenth of these (13 queries of TPC-H at scale factor 10).
+/// joins are ordered by cost and two threads work: while one of them builds the table, the other waits. On 2 threads 13
+/// queries of TPC-H at scale factor 10 take 0.95 of the processor time that they do with 400,000 rows and 4 MiB, as `SET
+/// datafusion.optimizer.hash_join_single_partition_threshold_rows` and the setting beside it, of bytes, have them.
 const COLLECTED_BYTES: usize = 64 << 20;
 const COLLECTED_ROWS: usize = 4_000_000;
 

@@ -9,13 +9,11 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::projection::ProjectionExec;
 
+use super::expressions::with_rewritten;
 use crate::exec::decimals::with_ours;
 
 /// The rule; see the header of this file.
@@ -48,30 +46,8 @@ impl PhysicalOptimizerRule for DecimalArithmetic {
 
 /// The operator with other expressions; none where it has no decimals to compute.
 fn computed(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-        let schema = projection.input().schema();
-        let mut any = false;
-        let mut column = |column: &ProjectionExpr| {
-            let expr = with_ours(Arc::clone(&column.expr), &schema)?;
-            any |= expr.transformed;
-            Ok(ProjectionExpr { expr: expr.data, alias: column.alias.clone() })
-        };
-        let columns = projection.expr().iter().map(&mut column).collect::<Result<Vec<_>>>()?;
-        let input = Arc::clone(projection.input());
-        return match any {
-            true => Ok(Some(Arc::new(ProjectionExec::try_new(columns, input)?))),
-            false => Ok(None),
-        };
-    }
-    if let Some(filter) = node.downcast_ref::<FilterExec>() {
-        let condition = with_ours(Arc::clone(filter.predicate()), &filter.input().schema())?;
-        return match condition.transformed {
-            true => {
-                let filter = FilterExecBuilder::from(filter).with_predicate(condition.data);
-                Ok(Some(Arc::new(filter.build()?)))
-            }
-            false => Ok(None),
-        };
+    if let Some(node) = with_rewritten(node, with_ours)? {
+        return Ok(Some(node));
     }
     let Some(aggregation) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
     let schema = aggregation.input_schema();

@@ -21,6 +21,7 @@
 //! best_entries   what is read of a matrix for the best few of each row
 //! transform      filters over numbers, and what is computed of the rows they keep
 //! decimals       arithmetic of decimals
+//! expressions    those of a physical operator, rewritten where they stand
 //! spilling       operators that finish whatever the memory
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
@@ -34,6 +35,7 @@ pub(crate) mod cooperative;
 mod cost;
 pub(crate) mod decimals;
 mod estimate;
+mod expressions;
 mod functions;
 mod fuse;
 mod graph;

@@ -19,16 +19,16 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinary;
-use datafusion::physical_expr::{PhysicalExpr, projection::ProjectionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
 };
-use datafusion::physical_plan::projection::ProjectionExec;
+
+use crate::planner::expressions::{Rewritten, with_rewritten};
 
 /// Whether an operator can leave an integer's range.
 fn overflows(operator: Operator) -> bool {
@@ -63,28 +63,11 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-                let input = Arc::clone(projection.input());
-                let expressions = projection
-                    .expr()
-                    .iter()
-                    .map(|projected| {
-                        let expr = checked(&projected.expr)?;
-                        Ok(ProjectionExpr { expr, alias: projected.alias.clone() })
-                    })
-                    .collect::<Result<Vec<_>>>()?;
-                return Ok(Transformed::yes(Arc::new(ProjectionExec::try_new(
-                    expressions,
-                    input,
-                )?)));
-            }
-            if let Some(filter) = node.downcast_ref::<FilterExec>() {
-                let predicate = checked(filter.predicate())?;
-                let filter = FilterExecBuilder::from(filter).with_predicate(predicate).build()?;
-                return Ok(Transformed::yes(Arc::new(filter)));
+            if let Some(node) = with_rewritten(&node, |expression, _| checked(expression))? {
+                return Ok(Transformed::yes(node));
             }
             let checked_filter = |filter: &JoinFilter| {
-                let condition = checked(filter.expression())?;
+                let condition = checked(Arc::clone(filter.expression()))?.data;
                 let columns = filter.column_indices().to_vec();
                 Ok::<_, DataFusionError>(JoinFilter::new(
                     condition,
@@ -113,21 +96,15 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
     }
 }
 
-fn checked(expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-    let checked = Arc::clone(expression).transform_up(|node| {
-        match node.downcast_ref::<PhysicalBinary>() {
-            Some(binary) if overflows(*binary.op()) => Ok(Transformed::yes(Arc::new(
-                PhysicalBinary::new(
-                    Arc::clone(binary.left()),
-                    *binary.op(),
-                    Arc::clone(binary.right()),
-                )
-                .with_fail_on_overflow(true),
-            ) as _)),
-            _ => Ok(Transformed::no(node)),
+fn checked(expression: Arc<dyn PhysicalExpr>) -> Result<Rewritten> {
+    expression.transform_up(|node| match node.downcast_ref::<PhysicalBinary>() {
+        Some(binary) if overflows(*binary.op()) => {
+            let (left, right) = (Arc::clone(binary.left()), Arc::clone(binary.right()));
+            let checked = PhysicalBinary::new(left, *binary.op(), right);
+            Ok(Transformed::yes(Arc::new(checked.with_fail_on_overflow(true)) as _))
         }
-    })?;
-    Ok(checked.data)
+        _ => Ok(Transformed::no(node)),
+    })
 }
 
 /// Checks what is computed while planning. Runs last, when operands have their final types.
