@@ -330,6 +330,9 @@ mod tests {
         let away = on_disk::<f64, _>(0, |_| {
             let away = joined.on_disk().unwrap();
             assert!(away.disk_bytes() >= joined.size_bytes() * 9 / 10, "{}", away.disk_bytes());
+            // What is theirs of the file, and not the room of all of it.
+            assert!(away.disk_bytes() <= away.size_bytes());
+            assert!(away.size_bytes() <= joined.size_bytes(), "{}", away.size_bytes());
             away == joined
         });
         assert!(away);
