@@ -21,6 +21,8 @@
 //! moments    sums of products of columns, by blocks of rows
 //! decimals   sums and products of decimals
 //! numbering  numbers for keys, the same for equal ones
+//! lookup     the rows of a table that have a key
+//! word       keys of a fixed width
 //! ```
 //!
 //! What every kernel promises:
@@ -45,9 +47,9 @@ pub mod elementwise;
 pub mod fused;
 mod gemm;
 pub mod images;
+pub mod lookup;
 mod math;
 pub mod moments;
-
 pub mod normalize;
 pub mod numbering;
 pub mod pairs;
@@ -56,6 +58,7 @@ pub mod selection;
 pub mod sparse;
 pub mod strassen;
 pub mod vectors;
+pub mod word;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

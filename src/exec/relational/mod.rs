@@ -5,6 +5,7 @@ mod feed;
 mod files;
 pub(crate) mod join;
 mod memory;
+mod packed;
 pub(crate) mod recursion;
 pub(crate) mod shared;
 pub(crate) mod sort;

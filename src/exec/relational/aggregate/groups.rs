@@ -10,8 +10,9 @@ use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
-use super::packed::{Layout, Packed};
 use crate::exec::kernels::numbering::Numbering;
+use crate::exec::kernels::word::Word;
+use crate::exec::relational::packed::Layout;
 
 /// The groups that were met.
 pub(super) struct Groups {
@@ -32,7 +33,7 @@ struct Words<W> {
     words: Vec<W>,
 }
 
-impl<W: Packed> Words<W> {
+impl<W: Word> Words<W> {
     fn new(layout: Layout) -> Self {
         Self { layout, numbering: Numbering::default(), words: Vec::new() }
     }

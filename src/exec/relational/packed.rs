@@ -1,4 +1,4 @@
-//! Group keys as words of 64 or 128 bits: numbers, dates, truth values and short texts beside each other.
+//! Keys as words of 64 or 128 bits: numbers, dates, truth values and short texts beside each other.
 //!
 //! ```text
 //! one column       its cells; NULL is known apart from them
@@ -17,7 +17,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::error::Result;
 
-use crate::exec::kernels::numbering::Word;
+use crate::exec::kernels::word::Word;
 
 /// Bytes of the longest text that is packed beside other columns.
 const TEXT_BYTES: u32 = 7;
@@ -107,15 +107,27 @@ impl Layout {
     }
 
     /// Puts the rows of some columns into words; false where a text is too long for that.
-    pub(super) fn pack<W: Packed>(&self, keys: &[ArrayRef], words: &mut Vec<W>) -> bool {
+    pub(super) fn pack<W: Word>(&self, keys: &[ArrayRef], words: &mut Vec<W>) -> bool {
         words.clear();
         words.resize(keys.first().map_or(0, |key| key.len()), W::default());
-        let mut columns = self.places.iter().zip(keys);
-        columns.all(|(place, key)| place.pack(key, self.is_alone(), words))
+        let columns = self.places.iter().zip(keys);
+        columns.fold(true, |fits, (place, key)| place.pack(key, self.is_alone(), words) && fits)
+    }
+
+    /// Which rows are in words wholly: all but those with a text that is too long.
+    pub(super) fn fitting(&self, keys: &[ArrayRef]) -> NullBuffer {
+        let columns: Vec<_> = self.places.iter().zip(keys).filter_map(Place::longest).collect();
+        let fits = |at: usize| {
+            columns
+                .iter()
+                .all(|(texts, longest)| texts.is_null(at) || texts.views()[at] as u32 <= *longest)
+        };
+        let rows = keys.first().map_or(0, |key| key.len());
+        NullBuffer::new(BooleanBuffer::collect_bool(rows, fits))
     }
 
     /// The columns of words; the row of this number is NULL.
-    pub(super) fn unpack<W: Packed>(
+    pub(super) fn unpack<W: Word>(
         &self,
         words: Vec<W>,
         null: Option<usize>,
@@ -132,36 +144,17 @@ impl Layout {
     }
 }
 
-/// A word that keys are packed into.
-pub(super) trait Packed: Word {
-    /// All of a number of 128 bits, of which a narrow word has no more than its own.
-    fn of_wide(wide: u128) -> Self;
-
-    fn wide(self) -> u128;
-}
-
-impl Packed for u64 {
-    fn of_wide(wide: u128) -> Self {
-        wide as u64
-    }
-
-    fn wide(self) -> u128 {
-        self.into()
-    }
-}
-
-impl Packed for u128 {
-    fn of_wide(wide: u128) -> Self {
-        wide
-    }
-
-    fn wide(self) -> u128 {
-        self
-    }
-}
-
 impl Place {
-    fn pack<W: Packed>(&self, key: &ArrayRef, is_alone: bool, words: &mut [W]) -> bool {
+    /// Texts, and how many bytes of one a word holds at most.
+    fn longest<'a>((place, key): (&Self, &'a ArrayRef)) -> Option<(&'a StringViewArray, u32)> {
+        match place.cell {
+            Cell::Text => Some((key.as_string_view(), TEXT_BYTES)),
+            Cell::View => Some((key.as_string_view(), VIEW_BYTES)),
+            Cell::Truth | Cell::Number(_) | Cell::Real(_) => None,
+        }
+    }
+
+    fn pack<W: Word>(&self, key: &ArrayRef, is_alone: bool, words: &mut [W]) -> bool {
         let nulls = key.nulls().filter(|nulls| nulls.null_count() > 0);
         let null_bit = self.cell.has_null_bit(is_alone).then_some(self.shift + self.cell.bits());
         match self.cell {
@@ -198,7 +191,7 @@ impl Place {
         true
     }
 
-    fn put<W: Packed>(
+    fn put<W: Word>(
         &self,
         cells: impl Iterator<Item = u64>,
         nulls: Option<&NullBuffer>,
@@ -215,7 +208,7 @@ impl Place {
         }
     }
 
-    fn pack_texts<W: Packed>(&self, key: &ArrayRef, words: &mut [W]) -> bool {
+    fn pack_texts<W: Word>(&self, key: &ArrayRef, words: &mut [W]) -> bool {
         let texts = key.as_string_view();
         let mut fits = true;
         let mut put = |word: &mut W, view: u128| {
@@ -240,7 +233,7 @@ impl Place {
     }
 
     /// Which rows are not NULL, where columns stand beside each other.
-    fn nulls<W: Packed>(&self, words: &[W]) -> Option<NullBuffer> {
+    fn nulls<W: Word>(&self, words: &[W]) -> Option<NullBuffer> {
         let (bit, null) = match self.cell {
             Cell::Text => (self.shift + 8 * TEXT_BYTES, NULL_LENGTH),
             _ => (self.shift + self.cell.bits(), 1),
@@ -250,7 +243,7 @@ impl Place {
         (nulls.null_count() > 0).then_some(nulls)
     }
 
-    fn unpack<W: Packed>(&self, words: &[W], nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn unpack<W: Word>(&self, words: &[W], nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let bits = words.iter().map(|word| word.bits(self.shift));
         let cells = match self.cell {
             Cell::Truth => {
@@ -302,7 +295,7 @@ fn cells<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> {
 }
 
 /// Views as they are, as long as they hold their texts.
-fn pack_views<W: Packed>(key: &ArrayRef, words: &mut [W]) -> bool {
+fn pack_views<W: Word>(key: &ArrayRef, words: &mut [W]) -> bool {
     let texts = key.as_string_view();
     for (word, &view) in words.iter_mut().zip(texts.views().iter()) {
         *word = W::of_wide(view);
