@@ -25,18 +25,11 @@ use futures::{SinkExt, StreamExt, future, stream};
 
 /// An input whose rows are handed to it.
 pub(super) struct Feed {
-    /// The input that it stands for, where a rule or a filter may look for something in it.
-    stands_for: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
     streams: Mutex<Vec<Option<SendableRecordBatchStream>>>,
 }
 
 impl Feed {
-    /// One that looks as this input does.
-    pub(super) fn in_place_of(input: &Arc<dyn ExecutionPlan>) -> Arc<Self> {
-        Self::new(Some(Arc::clone(input)), Arc::clone(input.properties()))
-    }
-
     /// One of so many partitions, in no order.
     pub(super) fn of(schema: SchemaRef, partitions: usize) -> Arc<Self> {
         let properties = PlanProperties::new(
@@ -45,7 +38,7 @@ impl Feed {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self::new(None, Arc::new(properties))
+        Self::new(Arc::new(properties))
     }
 
     /// One whose first partition has these rows, with the properties of those that they are a part of.
@@ -53,18 +46,15 @@ impl Feed {
         rows: SendableRecordBatchStream,
         properties: &Arc<PlanProperties>,
     ) -> Arc<Self> {
-        let feed = Self::new(None, Arc::clone(properties));
+        let feed = Self::new(Arc::clone(properties));
         feed.put(0, rows);
         feed
     }
 
-    fn new(
-        stands_for: Option<Arc<dyn ExecutionPlan>>,
-        properties: Arc<PlanProperties>,
-    ) -> Arc<Self> {
+    fn new(properties: Arc<PlanProperties>) -> Arc<Self> {
         let partitions = properties.output_partitioning().partition_count();
         let streams = std::iter::repeat_with(|| None).take(partitions).collect();
-        Arc::new(Self { stands_for, properties, streams: Mutex::new(streams) })
+        Arc::new(Self { properties, streams: Mutex::new(streams) })
     }
 
     /// What the next run of a partition reads.
@@ -76,7 +66,7 @@ impl Feed {
 
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("stands_for", &self.stands_for).finish_non_exhaustive()
+        f.debug_struct("Feed").finish_non_exhaustive()
     }
 }
 
@@ -96,7 +86,7 @@ impl ExecutionPlan for Feed {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.stands_for.iter().collect()
+        Vec::new()
     }
 
     fn replace_children(

@@ -14,21 +14,21 @@ use arrow::compute::{filter_record_batch, not};
 use arrow::datatypes::UInt64Type;
 use datafusion::common::JoinType;
 use datafusion::error::Result;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 
 use super::build::next_block;
+use super::engine::Engines;
 use super::order::numbered;
 use super::share::Share;
-use super::spec::{Engine, Spec, batch};
+use super::spec::{Spec, batch};
 use crate::exec::relational::feed::Output;
 use crate::exec::relational::files::Rows;
 
 /// What is joined, and by whom.
 pub(super) struct Blocks<'a> {
     pub(super) spec: &'a Spec,
-    /// Without a limit.
-    pub(super) context: &'a Arc<TaskContext>,
+    pub(super) engines: &'a Engines,
     pub(super) share: &'a Share,
     pub(super) working_bytes: usize,
 }
@@ -97,7 +97,7 @@ impl Blocks<'_> {
                 return Ok(blocks);
             };
             blocks += 1;
-            let engine = Engine::new(spec, block, 1, self.context)?;
+            let engine = self.engines.engine(spec, block, 1, false)?;
             let probe = match met {
                 Some(_) => numbered(probe.read()),
                 None => probe.read(),

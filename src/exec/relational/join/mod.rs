@@ -1,20 +1,24 @@
 //! Joins that finish whatever the memory: [`SpillingJoinExec`] runs one of DataFusion's joins, and deals both
 //! sides out to files where its build side does not fit.
 //!
-//! Enters: both inputs of the join. Leaves: its rows. A build side is collected here and not by DataFusion's
-//! operator, with a reservation for what that will make of it. Where all of it fits, the operator joins it as
-//! it would have; where it does not, nothing has left yet. Not here: which joins are run like this
-//! (`planner::spilling`).
+//! Enters: both inputs of the join. Leaves: its rows. A build side is collected with a reservation for what will be
+//! made of it. Where all of it fits, it is joined at once; where it does not, nothing has left yet. Not here: which joins
+//! are run like this (`planner::spilling`).
 //!
+//! - `spec`: what is joined; `engine`, `hash`: who joins a build side in memory
+//! - `bounds`: what its keys tell whoever reads the probe side
 //! - `run`: the way of a join that does not fit, and who joins what
 //! - `build`, `probe`, `blocks`: the sides, and parts that cannot be divided
 //! - `deal`, `files`, `share`, `views`: parts by hash, rows in files, memory, and what of it texts need
-//! - `spec`, `order`: DataFusion's operators over our streams, and the order of their rows
+//! - `order`: the order of rows that have been in files
 
 mod blocks;
+mod bounds;
 mod build;
 mod deal;
+mod engine;
 mod files;
+mod hash;
 mod order;
 mod probe;
 mod run;
@@ -28,7 +32,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use arrow::array::RecordBatch;
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
@@ -40,46 +43,48 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet,
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet, Time,
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties,
 };
-use datafusion::prelude::SessionConfig;
-use futures::future::{BoxFuture, Shared};
-use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt, TryStreamExt, future, stream};
 
+use self::bounds::{Announcement, Telling};
+use self::engine::Engines;
 use self::run::{Build, Metrics, Run};
 use self::spec::Spec;
-use crate::exec::relational::feed::{Feed, adapted};
+use crate::exec::relational::feed::adapted;
 
 /// A build side that is being read, for whoever asks first and for all others.
-type Building = Shared<BoxFuture<'static, std::result::Result<Arc<Build>, Arc<DataFusionError>>>>;
+type Building =
+    future::Shared<BoxFuture<'static, std::result::Result<Arc<Build>, Arc<DataFusionError>>>>;
 
 /// One of DataFusion's joins that spills.
 #[derive(Debug)]
 pub(crate) struct SpillingJoinExec {
     /// The join over its inputs, which says what there is to know of it and is never run.
     join: Arc<dyn ExecutionPlan>,
-    in_memory: OnceLock<InMemory>,
+    shared: Shared,
     metrics: ExecutionPlanMetricsSet,
     depth: Gauge,
 }
 
-/// The join over streams that it is handed, for what fits.
-struct InMemory {
-    join: Arc<dyn ExecutionPlan>,
-    build: Arc<Feed>,
-    probe: Arc<Feed>,
-    /// The build side that all partitions share.
-    shared: Mutex<Option<Building>>,
+/// What all partitions of a run have in common.
+#[derive(Default)]
+struct Shared {
+    /// The build side, where there is one for all.
+    building: Mutex<Option<Building>>,
+    /// Where its keys are told; none where nobody listens.
+    announcement: OnceLock<Option<Arc<Announcement>>>,
 }
 
-impl fmt::Debug for InMemory {
+impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InMemory").field("join", &self.join).finish_non_exhaustive()
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
@@ -99,25 +104,12 @@ impl SpillingJoinExec {
     fn of(join: Arc<dyn ExecutionPlan>) -> Self {
         let metrics = ExecutionPlanMetricsSet::new();
         let depth = MetricBuilder::new(&metrics).global_gauge("spill_depth");
-        Self { join, in_memory: OnceLock::new(), metrics, depth }
+        Self { join, shared: Shared::default(), metrics, depth }
     }
 
     /// The join that is run.
     pub(crate) fn join(&self) -> &Arc<dyn ExecutionPlan> {
         &self.join
-    }
-
-    fn in_memory(&self) -> Result<&InMemory> {
-        if let Some(in_memory) = self.in_memory.get() {
-            return Ok(in_memory);
-        }
-        let children = self.join.children();
-        let (build, probe) = (Feed::in_place_of(children[0]), Feed::in_place_of(children[1]));
-        let feeds = vec![Arc::clone(&build) as _, Arc::clone(&probe) as _];
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let join = Arc::clone(&self.join).replace_children(feeds, options)?;
-        let in_memory = InMemory { join, build, probe, shared: Mutex::default() };
-        Ok(self.in_memory.get_or_init(|| in_memory))
     }
 
     /// Whether all partitions of the probe side meet the same build side.
@@ -126,7 +118,7 @@ impl SpillingJoinExec {
         hash_join.is_none_or(|join| *join.partition_mode() == PartitionMode::CollectLeft)
     }
 
-    fn run(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Run> {
+    fn run(&self, partition: usize, context: &Arc<TaskContext>, elapsed: Time) -> Result<Run> {
         let spec = Spec::of(self.join.as_ref())
             .ok_or_else(|| DataFusionError::Internal("a join became another operator".into()))?;
         let partitions = match self.shares_build() {
@@ -140,90 +132,51 @@ impl SpillingJoinExec {
             hash_join.is_some_and(|join| join.null_aware),
             partitions,
             context,
-            unlimited(context),
+            Engines { context: unlimited(context), elapsed },
             Metrics::new(&self.metrics, partition, &self.depth),
         ))
     }
 
-    /// The build side of a partition, which the join in memory is fed with where it fits.
-    fn building(&self, partition: usize, run: &Arc<Run>, in_memory: &InMemory) -> Result<Building> {
-        let build_partition = if self.shares_build() { 0 } else { partition };
-        let mut shared = in_memory.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shares_build()
-            && let Some(building) = shared.as_ref()
-        {
+    /// The build side of a partition.
+    fn building(&self, partition: usize, run: &Arc<Run>) -> Result<Building> {
+        if !self.shares_build() {
+            return self.reading(partition, run);
+        }
+        let mut shared = self.shared.building.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(building) = shared.as_ref() {
             return Ok(building.clone());
         }
-        let input = self.join.children()[0].execute(build_partition, Arc::clone(&run.context))?;
-        let whole = Arc::new(Mutex::new(None::<RecordBatch>));
-        let rows = {
-            let whole = Arc::clone(&whole);
-            stream::once(async move { taken(&whole).ok_or_else(not_read) })
-        };
-        in_memory.build.put(build_partition, adapted(input.schema(), rows));
-        let reading = run::read(Arc::clone(run), input, move |batch| {
-            *whole.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
-        });
-        let building = reading.map_ok(Arc::new).map_err(Arc::new).boxed().shared();
-        if self.shares_build() {
-            *shared = Some(building.clone());
-        }
+        let building = self.reading(0, run)?;
+        *shared = Some(building.clone());
         Ok(building)
     }
-}
 
-/// The rows of the join in memory, or of the one that spills where the build side does not fit.
-async fn joined(
-    run: Arc<Run>,
-    building: Building,
-    in_memory: SendableRecordBatchStream,
-    spilled: impl FnOnce(&Arc<run::Shared>, &Arc<Run>) -> Result<SendableRecordBatchStream>,
-) -> Result<SendableRecordBatchStream> {
-    let build = building.await.map_err(|error| DataFusionError::from(&error))?;
-    match build.as_ref() {
-        Build::Whole { .. } => {
-            // What has been reserved stays so until the last row has left.
-            let held = Arc::clone(&build);
-            let rows = in_memory.inspect(move |_| {
-                let _held = &held;
-            });
-            Ok(adapted(Arc::clone(&run.spec.schema), rows))
-        }
-        Build::Dealt(shared) => {
-            // Others may wait for what this join says about its build side: it says that it will not.
-            drop(in_memory);
-            spilled(shared, &run)
-        }
+    fn reading(&self, partition: usize, run: &Arc<Run>) -> Result<Building> {
+        let input = self.join.children()[0].execute(partition, Arc::clone(&run.context))?;
+        let announcement = self.shared.announcement.get_or_init(|| {
+            let builds = self.join.children()[0].output_partitioning().partition_count();
+            Announcement::of(
+                self.join.downcast_ref()?,
+                if self.shares_build() { 1 } else { builds },
+            )
+        });
+        let telling = announcement.as_ref().map(|told| Telling::new(Arc::clone(told)));
+        let reading = run::read(Arc::clone(run), input, telling);
+        Ok(reading.map_ok(Arc::new).map_err(Arc::new).boxed().shared())
     }
 }
 
-/// What is behind a lock, once.
-fn taken<T>(place: &Mutex<Option<T>>) -> Option<T> {
-    place.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-fn not_read() -> DataFusionError {
-    DataFusionError::Internal("a side of a join was asked for before it was read".into())
-}
-
-/// The context for operators whose memory has been reserved.
+/// The context for operators whose memory has been reserved, and that evaluate nothing but what they hold.
 fn unlimited(context: &TaskContext) -> Arc<TaskContext> {
     let runtime = RuntimeEnv {
         memory_pool: Arc::new(UnboundedMemoryPool::default()),
         ..RuntimeEnv::clone(&context.runtime_env())
     };
-    in_environment(context, context.session_config().clone(), Arc::new(runtime))
-}
-
-/// The context for an operator of ours that evaluates nothing but what it holds.
-fn in_environment(
-    context: &TaskContext,
-    config: SessionConfig,
-    runtime: Arc<RuntimeEnv>,
-) -> Arc<TaskContext> {
     let (task, session) = (context.task_id(), context.session_id());
+    let config = context.session_config().clone();
     let (scalar, higher, aggregate, window) =
         (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+    let runtime = Arc::new(runtime);
     Arc::new(TaskContext::new(task, session, config, scalar, higher, aggregate, window, runtime))
 }
 
@@ -302,36 +255,20 @@ impl ExecutionPlan for SpillingJoinExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let in_memory = self.in_memory()?;
-        let run = Arc::new(self.run(partition, &context)?);
-        let building = self.building(partition, &run, in_memory)?;
-        let probe = self.join.children()[1].execute(partition, Arc::clone(&context))?;
-        let schema = probe.schema();
-        let probe = Arc::new(Mutex::new(Some(probe)));
-        let rows = {
-            let probe = Arc::clone(&probe);
-            stream::once(async move { taken(&probe).ok_or_else(not_read) }).try_flatten()
-        };
-        in_memory.probe.put(partition, adapted(schema, rows));
-        let in_memory = in_memory.join.execute(partition, Arc::clone(&run.unlimited))?;
-        let (metrics, fetch) = (self.metrics.clone(), self.join.fetch());
-        let spilled = move |shared: &Arc<run::Shared>, run: &Arc<Run>| {
-            let probe = taken(&probe).ok_or_else(not_read)?;
-            let rows = shared.join(run, partition, probe)?;
-            let baseline = BaselineMetrics::new(&metrics, partition);
-            Ok(Box::pin(LimitStream::new(rows, 0, fetch, baseline)) as _)
-        };
-        let rows = stream::once(joined(run, building, in_memory, spilled)).try_flatten();
-        Ok(adapted(self.schema(), rows))
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let run = Arc::new(self.run(partition, &context, baseline.elapsed_compute().clone())?);
+        let building = self.building(partition, &run)?;
+        let probe = self.join.children()[1].execute(partition, context)?;
+        let rows = stream::once(async move {
+            let build = building.await.map_err(|error| DataFusionError::from(&error))?;
+            run::joined(&run, build, partition, probe)
+        });
+        let rows = adapted(self.schema(), rows.try_flatten());
+        Ok(Box::pin(LimitStream::new(rows, 0, self.join.fetch(), baseline)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        let mut metrics = self.metrics.clone_inner();
-        let in_memory = self.in_memory.get().and_then(|in_memory| in_memory.join.metrics());
-        for metric in in_memory.iter().flat_map(MetricsSet::iter) {
-            metrics.push(Arc::clone(metric));
-        }
-        Some(metrics)
+        Some(self.metrics.clone_inner())
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {

@@ -9,21 +9,15 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use datafusion::common::JoinType;
 use datafusion::error::Result;
-use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 
-use super::share::{Share, working_bytes};
 use super::spec::{Spec, batch, with_number};
 use crate::exec::relational::feed::{Feed, adapted};
-
-/// Bytes in which some batches of wide rows can be sorted and merged.
-const SORT_BYTES_MIN: usize = 4 << 20;
+use crate::exec::relational::sort::SpillingSortExec;
 
 /// Whether the planner may rely on the order of a join's rows.
 pub(super) fn is_relied_on(join: &dyn ExecutionPlan) -> bool {
@@ -67,19 +61,6 @@ pub(super) fn numbered(rows: SendableRecordBatchStream) -> SendableRecordBatchSt
     adapted(schema, rows.map(move |batch| numbers.number(batch?)))
 }
 
-/// The context for a sort where memory is short, with what a sort needs of it to come to an end.
-fn sparing(context: &TaskContext, share: &Share) -> Arc<TaskContext> {
-    let bytes = SORT_BYTES_MIN.max(working_bytes(context));
-    share.hold(bytes);
-    // What DataFusion sets aside for merging would be more than all of it.
-    let config = context.session_config().clone().with_sort_spill_reservation_bytes(bytes / 4);
-    let runtime = RuntimeEnv {
-        memory_pool: Arc::new(FairSpillPool::new(bytes)),
-        ..RuntimeEnv::clone(&context.runtime_env())
-    };
-    super::in_environment(context, config, Arc::new(runtime))
-}
-
 /// What has been joined with numbers, by its numbers and without them.
 pub(super) fn sorted(
     rows: SendableRecordBatchStream,
@@ -94,11 +75,12 @@ pub(super) fn sorted(
     let Some(by) = LexOrdering::new(by) else { return Ok(rows) };
     let input = Feed::of(numbered, 1);
     input.put(0, rows);
-    let share = Share::new(context);
-    let sorted = SortExec::new(by, input).execute(0, sparing(context, &share))?;
+    let properties = Arc::clone(input.properties());
+    let sort = SpillingSortExec::new(input, by, None, false, properties);
+    let sorted = sort.execute(0, Arc::clone(context))?;
     let schema = Arc::clone(&spec.schema);
     let unnumbered = move |rows: Result<RecordBatch>| {
-        let (rows, _held) = (rows?, &share);
+        let rows = rows?;
         batch(&schema, rows.columns()[..kept].to_vec(), rows.num_rows())
     };
     Ok(adapted(Arc::clone(&spec.schema), sorted.map(unnumbered)))

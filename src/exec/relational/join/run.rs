@@ -27,24 +27,29 @@ use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, SpillMetrics,
 };
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 
 use super::blocks::Blocks;
+use super::bounds::Telling;
 use super::build::{Collected, Dealing, Held, Parts, collect};
+use super::engine::{Engine, Engines};
+use super::hash;
 use super::order::{Numbers, numbered, numbered_spec, sorted};
 use super::probe::{Probe, Seen, looked_at, with_keys};
 use super::share::{Share, working_bytes};
-use super::spec::{Engine, Spec};
-use crate::exec::relational::feed::{Output, generated};
+use super::spec::Spec;
+use crate::exec::relational::feed::{Output, adapted, generated};
 use crate::exec::relational::files::{Rows, files_of};
 
 /// Levels of dealing, after which parts are joined block by block: 4 to the power of 8 parts at least.
 const LEVELS_MAX: usize = 8;
 
-/// What EXPLAIN ANALYZE tells of what did not fit.
+/// What EXPLAIN ANALYZE tells of build sides.
 #[derive(Clone)]
 pub(super) struct Metrics {
+    /// Rows of a build side that was in memory from first to last.
+    build_rows: Count,
     spills: SpillMetrics,
     /// Parts of the build side that went to files, of all levels.
     parts: Count,
@@ -58,6 +63,7 @@ impl Metrics {
     pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize, depth: &Gauge) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
         Self {
+            build_rows: counter("build_rows"),
             spills: SpillMetrics::new(set, partition),
             parts: counter("spilled_parts"),
             blocks: counter("blocks"),
@@ -77,8 +83,8 @@ pub(super) struct Run {
     /// Partitions of the probe side that share a build side.
     pub(super) partitions: usize,
     pub(super) context: Arc<TaskContext>,
-    /// The same without a limit, for joins of what has been reserved.
-    pub(super) unlimited: Arc<TaskContext>,
+    /// For what has been reserved.
+    engines: Engines,
     pub(super) metrics: Metrics,
     files: [SpillManager; 2],
     working_bytes: usize,
@@ -91,7 +97,7 @@ impl Run {
         is_null_aware: bool,
         partitions: usize,
         context: &Arc<TaskContext>,
-        unlimited: Arc<TaskContext>,
+        engines: Engines,
         metrics: Metrics,
     ) -> Self {
         let dealt = if is_ordered { numbered_spec(&spec) } else { spec.clone() };
@@ -105,7 +111,7 @@ impl Run {
             is_null_aware,
             partitions,
             context,
-            unlimited,
+            engines,
             metrics,
             files,
             working_bytes,
@@ -115,8 +121,8 @@ impl Run {
 
 /// A build side that has been read.
 pub(super) enum Build {
-    /// It is in memory, which is reserved as long as this lives.
-    Whole { _share: Share },
+    /// It is in memory.
+    Whole(Resident),
     /// It did not fit.
     Dealt(Arc<Shared>),
 }
@@ -134,25 +140,36 @@ pub(super) struct Shared {
     partitions_left: AtomicUsize,
 }
 
-/// The parts of a build side that are in memory.
-struct Resident {
+/// What of a build side is in memory, which is reserved as long as this lives.
+pub(super) struct Resident {
     engine: Engine,
     _share: Share,
 }
 
-/// Reads a build side; where it fits, hands it to `whole`.
+/// Reads a build side, and tells its keys to who wants to know.
 pub(super) async fn read(
     run: Arc<Run>,
     input: SendableRecordBatchStream,
-    whole: impl FnOnce(RecordBatch) + Send,
+    telling: Option<Telling>,
 ) -> Result<Build> {
     let share = Share::new(&run.context);
     match collect(input, &run.spec, &share).await? {
-        Collected::Whole(batch) => {
-            whole(batch);
-            Ok(Build::Whole { _share: share })
+        Collected::Whole(rows) => {
+            run.metrics.build_rows.add(rows.num_rows());
+            let keys = match &telling {
+                Some(_) => hash::evaluated(&run.spec.keys(0), &rows)?,
+                None => Vec::new(),
+            };
+            let (partitions, is_null_aware) = (run.partitions, run.is_null_aware);
+            let engine = run.engines.engine(&run.spec, rows, partitions, is_null_aware)?;
+            if let Some(telling) = telling {
+                telling.tell(&keys).await;
+            }
+            Ok(Build::Whole(Resident { engine, _share: share }))
         }
         Collected::Refused(held, input) => {
+            // Others wait for what this join says of its keys: it says that it will not.
+            drop(telling);
             let mut numbers = run.is_ordered.then(Numbers::default);
             let prepare = move |batch| match &mut numbers {
                 Some(numbers) => numbers.number(batch),
@@ -164,6 +181,29 @@ pub(super) async fn read(
                 run.deal_build(share, held, input, 0, keeps_parts, prepare).await?;
             Ok(Build::Dealt(Arc::new(Shared::new(&run, parts, share)?)))
         }
+    }
+}
+
+/// What a partition of the probe side makes with a build side.
+pub(super) fn joined(
+    run: &Arc<Run>,
+    build: Arc<Build>,
+    partition: usize,
+    probe: SendableRecordBatchStream,
+) -> Result<SendableRecordBatchStream> {
+    // A build side that is not shared is that of one partition, whatever its number.
+    let partition = if run.partitions == 1 { 0 } else { partition };
+    match build.as_ref() {
+        Build::Whole(resident) => {
+            let rows = resident.engine.run(partition, probe)?;
+            let schema = rows.schema();
+            // What has been reserved stays so until the last row has left.
+            let held = rows.inspect(move |_| {
+                let _held = &build;
+            });
+            Ok(adapted(schema, held))
+        }
+        Build::Dealt(shared) => shared.join(run, partition, probe),
     }
 }
 
@@ -199,7 +239,7 @@ impl Run {
         partitions: usize,
     ) -> Result<Option<Arc<Resident>>> {
         let Some(rows) = rows else { return Ok(None) };
-        let engine = Engine::new(&self.dealt, rows, partitions, &self.unlimited)?;
+        let engine = self.engines.engine(&self.dealt, rows, partitions, false)?;
         Ok(Some(Arc::new(Resident { engine, _share: share })))
     }
 
@@ -246,7 +286,7 @@ impl Run {
                 && !self.dealt.keys(0).is_empty();
             match collect(self.build_rows(&build, seen), &self.dealt, &share).await? {
                 Collected::Whole(rows) => {
-                    let engine = Engine::new(&self.dealt, rows, 1, &self.unlimited)?;
+                    let engine = self.engines.engine(&self.dealt, rows, 1, false)?;
                     output.send_all(engine.run(0, probe.read())?).await
                 }
                 Collected::Refused(held, input) if divides => {
@@ -267,9 +307,9 @@ impl Run {
                 }
                 Collected::Refused(held, input) => {
                     drop((held, input));
-                    let (spec, context) = (&self.dealt, &self.unlimited);
+                    let (spec, engines) = (&self.dealt, &self.engines);
                     let working_bytes = self.working_bytes;
-                    let blocks = Blocks { spec, context, share: &share, working_bytes };
+                    let blocks = Blocks { spec, engines, share: &share, working_bytes };
                     let build = self.build_rows(&build, seen);
                     self.metrics.blocks.add(blocks.join(build, &probe, output).await?);
                     Ok(())
@@ -304,14 +344,12 @@ impl Shared {
     }
 
     /// What a partition of the probe side makes, or the last one of all.
-    pub(super) fn join(
+    fn join(
         self: &Arc<Self>,
         run: &Arc<Run>,
         partition: usize,
         probe: SendableRecordBatchStream,
     ) -> Result<SendableRecordBatchStream> {
-        // A build side that is not shared is that of one partition, whatever its number.
-        let partition = if run.partitions == 1 { 0 } else { partition };
         let probe = match run.is_null_aware {
             true => looked_at(probe, run.spec.keys(1), Arc::clone(&self.seen)),
             false => probe,

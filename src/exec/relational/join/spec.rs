@@ -1,22 +1,16 @@
-//! What is joined, apart from where the rows come from; and the operators of DataFusion that join it.
+//! What is joined, apart from where the rows come from.
 
-use std::mem::size_of;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::utils::memory::estimate_memory_size;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
-use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::error::Result;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, JoinOn, build_join_schema};
-use datafusion::physical_plan::joins::{
-    CrossJoinExec, HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec,
-    NestedLoopJoinExecBuilder, PartitionMode,
-};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
-use crate::exec::relational::feed::{Feed, single};
+use super::hash;
 
 /// How rows find each other.
 #[derive(Clone)]
@@ -31,7 +25,7 @@ pub(super) enum Method {
 #[derive(Clone)]
 pub(super) struct Spec {
     pub(super) method: Method,
-    filter: Option<JoinFilter>,
+    pub(super) filter: Option<JoinFilter>,
     pub(super) join_type: JoinType,
     /// Those of the build side and of the probe side.
     pub(super) sides: [SchemaRef; 2],
@@ -146,20 +140,14 @@ impl Spec {
         }
     }
 
-    /// Bytes of what is made of so many rows of the build side besides them: a hash table, the hashes that it
-    /// is made from, and a bit for each row.
+    /// Bytes of what is made of so many rows of the build side besides them.
     pub(super) fn table_bytes(&self, rows: usize) -> usize {
-        let bits = rows.div_ceil(8);
-        match self.method {
-            Method::Hash { .. } => {
-                // A map of buckets and a list of rows, or else an array over a range of keys, which is made
-                // for ranges of up to seven times as many keys as there are rows.
-                let buckets = estimate_memory_size::<(u32, u64)>(rows, 0).unwrap_or(usize::MAX / 2);
-                let map = buckets + rows * size_of::<u32>();
-                let array = rows * 8 * size_of::<u32>();
-                map.max(array) + rows * size_of::<u64>() + bits
+        match &self.method {
+            Method::Hash { on, .. } => {
+                hash::table_bytes(on, [&self.sides[0], &self.sides[1]], rows)
             }
-            Method::Nested => bits,
+            // A bit for each row.
+            Method::Nested => rows.div_ceil(8),
         }
     }
 
@@ -181,70 +169,6 @@ impl Spec {
         };
         let columns = self.output.iter().enumerate().map(column).collect();
         batch(&self.schema, columns, rows)
-    }
-
-    /// The operator that joins two inputs of these schemas.
-    fn operator(
-        &self,
-        build: Arc<dyn ExecutionPlan>,
-        probe: Arc<dyn ExecutionPlan>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let (_, columns) = build_join_schema(&self.sides[0], &self.sides[1], &self.join_type);
-        let place = |column: &ColumnIndex| {
-            let place = columns.iter().position(|of_join| of_join == column);
-            place.ok_or_else(|| DataFusionError::Internal("a join lacks a column".into()))
-        };
-        let projection = Some(self.output.iter().map(place).collect::<Result<Vec<_>>>()?);
-        match &self.method {
-            Method::Hash { on, null_equality } => {
-                HashJoinExecBuilder::new(build, probe, on.clone(), self.join_type)
-                    .with_filter(self.filter.clone())
-                    .with_projection(projection)
-                    .with_partition_mode(PartitionMode::CollectLeft)
-                    .with_null_equality(*null_equality)
-                    .build_exec()
-            }
-            Method::Nested => {
-                let join = NestedLoopJoinExecBuilder::new(build, probe, self.join_type)
-                    .with_filter(self.filter.clone())
-                    .with_projection(projection);
-                Ok(Arc::new(join.build()?))
-            }
-        }
-    }
-}
-
-/// One of DataFusion's joins over a build side in memory.
-pub(super) struct Engine {
-    operator: Arc<dyn ExecutionPlan>,
-    probe: Arc<Feed>,
-    context: Arc<TaskContext>,
-}
-
-impl Engine {
-    /// The join of these rows and of a probe side of so many partitions. What it holds has been reserved:
-    /// `context` is one without a limit.
-    pub(super) fn new(
-        spec: &Spec,
-        rows: RecordBatch,
-        partitions: usize,
-        context: &Arc<TaskContext>,
-    ) -> Result<Self> {
-        let build = Feed::of(Arc::clone(&spec.sides[0]), 1);
-        build.put(0, single(rows));
-        let probe = Feed::of(Arc::clone(&spec.sides[1]), partitions);
-        let operator = spec.operator(build, Arc::clone(&probe) as _)?;
-        Ok(Self { operator, probe, context: Arc::clone(context) })
-    }
-
-    /// What a partition of the probe side joins.
-    pub(super) fn run(
-        &self,
-        partition: usize,
-        probe: SendableRecordBatchStream,
-    ) -> Result<SendableRecordBatchStream> {
-        self.probe.put(partition, probe);
-        self.operator.execute(partition, Arc::clone(&self.context))
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+use arrow::array::{
+    ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int16Array, Int64Array, RecordBatch,
+    StringArray, StringViewArray,
+};
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -349,6 +352,104 @@ fn every_type_yields_the_same_rows_whatever_is_refused() {
         for (shapes, sides, is_filtered, keys) in all {
             let hash = Hash { is_filtered, keys, ..Hash::of(join_type) };
             hash.case(seed, shapes, sides).check_all(3);
+        }
+    }
+}
+
+/// Makes keys of numbers.
+type Kind = fn(&[Option<i64>]) -> ArrayRef;
+
+/// Keys of one column.
+const KINDS: [Kind; 9] = [
+    |keys| Arc::new(keys.iter().copied().collect::<Int64Array>()),
+    // Far apart, so that they are looked for by a hash; and below zero.
+    |keys| {
+        Arc::new(
+            keys.iter().map(|key| key.map(|key| (key - 50) * 1_000_003)).collect::<Int64Array>(),
+        )
+    },
+    |keys| Arc::new(keys.iter().map(|key| key.map(|key| key as i16)).collect::<Int16Array>()),
+    |keys| Arc::new(keys.iter().map(|key| key.map(|key| key % 2 == 0)).collect::<BooleanArray>()),
+    |keys| {
+        let real = |key: i64| match key % 9 {
+            0 => 0.0,
+            1 => -0.0,
+            2 => f64::NAN,
+            _ => key as f64 / 3.0,
+        };
+        Arc::new(keys.iter().map(|key| key.map(real)).collect::<Float64Array>())
+    },
+    |keys| {
+        let wide = keys.iter().map(|key| key.map(|key| i128::from(key) << 80 | 5));
+        Arc::new(wide.collect::<Decimal128Array>().with_precision_and_scale(38, 2).unwrap())
+    },
+    |keys| {
+        Arc::new(
+            keys.iter().map(|key| key.map(|key| format!("{key}"))).collect::<StringViewArray>(),
+        )
+    },
+    // Some too long for a word.
+    |keys| {
+        let text =
+            |key: i64| if key < 90 { format!("{key}") } else { format!("a text: {key} of many") };
+        Arc::new(keys.iter().map(|key| key.map(text)).collect::<StringViewArray>())
+    },
+    // No words at all.
+    |keys| {
+        Arc::new(keys.iter().map(|key| key.map(|key| format!("{key}"))).collect::<StringArray>())
+    },
+];
+
+/// A table whose keys are of such kinds, up to a largest one.
+fn table_of(
+    rng: &mut SmallRng,
+    kinds: [Kind; 2],
+    rows: usize,
+    largest: i64,
+) -> (SchemaRef, Vec<RecordBatch>) {
+    let mut keys = || -> Vec<Option<i64>> {
+        (0..rows)
+            .map(|_| (!rng.random_ratio(1, 12)).then(|| rng.random_range(0..=largest)))
+            .collect()
+    };
+    let columns: Vec<ArrayRef> = kinds.iter().map(|kind| kind(&keys())).collect();
+    let v: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    let columns = [("k", &columns[0], true), ("s", &columns[1], true), ("v", &v, false)];
+    let columns = columns.map(|(name, column, nullable)| (name, Arc::clone(column), nullable));
+    let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let batches = (0..rows.num_rows())
+        .step_by(100)
+        .map(|from| rows.slice(from, 100.min(rows.num_rows() - from)));
+    (rows.schema(), batches.collect())
+}
+
+#[test]
+fn keys_of_every_kind_find_the_rows_that_have_them() {
+    let alone = KINDS.map(|kind| ([kind, KINDS[0]], 1));
+    let together = KINDS.map(|kind| ([kind, KINDS[1]], 2));
+    for (seed, (kinds, keys)) in (900..).zip(alone.into_iter().chain(together)) {
+        let rng = &mut rng(seed);
+        // Of the build side all texts may be short, and those of the probe side are not.
+        for largest in [60, 120] {
+            let tables = [table_of(rng, kinds, 400, largest), table_of(rng, kinds, 500, 120)];
+            for (join_type, is_filtered) in
+                TYPES.into_iter().flat_map(|of| [(of, false), (of, true)])
+            {
+                for null_equality in [NullEquality::NullEqualsNothing, NullEquality::NullEqualsNull]
+                {
+                    let hash = Hash { keys, is_filtered, null_equality, ..Hash::of(join_type) };
+                    let join = || {
+                        let (build, probe) = (scan(&tables[0], 1), scan(&tables[1], 1));
+                        hash.join(build, probe, PartitionMode::CollectLeft)
+                    };
+                    let expected = sorted(rows(&join(), None));
+                    let found = sorted(rows(&spilling(join()), None));
+                    assert!(
+                        found == expected,
+                        "{join_type:?}, {is_filtered}, {null_equality:?}, case {seed}"
+                    );
+                }
+            }
         }
     }
 }

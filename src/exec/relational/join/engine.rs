@@ -1,0 +1,98 @@
+//! Who joins a build side that is in memory: by keys we do, each with each DataFusion.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::NestedLoopJoinExecBuilder;
+use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::metrics::Time;
+
+use super::hash::HashJoin;
+use super::spec::{Method, Spec};
+use crate::exec::relational::feed::{Feed, single};
+
+/// What engines are made with.
+pub(super) struct Engines {
+    /// One without a limit: what an engine holds has been reserved.
+    pub(super) context: Arc<TaskContext>,
+    /// What they take.
+    pub(super) elapsed: Time,
+}
+
+/// A join over a build side in memory.
+pub(super) enum Engine {
+    Hash(Arc<HashJoin>),
+    Nested { operator: Arc<dyn ExecutionPlan>, probe: Arc<Feed>, context: Arc<TaskContext> },
+}
+
+impl Engines {
+    /// The join of these rows and of a probe side of so many partitions.
+    ///
+    /// # Errors
+    /// Where a key cannot be computed.
+    pub(super) fn engine(
+        &self,
+        spec: &Spec,
+        rows: RecordBatch,
+        partitions: usize,
+        is_null_aware: bool,
+    ) -> Result<Engine> {
+        match &spec.method {
+            Method::Hash { on, null_equality } => {
+                let batch_rows = self.context.session_config().batch_size();
+                let (by, elapsed) = ((on, *null_equality), self.elapsed.clone());
+                let join =
+                    HashJoin::new(spec, by, rows, partitions, is_null_aware, batch_rows, elapsed)?;
+                Ok(Engine::Hash(Arc::new(join)))
+            }
+            Method::Nested => {
+                let build = Feed::of(Arc::clone(&spec.sides[0]), 1);
+                build.put(0, single(rows));
+                let probe = Feed::of(Arc::clone(&spec.sides[1]), partitions);
+                let operator = nested(spec, build, Arc::clone(&probe) as _)?;
+                Ok(Engine::Nested { operator, probe, context: Arc::clone(&self.context) })
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// What a partition of the probe side joins.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn run(
+        &self,
+        partition: usize,
+        probe: SendableRecordBatchStream,
+    ) -> Result<SendableRecordBatchStream> {
+        match self {
+            Self::Hash(join) => Ok(join.run(probe)),
+            Self::Nested { operator, probe: feed, context } => {
+                feed.put(partition, probe);
+                operator.execute(partition, Arc::clone(context))
+            }
+        }
+    }
+}
+
+/// The operator that joins each row of one input with each of another.
+fn nested(
+    spec: &Spec,
+    build: Arc<dyn ExecutionPlan>,
+    probe: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let (_, columns) = build_join_schema(&spec.sides[0], &spec.sides[1], &spec.join_type);
+    let places = spec.output.iter().map(|column| {
+        let place = columns.iter().position(|of_join| of_join == column);
+        place.ok_or_else(|| DataFusionError::Internal("a join lacks a column".into()))
+    });
+    let projection = Some(places.collect::<Result<Vec<_>>>()?);
+    let join = NestedLoopJoinExecBuilder::new(build, probe, spec.join_type)
+        .with_filter(spec.filter.clone())
+        .with_projection(projection);
+    Ok(Arc::new(join.build()?))
+}
