@@ -27,6 +27,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use super::joins::JoinOrder;
+use super::joins::collected::CollectedBuilds;
 use super::rule::Rule;
 use super::shared::SharedPlans;
 use super::spilling::SpillingOperators;
@@ -59,12 +60,14 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's rules for physical plans, after one of ours, for a later one may move expressions into scans, and
-/// before one that puts other operators in the place of its own.
+/// DataFusion's rules for physical plans, after one of ours, for a later one may move expressions into scans; one that
+/// looks at what they have chosen for joins; and one at the end that puts other operators in the place of its own.
 pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
         vec![Arc::new(overflow::CheckedArithmetic)];
     rules.extend(PhysicalOptimizer::new().rules);
+    let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
+    rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));
     rules.push(Arc::new(SpillingOperators));
     rules
 }
