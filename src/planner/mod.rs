@@ -22,6 +22,7 @@
 //! transform      filters over numbers, and what is computed of the rows they keep
 //! decimals       arithmetic of decimals
 //! expressions    those of a physical operator, rewritten where they stand
+//! scans          large files in parts that threads take as they come to them
 //! spilling       operators that finish whatever the memory
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
@@ -54,6 +55,7 @@ mod relation;
 pub(crate) mod relational;
 mod relations;
 mod rule;
+pub(crate) mod scans;
 mod schedule;
 pub(crate) mod shared;
 mod sparsity;

@@ -48,6 +48,7 @@ use crate::pages::NumbersByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::decimals::DecimalArithmetic;
 use crate::planner::modify::{self, ModifyPlanner};
+use crate::planner::scans::FileParts;
 use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
@@ -81,6 +82,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_analyzer_rules(relational::analyzer_rules())
         .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
+        .with_physical_optimizer_rule(Arc::new(FileParts))
         .with_physical_optimizer_rule(Arc::new(NumbersByPages))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(DecimalArithmetic))
