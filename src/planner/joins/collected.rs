@@ -1,9 +1,9 @@
 //! Which build sides are collected for all threads, and which are dealt out by key with their probe sides.
 //!
-//! To deal a row out costs about half of what it costs to put it into a table. Where two threads work, a build side that is
+//! To deal a row out is taken to cost half of what it costs to put it into a table. Where two threads work, a build side that is
 //! smaller than its probe side is collected: what one of them builds while the other waits, both need not deal. With more
 //! threads, more of them wait. DataFusion has collected small build sides before this; what it knows of others are guesses
-//! that are often a hundred times too high, for both sides of a join alike, or nothing. Sides of which nothing is known are
+//! that are ten times too high or ten thousand times, or nothing. Sides of which nothing is known are
 //! those that `join_order` has found small. Where it knows how many rows there are and they will not fit, they are dealt out:
 //! to files, and by all threads.
 

@@ -68,23 +68,23 @@ type Building =
 pub(crate) struct SpillingJoinExec {
     /// The join over its inputs, which says what there is to know of it and is never run.
     join: Arc<dyn ExecutionPlan>,
-    shared: Shared,
+    common: Common,
     metrics: ExecutionPlanMetricsSet,
     depth: Gauge,
 }
 
 /// What all partitions of a run have in common.
 #[derive(Default)]
-struct Shared {
+struct Common {
     /// The build side, where there is one for all.
     building: Mutex<Option<Building>>,
     /// Where its keys are told; none where nobody listens.
     announcement: OnceLock<Option<Arc<Announcement>>>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Common {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("Common").finish_non_exhaustive()
     }
 }
 
@@ -104,7 +104,7 @@ impl SpillingJoinExec {
     fn of(join: Arc<dyn ExecutionPlan>) -> Self {
         let metrics = ExecutionPlanMetricsSet::new();
         let depth = MetricBuilder::new(&metrics).global_gauge("spill_depth");
-        Self { join, shared: Shared::default(), metrics, depth }
+        Self { join, common: Common::default(), metrics, depth }
     }
 
     /// The join that is run.
@@ -142,7 +142,7 @@ impl SpillingJoinExec {
         if !self.shares_build() {
             return self.reading(partition, run);
         }
-        let mut shared = self.shared.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.common.building.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(building) = shared.as_ref() {
             return Ok(building.clone());
         }
@@ -153,7 +153,7 @@ impl SpillingJoinExec {
 
     fn reading(&self, partition: usize, run: &Arc<Run>) -> Result<Building> {
         let input = self.join.children()[0].execute(partition, Arc::clone(&run.context))?;
-        let announcement = self.shared.announcement.get_or_init(|| {
+        let announcement = self.common.announcement.get_or_init(|| {
             let builds = self.join.children()[0].output_partitioning().partition_count();
             Announcement::of(
                 self.join.downcast_ref()?,
