@@ -15,7 +15,7 @@
 
 use std::hint::black_box;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::buffer::NullBuffer;
 
@@ -67,6 +67,8 @@ enum First<W> {
 struct Seen {
     keys: AtomicUsize,
     found: AtomicUsize,
+    /// Whether somebody decides, whom nobody waits for.
+    is_deciding: AtomicBool,
     /// None once it has been decided against it.
     filter: OnceLock<Option<Filter>>,
 }
@@ -274,7 +276,7 @@ impl Seen {
             return decided.as_ref();
         }
         let keys = self.keys.load(Ordering::Relaxed);
-        if keys < SEEN_MIN.max(words.len() / 2) {
+        if keys < SEEN_MIN.max(words.len() / 2) || self.is_deciding.swap(true, Ordering::Relaxed) {
             return None;
         }
         let is_worth_it = FOUND_MAX * self.found.load(Ordering::Relaxed) < keys;

@@ -1,7 +1,8 @@
 //! Numbers for keys of a fixed width: equal keys get the same number, new ones the next.
 //!
 //! A hash table of open addressing, whose slots hold the keys themselves: a look-up reads one place in memory, mostly.
-//! Half of the slots stay free. Hashes are products of 64 bits folded together, so keys that differ in a few bits
+//! Half of the slots stay free, and most of a table that a near cache holds anyway: keys that lie where they are looked for
+//! first are found without a guess of the processor's going wrong. Hashes are products of 64 bits folded together, so keys that differ in a few bits
 //! anywhere lie far apart. The first places of some keys are read together before one of them is decided on: of a table
 //! beyond the processor's cache, none is waited for alone.
 
@@ -11,7 +12,20 @@ use super::word::{KEYS_AT_ONCE, Word};
 const FREE: u32 = u32::MAX;
 
 /// Slots of the smallest table.
-const SLOTS_MIN: usize = 64;
+const SLOTS_MIN: usize = 1024;
+
+/// Slots of the largest table of which most stay free.
+const SPARSE_SLOTS_MAX: usize = 16 << 10;
+
+/// Slots for each key of such a table, and of larger ones.
+const SPARSE_SLOTS_A_KEY: usize = 8;
+const SLOTS_A_KEY: usize = 2;
+
+/// Slots of a table of so many keys.
+fn slots_for(keys: usize) -> usize {
+    let sparse = (SPARSE_SLOTS_A_KEY * keys).min(SPARSE_SLOTS_MAX);
+    sparse.max(SLOTS_A_KEY * keys).next_power_of_two().max(SLOTS_MIN)
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Slot<W> {
@@ -58,7 +72,7 @@ impl<W: Word> Numbering<W> {
     /// Bytes that so many more keys may take beside.
     pub fn growth_bytes(&self, more: usize) -> usize {
         let len = self.words.len() + more;
-        let slots = (2 * len).next_power_of_two();
+        let slots = slots_for(len);
         let grown = if slots > self.slots.len() { slots * size_of::<Slot<W>>() } else { 0 };
         let moved = if len > self.words.capacity() { 2 * len * size_of::<W>() } else { 0 };
         grown + moved
@@ -146,7 +160,7 @@ impl<W: Word> Numbering<W> {
         let number = self.next();
         self.words.push(word);
         self.slots[at] = Slot { word, number };
-        if 2 * self.words.len() > self.slots.len() {
+        if slots_for(self.words.len()) > self.slots.len() {
             self.grow();
         }
         number as usize
