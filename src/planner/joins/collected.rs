@@ -4,7 +4,7 @@
 //! smaller than its probe side is collected: what one of them builds while the other waits, both need not deal. With more
 //! threads, more of them wait. DataFusion has collected small build sides before this; what it knows of others are guesses
 //! that are ten times too high or ten thousand times, or nothing. Sides of which nothing is known are
-//! those that `join_order` has found small. Where it knows how many rows there are and they will not fit, they are dealt out:
+//! those that `join_order` has found small, and so it is with guesses where two threads work. Where it knows how many rows there are and they will not fit, they are dealt out:
 //! to files, and by all threads.
 
 use std::sync::Arc;
@@ -76,10 +76,14 @@ fn is_small(join: &HashJoinExec, waiting: usize, bytes_max: usize) -> bool {
     if matches!(build, Precision::Exact(rows) if bytes(rows) > bytes_max) {
         return false;
     }
-    match (build.get_value(), probe.get_value()) {
-        (Some(build), Some(probe)) => build.saturating_mul(2 * waiting - 1) <= *probe,
-        (Some(_), None) => false,
-        (None, _) => true,
+    match (build, probe.get_value()) {
+        (Precision::Absent, _) => true,
+        // That `join_order` has put it first says more than a guess.
+        (Precision::Inexact(_), _) if waiting == 1 => true,
+        (Precision::Exact(build) | Precision::Inexact(build), Some(probe)) => {
+            build.saturating_mul(2 * waiting - 1) <= *probe
+        }
+        (Precision::Exact(_) | Precision::Inexact(_), None) => false,
     }
 }
 
@@ -135,7 +139,10 @@ mod tests {
     #[test]
     fn guesses_tell_nothing_of_memory() {
         let is_less = BinaryExpr::new(Arc::new(Column::new("k", 0)), Operator::Lt, lit(900_i64));
-        let guessed = FilterExec::try_new(Arc::new(is_less), table(1000)).unwrap();
-        assert!(is_small(&join(Arc::new(guessed), 1000), 1, 4000));
+        let guessed = Arc::new(FilterExec::try_new(Arc::new(is_less), table(1000)).unwrap());
+        let guessed = || Arc::clone(&guessed) as _;
+        assert!(is_small(&join(guessed(), 1000), 1, 4000));
+        // Nor of which side is the smaller, where no more than one thread waits.
+        assert!(is_small(&join(guessed(), 5), 1, 4000) && !is_small(&join(guessed(), 5), 2, 4000));
     }
 }

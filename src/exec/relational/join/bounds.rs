@@ -1,4 +1,5 @@
-//! What the keys of a build side tell whoever reads the probe side: rows outside of these bounds meet nobody.
+//! What the keys of a build side tell whoever reads the probe side: rows outside of these bounds, or with other keys, meet
+//! nobody.
 //!
 //! Scans wait for that before they open a file, so a join begins to read its probe side after it has told. One whose build
 //! side is in partitions tells once all of them are known, and all of them wait for that; a partition that ends without a
@@ -20,6 +21,9 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use tokio::sync::watch;
+
+use super::hash::Keys;
+use super::members::Members;
 
 /// Different values of a key that are told one by one.
 const VALUES_MAX: usize = 100;
@@ -114,6 +118,8 @@ pub(super) struct Announcement {
     schema: SchemaRef,
     keeps_nulls: NullEquality,
     is_null_aware: bool,
+    /// Partitions of the build side.
+    partitions: usize,
     told: Mutex<Told>,
     is_complete: watch::Sender<bool>,
 }
@@ -137,13 +143,15 @@ impl Announcement {
             schema: join.right().schema(),
             keeps_nulls: join.null_equality(),
             is_null_aware: join.null_aware,
+            partitions,
             told: Mutex::new(Told { waiting: partitions, bounds: Some(Bounds::default()) }),
             is_complete: watch::Sender::new(false),
         }))
     }
 
-    /// Without bounds rows are read that meet nobody, and nothing else is different: an error leaves none.
-    fn tell(&self, bounds: Option<Bounds>) {
+    /// Without bounds rows are read that meet nobody, and nothing else is different: an error leaves none. Where nobody
+    /// else has more to tell, the keys themselves are told too.
+    fn tell(&self, bounds: Option<Bounds>, keys: Option<&Arc<Keys>>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.waiting = told.waiting.saturating_sub(1);
         told.bounds = match (told.bounds.take(), bounds) {
@@ -153,8 +161,8 @@ impl Announcement {
         if told.waiting > 0 {
             return;
         }
-        let bounds = told.bounds.take();
-        if let Some(Ok(Some(predicate))) = bounds.map(|bounds| self.predicate(bounds)) {
+        let (bounds, keys) = (told.bounds.take(), keys.filter(|_| self.partitions == 1));
+        if let Some(Ok(Some(predicate))) = bounds.map(|bounds| self.predicate(bounds, keys)) {
             let _ = self.filter.update(predicate);
         }
         self.filter.mark_complete();
@@ -162,7 +170,11 @@ impl Announcement {
     }
 
     /// What a row of the probe side must be that meets anybody; none where that may be any.
-    fn predicate(&self, bounds: Bounds) -> Result<Option<PhysicalExprRef>> {
+    fn predicate(
+        &self,
+        bounds: Bounds,
+        keys: Option<&Arc<Keys>>,
+    ) -> Result<Option<PhysicalExprRef>> {
         let mut all: Option<PhysicalExprRef> = None;
         let mut and = |predicate: PhysicalExprRef| {
             all = Some(match all.take() {
@@ -178,12 +190,16 @@ impl Announcement {
                 and(binary(Arc::clone(key), Operator::LtEq, lit(largest)));
             }
         }
+        let has_values = bounds.values.is_some();
         if let (Some(values), [key]) = (bounds.values, self.probe.as_slice()) {
             let data_type = key.data_type(&self.schema)?;
             if !values.is_empty() && values.iter().all(|value| value.data_type() == data_type) {
                 let values = values.into_iter().map(lit).collect();
                 and(in_list(Arc::clone(key), values, &false, &self.schema)?);
             }
+        }
+        if let Some(keys) = keys.filter(|_| !has_values) {
+            and(Arc::new(Members::new(self.probe.clone(), Arc::clone(keys))));
         }
         let keeps_nulls = self.keeps_nulls == NullEquality::NullEqualsNull && bounds.has_null;
         if keeps_nulls || self.is_null_aware {
@@ -212,9 +228,9 @@ impl Telling {
     }
 
     /// Tells the keys of all rows, and waits until all partitions have told.
-    pub(super) async fn tell(mut self, keys: &[ArrayRef]) {
+    pub(super) async fn tell(mut self, keys: &[ArrayRef], table: Option<&Arc<Keys>>) {
         self.has_told = true;
-        self.announcement.tell(Bounds::of(keys).ok());
+        self.announcement.tell(Bounds::of(keys).ok(), table);
         let mut complete = self.announcement.is_complete.subscribe();
         // It cannot be closed: the announcement has it.
         let _ = complete.wait_for(|is_complete| *is_complete).await;
@@ -224,14 +240,14 @@ impl Telling {
 impl Drop for Telling {
     fn drop(&mut self) {
         if !self.has_told {
-            self.announcement.tell(None);
+            self.announcement.tell(None, None);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Float64Array, Int64Array, StringViewArray};
+    use arrow::array::{AsArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
     use arrow::datatypes::{Field, Schema};
     use datafusion::physical_expr::expressions::Column;
 
@@ -250,6 +266,7 @@ mod tests {
             schema,
             keeps_nulls: NullEquality::NullEqualsNothing,
             is_null_aware: false,
+            partitions,
             told: Mutex::new(Told { waiting: partitions, bounds: Some(Bounds::default()) }),
             is_complete: watch::Sender::new(false),
         })
@@ -268,7 +285,7 @@ mod tests {
                 let telling = Telling::new(Arc::clone(announcement));
                 async move {
                     match keys {
-                        Some(keys) => telling.tell(&keys).await,
+                        Some(keys) => telling.tell(&keys, None).await,
                         None => drop(telling),
                     }
                 }
@@ -294,6 +311,24 @@ mod tests {
         assert_eq!(told(&by, &[Some(vec![numbers(&many)])]), "k0@0 >= 0 AND k0@0 <= 499");
         let by = announcement(&[DataType::Int64], 2);
         assert_eq!(told(&by, &[few, None]), "true");
+    }
+
+    #[test]
+    fn of_one_partition_the_keys_are_told_where_values_are_many() {
+        let by = announcement(&[DataType::Int64], 1);
+        let keys = numbers(&(0..500).map(|key| Some(key * 7)).collect::<Vec<_>>());
+        let rows = RecordBatch::try_from_iter([("k0", Arc::clone(&keys))]).unwrap();
+        let on = vec![(Arc::clone(&by.probe[0]), Arc::clone(&by.probe[0]))];
+        let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema).unwrap();
+        let bounds = Bounds::of(&[keys]).unwrap();
+        by.tell(Some(bounds), Some(&Arc::new(table)));
+        let predicate = by.filter.current().unwrap();
+        assert_eq!(predicate.to_string(), "k0@0 >= 0 AND k0@0 <= 3493 AND (k0@0) IN (build side)");
+        let probe = numbers(&[Some(14), Some(15), None, Some(3493), Some(-7)]);
+        let probe = RecordBatch::try_from_iter([("k0", probe)]).unwrap();
+        let met = predicate.evaluate(&probe).unwrap().into_array(5).unwrap();
+        let met: Vec<_> = met.as_boolean().iter().map(|met| met == Some(true)).collect();
+        assert_eq!(met, [true, false, false, true, false]);
     }
 
     #[test]

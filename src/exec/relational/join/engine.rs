@@ -10,7 +10,7 @@ use datafusion::physical_plan::joins::NestedLoopJoinExecBuilder;
 use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::metrics::Time;
 
-use super::hash::HashJoin;
+use super::hash::{HashJoin, Keys};
 use super::spec::{Method, Spec};
 use crate::exec::relational::feed::{Feed, single};
 
@@ -60,6 +60,14 @@ impl Engines {
 }
 
 impl Engine {
+    /// The keys of the build side, where it is joined by those.
+    pub(super) fn keys(&self) -> Option<&Arc<Keys>> {
+        match self {
+            Self::Hash(join) => Some(join.keys()),
+            Self::Nested { .. } => None,
+        }
+    }
+
     /// What a partition of the probe side joins.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ mod deal;
 mod engine;
 mod files;
 mod hash;
+mod members;
 mod order;
 mod probe;
 mod run;
@@ -261,6 +262,8 @@ impl ExecutionPlan for SpillingJoinExec {
         let probe = self.join.children()[1].execute(partition, context)?;
         let rows = stream::once(async move {
             let build = building.await.map_err(|error| DataFusionError::from(&error))?;
+            // Whoever has read it has woken the others, who would wait on its thread until it is done with its own rows.
+            tokio::task::yield_now().await;
             run::joined(&run, build, partition, probe)
         });
         let rows = adapted(self.schema(), rows.try_flatten());

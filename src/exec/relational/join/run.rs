@@ -163,7 +163,7 @@ pub(super) async fn read(
             let (partitions, is_null_aware) = (run.partitions, run.is_null_aware);
             let engine = run.engines.engine(&run.spec, rows, partitions, is_null_aware)?;
             if let Some(telling) = telling {
-                telling.tell(&keys).await;
+                telling.tell(&keys, engine.keys()).await;
             }
             Ok(Build::Whole(Resident { engine, _share: share }))
         }

@@ -360,7 +360,7 @@ fn every_type_yields_the_same_rows_whatever_is_refused() {
 type Kind = fn(&[Option<i64>]) -> ArrayRef;
 
 /// Keys of one column.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     |keys| Arc::new(keys.iter().copied().collect::<Int64Array>()),
     // Far apart, so that they are looked for by a hash; and below zero.
     |keys| {
@@ -394,6 +394,13 @@ const KINDS: [Kind; 9] = [
             |key: i64| if key < 90 { format!("{key}") } else { format!("a text: {key} of many") };
         Arc::new(keys.iter().map(|key| key.map(text)).collect::<StringViewArray>())
     },
+    // Some so long that the lowest byte of their length is that of a short one.
+    |keys| {
+        let text = |key: i64| {
+            if key < 90 { format!("{key}") } else { format!("{}{}", key - 90, "\0".repeat(256)) }
+        };
+        Arc::new(keys.iter().map(|key| key.map(text)).collect::<StringViewArray>())
+    },
     // No words at all.
     |keys| {
         Arc::new(keys.iter().map(|key| key.map(|key| format!("{key}"))).collect::<StringArray>())
@@ -405,11 +412,14 @@ fn table_of(
     rng: &mut SmallRng,
     kinds: [Kind; 2],
     rows: usize,
-    largest: i64,
+    (largest, nulls): (i64, bool),
 ) -> (SchemaRef, Vec<RecordBatch>) {
     let mut keys = || -> Vec<Option<i64>> {
         (0..rows)
-            .map(|_| (!rng.random_ratio(1, 12)).then(|| rng.random_range(0..=largest)))
+            .map(|_| {
+                let is_null = rng.random_ratio(1, 12) && nulls;
+                (!is_null).then(|| rng.random_range(0..=largest))
+            })
             .collect()
     };
     let columns: Vec<ArrayRef> = kinds.iter().map(|kind| kind(&keys())).collect();
@@ -430,8 +440,9 @@ fn keys_of_every_kind_find_the_rows_that_have_them() {
     for (seed, (kinds, keys)) in (900..).zip(alone.into_iter().chain(together)) {
         let rng = &mut rng(seed);
         // Of the build side all texts may be short, and those of the probe side are not.
-        for largest in [60, 120] {
-            let tables = [table_of(rng, kinds, 400, largest), table_of(rng, kinds, 500, 120)];
+        for of_build in [(60, true), (60, false), (120, true)] {
+            let tables =
+                [table_of(rng, kinds, 400, of_build), table_of(rng, kinds, 500, (120, true))];
             for (join_type, is_filtered) in
                 TYPES.into_iter().flat_map(|of| [(of, false), (of, true)])
             {

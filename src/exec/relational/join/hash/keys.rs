@@ -23,12 +23,13 @@ use crate::exec::relational::packed::Layout;
 const SEED: u64 = 0x5e1e_c7ed_9a27_00aa;
 
 /// The rows of a build side by their keys.
-pub(super) struct Keys {
-    probe: Vec<PhysicalExprRef>,
+#[derive(Debug)]
+pub(in crate::exec::relational::join) struct Keys {
     null_equality: NullEquality,
     table: Table,
 }
 
+#[derive(Debug)]
 enum Table {
     Narrow(Layout, Lookup<u64>),
     Wide(Layout, Lookup<u128>),
@@ -37,9 +38,9 @@ enum Table {
 }
 
 /// What the keys of some rows of the probe side have found.
-pub(super) struct Found {
+pub(in crate::exec::relational::join) struct Found {
     /// For each row the first one of the build side, counted from 1; 0 where there is none.
-    pub(super) first: Vec<u32>,
+    pub(in crate::exec::relational::join) first: Vec<u32>,
     /// Tells who has been found by a hash alone.
     comparator: Option<JoinKeyComparator>,
 }
@@ -62,14 +63,14 @@ impl Keys {
     ///
     /// # Errors
     /// Where a key cannot be computed.
-    pub(super) fn new(
+    pub(in crate::exec::relational::join) fn new(
         on: &JoinOn,
         null_equality: NullEquality,
         build: &RecordBatch,
         probe: &SchemaRef,
     ) -> Result<Self> {
-        let (build_keys, probe_keys): (Vec<_>, Vec<_>) = on.iter().cloned().unzip();
-        let values = evaluated(&build_keys, build)?;
+        let of_build: Vec<_> = on.iter().map(|(build, _)| Arc::clone(build)).collect();
+        let values = evaluated(&of_build, build)?;
         let layout = layout(on, [build.schema_ref(), probe])?.filter(|layout| {
             // NULL is no word of its own where there is one column.
             let is_known = null_equality == NullEquality::NullEqualsNothing || !layout.is_alone();
@@ -91,7 +92,7 @@ impl Keys {
                 Table::Hashed(values, rows)
             }
         };
-        Ok(Self { probe: probe_keys, null_equality, table })
+        Ok(Self { null_equality, table })
     }
 
     /// Whether no row of the build side can be met.
@@ -119,12 +120,11 @@ impl Keys {
         }
     }
 
-    /// Whom rows of the probe side find.
+    /// Whom rows of the probe side find that have these keys.
     ///
     /// # Errors
-    /// Where a key cannot be computed.
-    pub(super) fn find(&self, rows: &RecordBatch) -> Result<Found> {
-        let values = evaluated(&self.probe, rows)?;
+    /// Where keys cannot be compared.
+    pub(in crate::exec::relational::join) fn find(&self, values: Vec<ArrayRef>) -> Result<Found> {
         let mut first = Vec::new();
         let comparator = match &self.table {
             Table::Narrow(layout, rows) => {

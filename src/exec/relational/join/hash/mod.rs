@@ -27,8 +27,7 @@ use datafusion::physical_plan::joins::utils::JoinOn;
 use datafusion::physical_plan::metrics::Time;
 use futures::{StreamExt, stream};
 
-use self::keys::Keys;
-pub(super) use self::keys::evaluated;
+pub(super) use self::keys::{Keys, evaluated};
 use self::output::{Output, of_build};
 use self::pairs::{Pairs, Piece};
 use super::deal::valid_keys;
@@ -50,7 +49,7 @@ pub(super) fn table_bytes(on: &JoinOn, sides: [&SchemaRef; 2], rows: usize) -> u
 pub(super) struct HashJoin {
     spec: Spec,
     build: RecordBatch,
-    keys: Keys,
+    keys: Arc<Keys>,
     /// The rows of the build side that have met one, where that matters in the end.
     met: Option<Met>,
     /// For NOT IN: the rows of the build side whose key is not NULL, and what has been seen of the probe side.
@@ -74,7 +73,7 @@ impl HashJoin {
         elapsed: Time,
     ) -> Result<Self> {
         let timer = elapsed.timer();
-        let keys = Keys::new(on, null_equality, &build, &spec.sides[1])?;
+        let keys = Arc::new(Keys::new(on, null_equality, &build, &spec.sides[1])?);
         let met = spec.ends_with_build_rows().then(|| Met::new(build.num_rows()));
         let membership = match is_null_aware {
             true => Some((valid_keys(&evaluated(&spec.keys(0), &build)?), Seen::default())),
@@ -102,6 +101,11 @@ impl HashJoin {
             Ok(joining.next().await?.map(|rows| (rows, joining)))
         });
         adapted(Arc::clone(&self.spec.schema), rows)
+    }
+
+    /// The rows of the build side by their keys.
+    pub(super) fn keys(&self) -> &Arc<Keys> {
+        &self.keys
     }
 
     /// Whether rows of the probe side can change anything.
@@ -202,7 +206,9 @@ impl Joining {
         if let Some((_, seen)) = &self.join.membership {
             seen.look(&self.join.spec.keys(1), &rows)?;
         }
-        self.piece = Some(Piece::new(rows, &self.join.keys)?);
+        let keys = evaluated(&self.join.spec.keys(1), &rows)?;
+        let found = self.join.keys.find(keys)?;
+        self.piece = Some(Piece::new(rows, found));
         Ok(())
     }
 

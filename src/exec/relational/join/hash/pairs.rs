@@ -80,9 +80,8 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    pub(super) fn new(rows: RecordBatch, keys: &Keys) -> Result<Self> {
-        let found = keys.find(&rows)?;
-        Ok(Self { rows, found, row: 0, next: 0, settled: 0, met: Vec::new() })
+    pub(super) fn new(rows: RecordBatch, found: Found) -> Self {
+        Self { rows, found, row: 0, next: 0, settled: 0, met: Vec::new() }
     }
 
     /// Whether some of its pairs have been made, and others have not.
