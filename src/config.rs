@@ -6,7 +6,6 @@
 
 mod directories;
 mod fusion;
-mod pages;
 mod rules;
 
 use std::fmt::Display;
@@ -19,7 +18,6 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
-pub(crate) use self::pages::{PageReading, Pages};
 pub(crate) use self::rules::ForRules;
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
@@ -56,7 +54,8 @@ pub(crate) struct Settings {
     pub(crate) shares_plans: bool,
     /// Whether GROUP BY is run by an operator of ours, rather than DataFusion's.
     pub(crate) spills_groups: bool,
-    pub(crate) parquet_pages: Pages,
+    /// Whether Parquet files are read by pages, rather than by DataFusion.
+    pub(crate) reads_pages: bool,
     pub(crate) fusion: bool,
     pub(crate) fusion_patterns: Patterns,
     pub(crate) fusion_min_operations: usize,
@@ -324,12 +323,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "parquet_pages",
         unit: "",
-        description: "of which Parquet files numbers and lists of numbers are read page by page: auto (the \
-                      default) for lists, which takes half the time, and where a group of rows is too large \
-                      to be held whole; on wherever it can be done; off",
-        get: |settings| settings.parquet_pages.name().to_owned(),
+        description: "whether Parquet files are read by a reader of Relatrix's own, which decodes of most columns \
+                      only the rows that meet the condition; on by default, off leaves them to DataFusion",
+        get: |settings| settings.reads_pages.to_string(),
         set: |settings, value| {
-            settings.parquet_pages = Pages::read(value)?;
+            settings.reads_pages = switch(value)?;
             Ok(())
         },
     },
@@ -475,7 +473,7 @@ impl Default for Settings {
             orders_joins: true,
             shares_plans: true,
             spills_groups: true,
-            parquet_pages: Pages::Auto,
+            reads_pages: true,
             fusion: true,
             fusion_patterns: Patterns::all(),
             fusion_min_operations: 2,
@@ -587,11 +585,11 @@ impl Settings {
             let rows = defaults.hash_join_single_partition_threshold_rows;
             options.optimizer.hash_join_single_partition_threshold_rows = rows;
         }
-        let reading = PageReading { pages: self.parquet_pages, threads: self.threads };
         let (fusion, reservable_bytes) = (self.fusion(), self.memory_limits().reservable_bytes());
         let rules = ForRules {
             fusion,
-            reading,
+            reads_pages: self.reads_pages,
+            threads: self.threads,
             orders_joins: self.orders_joins,
             shares_plans: self.shares_plans,
             spills_groups: self.spills_groups,

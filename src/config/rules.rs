@@ -5,13 +5,15 @@ use std::any::Any;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::config_err;
 
-use super::{Fusion, PageReading};
+use super::Fusion;
 
 /// A part of DataFusion's settings without a name: each is set by those of ours that it is made of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForRules {
     pub(crate) fusion: Fusion,
-    pub(crate) reading: PageReading,
+    /// Whether Parquet files are read by pages.
+    pub(crate) reads_pages: bool,
+    pub(crate) threads: usize,
     /// Whether joins are put in the order that costs least.
     pub(crate) orders_joins: bool,
     /// Whether plans that a statement contains more than once run once.

@@ -1,30 +1,31 @@
 //! The rows of one column of a row group, read or passed over from its first page to its last.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::builder::NullBufferBuilder;
 use arrow::array::types::{Int8Type, Int16Type, Int32Type, UInt8Type, UInt16Type, UInt32Type};
-use arrow::array::{ArrayData, ArrayRef, AsArray, make_array};
-use arrow::buffer::{Buffer, NullBuffer};
+use arrow::array::{ArrayData, ArrayRef, AsArray, BooleanArray, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
 use parquet::basic::Type as Physical;
-use parquet::column::page::{Page, PageReader};
-use parquet::file::metadata::ParquetMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::file::metadata::ColumnChunkMetaData;
 
+use super::chunk::{Chunk, PageBytes};
 use super::flaw::{Checked, Flaw};
+use super::header::Kind;
 use super::layout::Layout;
 use super::lists::Lists;
-use super::page::{DataPage, Definitions, Depths, Lane, lanes};
+use super::page::{DataPage, Definitions, Depths};
+use super::texts::Texts;
+use super::values::{Binary, Bits32, Bits64, Dictionary, Digits32, Digits64, Stored, Truth, Utf8};
 
 /// The rows of one column of a row group.
 pub(super) trait Column: Send {
-    /// The next rows.
+    /// The next rows, or of them those at places that are chosen, in ascending order.
     ///
     /// # Errors
     /// Where there are fewer, or the file is not what its footer says.
-    fn read(&mut self, rows: usize) -> Checked<ArrayRef>;
+    fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef>;
 
     /// Passes over rows, and over whole pages without looking at them.
     ///
@@ -33,99 +34,94 @@ pub(super) trait Column: Send {
     fn skip(&mut self, rows: usize) -> Checked<()>;
 }
 
-/// The column of this layout in a row group. Whoever shares the `file` must not read it meanwhile.
+/// The column of this layout in a row group.
 ///
 /// # Errors
 /// Where the footer says what cannot be.
 pub(super) fn column(
-    file: &Arc<File>,
-    metadata: &Arc<ParquetMetaData>,
-    group: usize,
+    chunk: Chunk,
+    metadata: &ColumnChunkMetaData,
     layout: &Layout,
 ) -> Checked<Box<dyn Column>> {
-    let chunk = Chunk {
-        file: Arc::clone(file),
-        metadata: Arc::clone(metadata),
-        group,
-        leaf: layout.leaf,
-        depths: layout.depths,
-    };
-    match chunk.physical() {
-        Physical::INT32 | Physical::FLOAT => of_lanes::<u32>(chunk, layout),
-        Physical::INT64 | Physical::DOUBLE => of_lanes::<u64>(chunk, layout),
-        other => Err(Flaw::new(format!("{other} is no number"))),
+    let data_type = layout.field.data_type();
+    let count = usize::try_from(metadata.num_values()).map_err(Flaw::new)?;
+    match (metadata.column_type(), data_type) {
+        (Physical::INT32, DataType::Decimal128(..)) => {
+            numbers(Pages::<Digits32>::new(chunk, count, layout.depths), data_type)
+        }
+        (Physical::INT64, DataType::Decimal128(..)) => {
+            numbers(Pages::<Digits64>::new(chunk, count, layout.depths), data_type)
+        }
+        (Physical::INT32 | Physical::FLOAT, _) => {
+            bits(Pages::<Bits32>::new(chunk, count, layout.depths), data_type)
+        }
+        (Physical::INT64 | Physical::DOUBLE, _) => {
+            bits(Pages::<Bits64>::new(chunk, count, layout.depths), data_type)
+        }
+        (Physical::BOOLEAN, DataType::Boolean) => {
+            let pages = Pages::<Truth>::new(chunk, count, layout.depths);
+            Ok(Box::new(Truths(Rows::new(pages))))
+        }
+        (Physical::BYTE_ARRAY, DataType::Utf8View) => {
+            texts(Pages::<Utf8>::new(chunk, count, layout.depths), data_type)
+        }
+        (Physical::BYTE_ARRAY, DataType::BinaryView) => {
+            texts(Pages::<Binary>::new(chunk, count, layout.depths), data_type)
+        }
+        (other, _) => Err(Flaw::new(format!("{other} is none of {data_type}"))),
     }
 }
 
-fn of_lanes<L: Lane + ArrowNativeType>(chunk: Chunk, layout: &Layout) -> Checked<Box<dyn Column>> {
-    let data_type = layout.field.data_type().clone();
-    let pages = Pages::<L>::new(chunk)?;
-    Ok(match layout.depths.element {
-        None => Box::new(Flat { pages, data_type, page: None, at: 0 }),
-        Some(element) => Box::new(Lists::new(pages, element, data_type)),
-    })
+fn numbers<S: Stored>(pages: Pages<S>, data_type: &DataType) -> Checked<Box<dyn Column>> {
+    Ok(Box::new(Numbers { rows: Rows::new(pages), data_type: data_type.clone() }))
 }
 
-/// Where the pages of a column are.
-struct Chunk {
-    file: Arc<File>,
-    metadata: Arc<ParquetMetaData>,
-    group: usize,
-    leaf: usize,
-    depths: Depths,
+fn bits<S: Stored>(pages: Pages<S>, data_type: &DataType) -> Checked<Box<dyn Column>> {
+    match pages.depths.element {
+        None => numbers(pages, data_type),
+        Some(element) => Ok(Box::new(Lists::new(pages, element, data_type.clone()))),
+    }
 }
 
-impl Chunk {
-    fn physical(&self) -> Physical {
-        self.metadata.row_group(self.group).column(self.leaf).column_type()
-    }
-
-    /// A reader of its pages, from the first one on.
-    fn reader(&self) -> Checked<SerializedPageReader<File>> {
-        let group = self.metadata.row_group(self.group);
-        let rows = usize::try_from(group.num_rows()).map_err(Flaw::new)?;
-        let pages = self.metadata.offset_index().and_then(|index| index.get(self.group));
-        let pages = pages.and_then(|columns| columns.get(self.leaf));
-        let pages = pages.map(|pages| pages.page_locations().clone()).filter(|all| !all.is_empty());
-        let file = Arc::clone(&self.file);
-        Ok(SerializedPageReader::new(file, group.column(self.leaf), rows, pages)?)
-    }
+fn texts<S: Stored<Cell = u128>>(
+    pages: Pages<S>,
+    data_type: &DataType,
+) -> Checked<Box<dyn Column>> {
+    Ok(Box::new(Texts::new(Rows::new(pages), data_type.clone())))
 }
 
 /// The pages of a column, with the dictionary that they refer to.
-pub(super) struct Pages<L> {
+pub(super) struct Pages<S: Stored> {
     chunk: Chunk,
-    reader: SerializedPageReader<File>,
-    dictionary: Vec<L>,
+    depths: Depths,
+    dictionary: Dictionary<S>,
     /// Levels of the column that are not seen yet, at most.
     left: usize,
 }
 
-impl<L: Lane> Pages<L> {
-    fn new(chunk: Chunk) -> Checked<Self> {
-        let values = chunk.metadata.row_group(chunk.group).column(chunk.leaf).num_values();
-        let left = usize::try_from(values).map_err(Flaw::new)?;
-        Ok(Self { reader: chunk.reader()?, chunk, dictionary: Vec::new(), left })
+impl<S: Stored> Pages<S> {
+    fn new(chunk: Chunk, left: usize, depths: Depths) -> Self {
+        Self { chunk, depths, dictionary: Dictionary::none(), left }
     }
 
-    /// The definition level of a number that is there.
+    /// The definition level of a value that is there.
     pub(super) fn present(&self) -> u8 {
-        self.chunk.depths.present
+        self.depths.present
     }
 
     /// The dictionary of the page that was read last.
-    pub(super) fn dictionary(&self) -> &[L] {
+    pub(super) fn dictionary(&self) -> &Dictionary<S> {
         &self.dictionary
     }
 
     /// The next data page; `None` after the last.
-    pub(super) fn next(&mut self) -> Checked<Option<DataPage<L>>> {
+    pub(super) fn next(&mut self) -> Checked<Option<DataPage<S>>> {
         loop {
-            match self.reader.get_next_page()? {
-                None => return Ok(None),
-                Some(page @ Page::DictionaryPage { .. }) => self.dictionary = dictionary(&page),
-                Some(page) => {
-                    let page = DataPage::open(page, self.chunk.depths, self.left)?;
+            let Some((header, bytes)) = self.chunk.next()? else { return Ok(None) };
+            match header.kind {
+                Kind::Dictionary => self.learn(bytes)?,
+                Kind::Data { .. } | Kind::DataV2 { .. } | Kind::Other => {
+                    let page = DataPage::open(&header, bytes, self.depths, self.left)?;
                     self.left -= page.count;
                     self.provide_dictionary(&page)?;
                     return Ok(Some(page));
@@ -134,16 +130,21 @@ impl<L: Lane> Pages<L> {
         }
     }
 
+    fn learn(&mut self, page: PageBytes) -> Checked<()> {
+        self.dictionary = Dictionary::new(page)?;
+        Ok(())
+    }
+
     /// Lets the dictionary go where a page does without, and reads it again where a later one needs it:
     /// most writers give it up for the rest of the column, and it is as large as a page.
-    fn provide_dictionary(&mut self, page: &DataPage<L>) -> Checked<()> {
-        if !page.values.are_indices() {
-            self.dictionary = Vec::new();
-        } else if self.dictionary.is_empty()
-            && let Some(first @ Page::DictionaryPage { .. }) =
-                self.chunk.reader()?.get_next_page()?
+    fn provide_dictionary(&mut self, page: &DataPage<S>) -> Checked<()> {
+        if !page.has_indices() {
+            self.dictionary = Dictionary::none();
+        } else if self.dictionary.len() == 0
+            && let Some((header, bytes)) = self.chunk.first()?
+            && header.kind == Kind::Dictionary
         {
-            self.dictionary = dictionary(&first);
+            self.learn(bytes)?;
         }
         Ok(())
     }
@@ -151,16 +152,16 @@ impl<L: Lane> Pages<L> {
     /// Rows of the next data page, where that is told without looking at them.
     pub(super) fn rows_of_next(&mut self) -> Checked<Option<usize>> {
         loop {
-            match self.reader.peek_next_page()? {
-                None => return Ok(None),
-                Some(page) if page.is_dict => {
-                    if let Some(page) = self.reader.get_next_page()? {
-                        self.dictionary = dictionary(&page);
-                    }
+            match self.chunk.peek()?.map(|header| header.kind) {
+                None | Some(Kind::Other) => return Ok(None),
+                Some(Kind::Data { levels, .. }) => {
+                    return Ok(self.depths.element.is_none().then_some(levels));
                 }
-                Some(page) => {
-                    let is_flat = self.chunk.depths.element.is_none();
-                    return Ok(page.num_rows.or(page.num_levels.filter(|_| is_flat)));
+                Some(Kind::DataV2 { rows, .. }) => return Ok(Some(rows)),
+                Some(Kind::Dictionary) => {
+                    if let Some((_, bytes)) = self.chunk.next()? {
+                        self.learn(bytes)?;
+                    }
                 }
             }
         }
@@ -168,65 +169,121 @@ impl<L: Lane> Pages<L> {
 
     /// Passes over the next data page.
     pub(super) fn skip_next(&mut self) -> Checked<()> {
-        Ok(self.reader.skip_next_page()?)
+        self.chunk.skip()
     }
 }
 
-fn dictionary<L: Lane>(page: &Page) -> Vec<L> {
-    lanes(page.buffer()).collect()
-}
-
-/// A column of numbers.
-struct Flat<L> {
-    pages: Pages<L>,
-    data_type: DataType,
-    page: Option<DataPage<L>>,
+/// The rows of a column that is no list: of each row one level.
+pub(super) struct Rows<S: Stored> {
+    pages: Pages<S>,
+    page: Option<DataPage<S>>,
     /// Levels of the page that are done.
     at: usize,
 }
 
-impl<L: Lane> Flat<L> {
-    /// The page that the next row is in, and that row's place.
-    fn page(&mut self) -> Checked<(&mut DataPage<L>, &mut usize, &[L])> {
+/// Cells, and which of them are NULL.
+type Read<C> = (Vec<C>, Option<NullBuffer>);
+
+/// Rows that are read: all of the next, or some of them.
+pub(super) struct Window<'a, C> {
+    rows: usize,
+    /// Rows that are done.
+    done: usize,
+    /// The places of those that are asked for, where not all are.
+    chosen: Option<&'a [u32]>,
+    pub(super) cells: Vec<C>,
+    nulls: NullBufferBuilder,
+}
+
+impl<'a, C> Window<'a, C> {
+    pub(super) fn new(rows: usize, chosen: Option<&'a [u32]>) -> Self {
+        let count = chosen.map_or(rows, <[u32]>::len);
+        let (cells, nulls) = (Vec::with_capacity(count), NullBufferBuilder::new(count));
+        Self { rows, done: 0, chosen, cells, nulls }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done == self.rows
+    }
+
+    /// The cells, and which of them are NULL.
+    pub(super) fn finish(mut self) -> Read<C> {
+        (self.cells, self.nulls.finish())
+    }
+
+    /// Those of the next rows that are asked for; none where all are.
+    fn chosen_of_next(&self, count: usize) -> Option<&'a [u32]> {
+        let chosen = self.chosen?;
+        let place = |row: usize| chosen.partition_point(|&place| (place as usize) < row);
+        Some(&chosen[place(self.done)..place(self.done + count)])
+    }
+}
+
+impl<S: Stored> Rows<S> {
+    pub(super) fn new(pages: Pages<S>) -> Self {
+        Self { pages, page: None, at: 0 }
+    }
+
+    /// Opens the page that the next row is in.
+    fn open(&mut self) -> Checked<()> {
         while self.page.as_ref().is_none_or(|page| page.count == self.at) {
             self.page = None;
             self.page = Some(self.pages.next()?.ok_or_else(too_few)?);
             self.at = 0;
         }
-        let page = self.page.as_mut().expect("a page was opened above");
-        Ok((page, &mut self.at, &self.pages.dictionary))
+        Ok(())
     }
-}
 
-impl<L: Lane + ArrowNativeType> Column for Flat<L> {
-    fn read(&mut self, rows: usize) -> Checked<ArrayRef> {
-        let present = self.pages.present();
-        let mut numbers = Vec::with_capacity(rows);
-        let mut nulls = NullBufferBuilder::new(rows);
-        while numbers.len() < rows {
-            let first = numbers.len();
-            let (page, at, dictionary) = self.page()?;
-            let here = (rows - first).min(page.count - *at);
-            match &page.definitions {
-                Definitions::All => {
-                    page.values.take(here, dictionary, &mut numbers)?;
-                    nulls.append_n_non_nulls(here);
-                }
-                Definitions::Each(levels) => {
-                    let levels = &levels[*at..*at + here];
-                    let there = levels.iter().filter(|&&level| level == present).count();
-                    page.values.take(there, dictionary, &mut numbers)?;
-                    spread(&mut numbers, first, here, |i| levels[i] == present);
-                    levels.iter().for_each(|&level| nulls.append(level == present));
+    /// Reads those of the next rows that are in one page.
+    pub(super) fn step(&mut self, window: &mut Window<'_, S::Cell>) -> Checked<()> {
+        self.open()?;
+        let page = self.page.as_mut().expect("a page was opened above");
+        let here = (window.rows - window.done).min(page.count - self.at);
+        let chosen = window.chosen_of_next(here);
+        let (dictionary, cells) = (&self.pages.dictionary, &mut window.cells);
+        match (&page.definitions, chosen) {
+            (Definitions::All, None) => {
+                page.take(here, dictionary, cells)?;
+                window.nulls.append_n_non_nulls(here);
+            }
+            (Definitions::All, Some(chosen)) => {
+                page.take_chosen(here, (chosen, window.done), dictionary, cells)?;
+                window.nulls.append_n_non_nulls(chosen.len());
+            }
+            (Definitions::Each(_), _) => {
+                let is_there = page.are_there(self.at..self.at + here);
+                let there = is_there.iter().filter(|&&is_there| is_there).count();
+                let first = cells.len();
+                page.take(there, dictionary, cells)?;
+                spread(cells, first, here, |i| is_there[i]);
+                match chosen {
+                    None => is_there.iter().for_each(|&is_there| window.nulls.append(is_there)),
+                    Some(chosen) => {
+                        for (at, &place) in chosen.iter().enumerate() {
+                            let place = place as usize - window.done;
+                            cells[first + at] = cells[first + place];
+                            window.nulls.append(is_there[place]);
+                        }
+                        cells.truncate(first + chosen.len());
+                    }
                 }
             }
-            *at += here;
         }
-        array_of(&self.data_type, numbers, nulls.finish())
+        self.at += here;
+        window.done += here;
+        Ok(())
     }
 
-    fn skip(&mut self, mut rows: usize) -> Checked<()> {
-        let present = self.pages.present();
+    /// The next rows, or those of them that are chosen: their cells, and which of them are NULL.
+    fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<Read<S::Cell>> {
+        let mut window = Window::new(rows, chosen);
+        while !window.is_done() {
+            self.step(&mut window)?;
+        }
+        Ok(window.finish())
+    }
+
+    pub(super) fn skip(&mut self, mut rows: usize) -> Checked<()> {
         while rows > 0 {
             let is_between = self.page.as_ref().is_none_or(|page| page.count == self.at);
             if is_between
@@ -237,48 +294,90 @@ impl<L: Lane + ArrowNativeType> Column for Flat<L> {
                 rows -= next;
                 continue;
             }
-            let (page, at, _) = self.page()?;
-            let here = rows.min(page.count - *at);
+            self.open()?;
+            let page = self.page.as_mut().expect("a page was opened above");
+            let here = rows.min(page.count - self.at);
             let there = match &page.definitions {
                 Definitions::All => here,
-                Definitions::Each(levels) => {
-                    levels[*at..*at + here].iter().filter(|&&level| level == present).count()
+                Definitions::Each(_) => {
+                    let is_there = page.are_there(self.at..self.at + here);
+                    is_there.into_iter().filter(|&is_there| is_there).count()
                 }
             };
-            page.values.skip(there)?;
-            *at += here;
+            page.skip(there)?;
+            self.at += here;
             rows -= here;
         }
         Ok(())
     }
+
+    /// The bytes that the texts are in which were read last.
+    pub(super) fn texts(&mut self) -> Option<Buffer> {
+        let page = self.page.as_mut()?;
+        Some(match page.has_indices() {
+            true => self.pages.dictionary.share_bytes(),
+            false => page.share_bytes(),
+        })
+    }
 }
 
-/// Moves the numbers from `first` on, which lie together, to those of the next `count` places that have
-/// one.
-pub(super) fn spread<L: Lane>(
-    numbers: &mut Vec<L>,
+/// A column of numbers.
+struct Numbers<S: Stored> {
+    rows: Rows<S>,
+    data_type: DataType,
+}
+
+impl<S: Stored> Column for Numbers<S> {
+    fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
+        let (cells, nulls) = self.rows.read(rows, chosen)?;
+        array_of(&self.data_type, cells, nulls)
+    }
+
+    fn skip(&mut self, rows: usize) -> Checked<()> {
+        self.rows.skip(rows)
+    }
+}
+
+/// A column of truths.
+struct Truths(Rows<Truth>);
+
+impl Column for Truths {
+    fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
+        let (cells, nulls) = self.0.read(rows, chosen)?;
+        let truths = BooleanBuffer::collect_bool(cells.len(), |at| cells[at] != 0);
+        Ok(Arc::new(BooleanArray::new(truths, nulls)))
+    }
+
+    fn skip(&mut self, rows: usize) -> Checked<()> {
+        self.0.skip(rows)
+    }
+}
+
+/// Moves the cells from `first` on, which lie together, to those of the next `count` places that have one.
+pub(super) fn spread<C: Copy + Default>(
+    cells: &mut Vec<C>,
     first: usize,
     count: usize,
     is_there: impl Fn(usize) -> bool,
 ) {
-    let mut from = numbers.len();
-    numbers.resize(first + count, L::default());
+    let mut from = cells.len();
+    cells.resize(first + count, C::default());
     // From the last on, so that none is overwritten before it has moved.
     for i in (0..count).rev() {
-        numbers[first + i] = match is_there(i) {
+        cells[first + i] = match is_there(i) {
             true => {
                 from -= 1;
-                numbers[from]
+                cells[from]
             }
-            false => L::default(),
+            false => C::default(),
         };
     }
 }
 
 /// An array of numbers from their bits.
-pub(super) fn array_of<L: ArrowNativeType>(
+pub(super) fn array_of<C: ArrowNativeType>(
     data_type: &DataType,
-    numbers: Vec<L>,
+    numbers: Vec<C>,
     nulls: Option<NullBuffer>,
 ) -> Checked<ArrayRef> {
     let stored = match data_type {

@@ -1,15 +1,57 @@
 //! Which columns are read here, and how they lie in a file.
 
-use arrow::datatypes::{DataType, FieldRef};
-use parquet::basic::{Compression, Encoding, Repetition, Type as Physical};
+use arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
+use super::chunk;
 use super::page::Depths;
 
-/// Whether a column of this type is one of numbers or of lists of them.
-pub(super) fn is_of_numbers(data_type: &DataType) -> bool {
-    physical(element(data_type)).is_some()
+/// Whether a column of this type is read here.
+pub(super) fn is_known(data_type: &DataType) -> bool {
+    let of_type = |physical: &Physical| is_stored_as(data_type, *physical);
+    [
+        Physical::BOOLEAN,
+        Physical::INT32,
+        Physical::INT64,
+        Physical::FLOAT,
+        Physical::DOUBLE,
+        Physical::BYTE_ARRAY,
+    ]
+    .iter()
+    .any(of_type)
+}
+
+/// Whether a column of this type has such values in a file, which need not be computed.
+fn is_stored_as(data_type: &DataType, physical: Physical) -> bool {
+    let element = element(data_type);
+    // Numbers alone have lists.
+    number(element) == Some(physical)
+        || element == data_type
+            && match element {
+                DataType::Decimal128(..) => matches!(physical, Physical::INT32 | Physical::INT64),
+                // Seconds may be stored as something else.
+                DataType::Time32(TimeUnit::Millisecond) => physical == Physical::INT32,
+                DataType::Timestamp(TimeUnit::Second, _) => false,
+                DataType::Time64(_) | DataType::Timestamp(..) => physical == Physical::INT64,
+                DataType::Boolean => physical == Physical::BOOLEAN,
+                DataType::Utf8View | DataType::BinaryView => physical == Physical::BYTE_ARRAY,
+                _ => false,
+            }
+}
+
+/// The type that a column of this type has where its texts are not read as views.
+pub(super) fn is_view_of(here: &DataType, there: &DataType) -> bool {
+    match here {
+        DataType::Utf8View => {
+            matches!(there, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+        }
+        DataType::BinaryView => {
+            matches!(there, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+        }
+        _ => here == there,
+    }
 }
 
 /// The type of a list's elements, else the type itself.
@@ -21,9 +63,9 @@ fn element(data_type: &DataType) -> &DataType {
     }
 }
 
-/// What a number of this type is in a file; `None` where it is no number, or of a type whose numbers may
-/// have to be computed.
-fn physical(data_type: &DataType) -> Option<Physical> {
+/// What a number of this type is in a file; `None` where it is none, or of a type whose numbers may have to be
+/// computed.
+fn number(data_type: &DataType) -> Option<Physical> {
     match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Date32 => {
             Some(Physical::INT32)
@@ -52,11 +94,10 @@ impl Layout {
             .filter(|&leaf| schema.get_column_root(leaf).name() == field.name());
         let (leaf, None) = (leaves.next()?, leaves.next()) else { return None };
         let column = schema.column(leaf);
-        let element = element(field.data_type());
-        if physical(element)? != column.physical_type() {
+        if !is_stored_as(field.data_type(), column.physical_type()) {
             return None;
         }
-        let depths = match element == field.data_type() {
+        let depths = match element(field.data_type()) == field.data_type() {
             true => flat(&column)?,
             false => list(&column, schema.get_column_root(leaf))?,
         };
@@ -70,8 +111,10 @@ impl Layout {
             Encoding::PLAIN
             | Encoding::RLE
             | Encoding::PLAIN_DICTIONARY
-            | Encoding::RLE_DICTIONARY
-            | Encoding::BYTE_STREAM_SPLIT => true,
+            | Encoding::RLE_DICTIONARY => true,
+            Encoding::BYTE_STREAM_SPLIT => {
+                !matches!(chunk.column_type(), Physical::BOOLEAN | Physical::BYTE_ARRAY)
+            }
             Encoding::DELTA_BINARY_PACKED => {
                 matches!(chunk.column_type(), Physical::INT32 | Physical::INT64)
             }
@@ -79,13 +122,12 @@ impl Layout {
             Encoding::BIT_PACKED => is_flat,
             _ => false,
         };
-        // Whether the codec is there, DataFusion says as well; this one is gone from the format.
-        let is_compressed_well = !matches!(chunk.compression(), Compression::LZO);
+        let is_compressed_well = chunk::is_known(chunk.compression());
         is_compressed_well && chunk.file_path().is_none() && chunk.encodings().all(is_known)
     }
 }
 
-/// A column of numbers: required or optional.
+/// A column that is no list: required or optional.
 fn flat(column: &ColumnDescriptor) -> Option<Depths> {
     let is_flat = column.path().parts().len() == 1 && column.max_rep_level() == 0;
     let present = u8::try_from(column.max_def_level()).ok()?;

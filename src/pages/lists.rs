@@ -4,21 +4,23 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::builder::NullBufferBuilder;
-use arrow::array::{ArrayRef, FixedSizeListArray, LargeListArray, ListArray};
+use arrow::array::{ArrayRef, FixedSizeListArray, LargeListArray, ListArray, UInt32Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::take;
 use arrow::datatypes::{ArrowNativeType, DataType, FieldRef};
 
 use super::column::{Column, Pages, array_of, spread, too_few};
 use super::flaw::{Checked, Flaw};
-use super::page::{DataPage, Definitions, Lane};
+use super::page::{DataPage, Definitions};
+use super::values::Stored;
 
 /// A column of lists of numbers.
-pub(super) struct Lists<L> {
-    pages: Pages<L>,
+pub(super) struct Lists<S: Stored> {
+    pages: Pages<S>,
     /// The definition level from which on a list has an element.
     element: u8,
     data_type: DataType,
-    page: Option<DataPage<L>>,
+    page: Option<DataPage<S>>,
     /// Levels of the page that are done.
     at: usize,
     /// Rows of the page that have begun.
@@ -34,17 +36,17 @@ struct Span {
 }
 
 /// Lists as they are put together.
-struct Batch<L> {
+struct Batch<C> {
     /// Where each begins, counted in elements.
     starts: Vec<usize>,
     lists: NullBufferBuilder,
-    numbers: Vec<L>,
+    numbers: Vec<C>,
     elements: NullBufferBuilder,
 }
 
-impl<L: Lane> Lists<L> {
+impl<S: Stored> Lists<S> {
     /// The lists in these pages; they have elements from this definition level on.
-    pub(super) fn new(pages: Pages<L>, element: u8, data_type: DataType) -> Self {
+    pub(super) fn new(pages: Pages<S>, element: u8, data_type: DataType) -> Self {
         Self { pages, element, data_type, page: None, at: 0, row: 0, elements: 0 }
     }
 
@@ -71,7 +73,7 @@ impl<L: Lane> Lists<L> {
     }
 
     /// Appends the lists of a span.
-    fn take(&mut self, span: &Span, batch: &mut Batch<L>) -> Checked<()> {
+    fn take(&mut self, span: &Span, batch: &mut Batch<S::Cell>) -> Checked<()> {
         let page = self.page.as_mut().expect("a span is one of the page");
         let (base, first) = (batch.numbers.len(), span.levels.start);
         let starts = &page.starts[span.rows.clone()];
@@ -80,7 +82,7 @@ impl<L: Lane> Lists<L> {
             batch.lists.append_n_non_nulls(starts.len());
             batch.elements.append_n_non_nulls(span.levels.len());
             let dictionary = self.pages.dictionary();
-            return page.values.take(span.levels.len(), dictionary, &mut batch.numbers);
+            return page.take(span.levels.len(), dictionary, &mut batch.numbers);
         };
         let present = self.pages.present();
         let mut starts = starts.iter().map(|&start| start as usize).peekable();
@@ -99,15 +101,15 @@ impl<L: Lane> Lists<L> {
             }
         }
         let there = is_there.iter().filter(|&&is_there| is_there).count();
-        page.values.take(there, self.pages.dictionary(), &mut batch.numbers)?;
+        page.take(there, self.pages.dictionary(), &mut batch.numbers)?;
         spread(&mut batch.numbers, base, is_there.len(), |i| is_there[i]);
         is_there.iter().for_each(|&is_there| batch.elements.append(is_there));
         Ok(())
     }
 }
 
-impl<L: Lane + ArrowNativeType> Column for Lists<L> {
-    fn read(&mut self, rows: usize) -> Checked<ArrayRef> {
+impl<S: Stored> Column for Lists<S> {
+    fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
         let mut batch = Batch {
             starts: Vec::with_capacity(rows + 1),
             lists: NullBufferBuilder::new(rows),
@@ -122,7 +124,11 @@ impl<L: Lane + ArrowNativeType> Column for Lists<L> {
         }
         self.elements = batch.numbers.len();
         batch.starts.push(batch.numbers.len());
-        lists_of(&self.data_type, batch)
+        let lists = lists_of(&self.data_type, batch)?;
+        match chosen {
+            None => Ok(lists),
+            Some(chosen) => Ok(take(&lists, &UInt32Array::from(chosen.to_vec()), None)?),
+        }
     }
 
     fn skip(&mut self, rows: usize) -> Checked<()> {
@@ -153,7 +159,7 @@ impl<L: Lane + ArrowNativeType> Column for Lists<L> {
     }
 }
 
-impl<L: Lane> Lists<L> {
+impl<S: Stored> Lists<S> {
     fn pass(&mut self, span: &Span) -> Checked<()> {
         let present = self.pages.present();
         let page = self.page.as_mut().expect("a span is one of the page");
@@ -163,15 +169,12 @@ impl<L: Lane> Lists<L> {
                 levels[span.levels.clone()].iter().filter(|&&level| level == present).count()
             }
         };
-        page.values.skip(there)
+        page.skip(there)
     }
 }
 
 /// An array of lists; `batch.starts` ends with the number of all elements.
-fn lists_of<L: Lane + ArrowNativeType>(
-    data_type: &DataType,
-    mut batch: Batch<L>,
-) -> Checked<ArrayRef> {
+fn lists_of<C: ArrowNativeType>(data_type: &DataType, mut batch: Batch<C>) -> Checked<ArrayRef> {
     let (lists, elements) = (batch.lists.finish(), batch.elements.finish());
     let numbers = |field: &FieldRef, numbers, nulls| array_of(field.data_type(), numbers, nulls);
     Ok(match data_type {
@@ -202,13 +205,13 @@ fn lists_of<L: Lane + ArrowNativeType>(
 }
 
 /// The elements of lists that are all of one size; those of a list that is NULL are made up.
-fn of_one_size<L: Lane>(
+fn of_one_size<C: ArrowNativeType>(
     starts: &[usize],
-    numbers: Vec<L>,
+    numbers: Vec<C>,
     elements: Option<NullBuffer>,
     lists: Option<&NullBuffer>,
     width: usize,
-) -> Checked<(Vec<L>, Option<NullBuffer>)> {
+) -> Checked<(Vec<C>, Option<NullBuffer>)> {
     let is_null = |row: usize| lists.is_some_and(|lists| lists.is_null(row));
     for (row, range) in starts.windows(2).enumerate() {
         let size = range[1] - range[0];
@@ -224,7 +227,7 @@ fn of_one_size<L: Lane>(
     let mut nulls = NullBufferBuilder::new(rows * width);
     for (row, range) in starts.windows(2).enumerate() {
         if is_null(row) {
-            padded.resize(padded.len() + width, L::default());
+            padded.resize(padded.len() + width, C::default());
             nulls.append_n_nulls(width);
             continue;
         }

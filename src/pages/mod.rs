@@ -1,27 +1,34 @@
-//! Parquet read page by page: numbers, and lists of numbers.
+//! Parquet read page by page.
 //!
-//! Enters: DataFusion's scan of Parquet files, where all columns that it reads are numbers or lists of them.
-//! Leaves: the same scan, whose batches are decoded straight from the file's pages, so that of each column
-//! one page and its dictionary are in memory, however large a row group is.
+//! Enters: DataFusion's scan of Parquet files, where all columns that it reads are numbers, dates, times, texts, or lists
+//! of numbers. Leaves: the same scan, whose batches are decoded straight from the file's pages: of columns that a
+//! condition is about all rows, of the others those that meet it.
 //!
 //! ```text
 //! rule         which scans: by their columns, while planning
 //!  └ source    DataFusion's source of Parquet files, but for who opens a file
 //!     └ opener which files: by their footers
 //!        ├ pruning   row groups and pages that a condition leaves
-//!        └ window   batches of a row group: first the columns of the condition, then the others
-//!           └ column    rows of one column; lists where it has lists
-//!              └ page      levels and values of a page
+//!        ├ condition its steps, each with the columns that it is about
+//!        ├ fetch     the columns of a row group as they are in the file
+//!        └ window   batches of a row group: step by step, then all other columns
+//!           └ column    rows of one column; texts and lists where it has those
+//!              ├ chunk     pages of a column, decompressed; header: what stands before each
+//!              └ page      levels and values of a page; values: the cells that they become
 //!                 ├ runs      levels and indices: repeated or bit-packed
 //!                 └ delta     whole numbers as differences
 //! ```
 //!
-//! Not here: what a footer says (the `parquet` crate), decompression (its page reader), files with other
-//! columns or encodings and those of another machine: they are left to DataFusion before the first row.
+//! Not here: what a footer says (the `parquet` crate); files with other columns, encodings or compression are left to
+//! DataFusion before the first row.
 
+mod chunk;
 mod column;
+mod condition;
 mod delta;
+mod fetch;
 mod flaw;
+mod header;
 mod layout;
 mod lists;
 mod opener;
@@ -32,6 +39,8 @@ mod runs;
 mod source;
 #[cfg(test)]
 mod tests;
+mod texts;
+mod values;
 mod window;
 
-pub(crate) use rule::NumbersByPages;
+pub(crate) use rule::ParquetByPages;

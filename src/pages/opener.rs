@@ -1,6 +1,7 @@
 //! One file of a scan: what its footer says decides who reads it, and which rows.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,16 +28,18 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelector};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
+use super::condition::{Step, steps};
+use super::fetch::{Spare, fetch};
 use super::flaw::{Checked, Flaw};
-use super::layout::Layout;
+use super::layout::{Layout, is_view_of};
 use super::pruning::Pruning;
-use super::window::{Condition, Place, Windows};
-use crate::config::{PageReading, Pages};
+use super::source::Means;
+use super::window::{By, Place, Windows};
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
-/// Bytes of the columns of a group of rows that may be in memory at once, one group for each thread.
-const GROUP_BYTES_MAX: i64 = 64 << 20;
+/// Bytes of columns that are worth a thread of their own, where there are fewer groups than threads.
+const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// Opens the files of one partition of a scan.
 pub(super) struct Opener(Arc<Scan>);
@@ -48,10 +51,11 @@ struct Scan {
     store: Arc<dyn ObjectStore>,
     partition: usize,
     batch_rows: usize,
-    reading: PageReading,
+    means: Means,
     /// The columns that are read.
     columns: SchemaRef,
     projector: Projector,
+    spare: Arc<Spare>,
     /// Files that were left to DataFusion.
     left: Count,
 }
@@ -65,7 +69,7 @@ impl Opener {
         store: Arc<dyn ObjectStore>,
         partition: usize,
         batch_rows: usize,
-        reading: PageReading,
+        means: Means,
     ) -> Result<Self> {
         let schema = parquet.table_schema().file_schema();
         let Some(projection) = parquet.projection().cloned() else {
@@ -82,9 +86,10 @@ impl Opener {
             store,
             partition,
             batch_rows,
-            reading,
+            means,
             columns,
             projector,
+            spare: Arc::default(),
             left,
         })))
     }
@@ -109,14 +114,16 @@ impl Scan {
         }
         let pruning = Pruning::new(&self.parquet, self.partition, &file);
         let layouts = self.layouts(&file, &metadata, &groups);
-        let layouts = layouts.filter(|layouts| self.pays(layouts, &metadata, &groups));
         let Some(layouts) = layouts.filter(|_| !pruning.asks_bloom_filters(&metadata)) else {
             self.left.add(1);
             return self.left_to_datafusion(file);
         };
-        let condition = self.condition(&layouts);
-        let place = Arc::new(Place { path, bytes, metadata, layouts });
-        let reading = Reading { scan: self, place, groups, pruning, condition, windows: None };
+        let steps = self.parquet.filter().map(|condition| steps(&condition, &self.columns));
+        let steps = steps.unwrap_or_default();
+        let of_path = |flaw: Flaw| flaw.at(&path);
+        let place = Place::open(path.clone(), bytes, metadata, layouts, &self.spare);
+        let place = place.map_err(of_path)?;
+        let reading = Reading { scan: self, place, groups, pruning, steps, windows: None };
         Ok(try_unfold(reading, Reading::next).boxed())
     }
 
@@ -166,7 +173,8 @@ impl Scan {
         let is_as_stored = |name: &str| {
             let here = self.parquet.table_schema().file_schema().field_with_name(name).ok();
             let there = stored.field_with_name(name).ok();
-            here.zip(there).is_some_and(|(here, there)| here.data_type() == there.data_type())
+            here.zip(there)
+                .is_some_and(|(here, there)| is_view_of(here.data_type(), there.data_type()))
         };
         let layouts = self.columns.fields().iter().map(|field| {
             let layout = Layout::of(field, schema)?;
@@ -180,38 +188,6 @@ impl Scan {
         let of_condition = self.parquet.filter().map(|filter| collect_columns(&filter));
         let of_condition = of_condition.unwrap_or_default();
         of_condition.iter().all(|column| is_as_stored(column.name())).then_some(layouts)
-    }
-
-    /// Whether it takes less time, as it does for lists, or less memory by far than to fetch whole groups.
-    fn pays(
-        &self,
-        layouts: &[Layout],
-        metadata: &ParquetMetaData,
-        groups: &VecDeque<usize>,
-    ) -> bool {
-        let group_bytes = |&group: &usize| -> i64 {
-            let columns = metadata.row_group(group).columns();
-            layouts.iter().map(|layout| columns[layout.leaf].compressed_size()).sum()
-        };
-        self.reading.pages == Pages::On
-            || layouts.iter().any(|layout| layout.depths.element.is_some())
-            || groups.iter().map(group_bytes).max() > Some(GROUP_BYTES_MAX)
-    }
-
-    /// The condition of the scan, where it tells rows apart without all columns that are read.
-    fn condition(&self, layouts: &[Layout]) -> Option<Condition> {
-        let expression = self.parquet.filter()?;
-        let mut places = Vec::new();
-        for column in collect_columns(&expression) {
-            places.push(layouts.iter().position(|layout| layout.field.name() == column.name())?);
-        }
-        places.sort_unstable();
-        if places.is_empty() || places.len() == layouts.len() {
-            return None;
-        }
-        let schema = Arc::new(self.columns.project(&places).ok()?);
-        let expression = reassign_expr_columns(expression, &schema).ok()?;
-        Some(Condition::new(expression, places, schema))
     }
 
     /// The rows of a file as DataFusion reads them.
@@ -234,7 +210,7 @@ struct Reading {
     place: Arc<Place>,
     groups: VecDeque<usize>,
     pruning: Pruning,
-    condition: Option<Condition>,
+    steps: Vec<Step>,
     windows: Option<Windows>,
 }
 
@@ -244,12 +220,12 @@ impl Reading {
         loop {
             let Some(windows) = &mut self.windows else {
                 match self.groups.pop_front() {
-                    Some(group) => self.windows = self.open(group),
+                    Some(group) => self.windows = self.open(group).await?,
                     None => return Ok(None),
                 }
                 continue;
             };
-            match windows.next(self.condition.as_mut()).await? {
+            match windows.next(&mut self.steps).await? {
                 None => self.windows = None,
                 Some(columns) if columns.is_empty() => (),
                 Some(columns) => {
@@ -263,21 +239,43 @@ impl Reading {
     }
 
     /// The rows of a row group; `None` where none can meet the condition.
-    fn open(&self, group: usize) -> Option<Windows> {
+    async fn open(&mut self, group: usize) -> Result<Option<Windows>> {
         let metadata = &self.place.metadata;
+        // Nothing below waits where the file is in memory: others of this thread have their turn here.
+        tokio::task::yield_now().await;
         let selection = match self.pruning.access(metadata, group) {
-            RowGroupAccess::Skip => return None,
+            RowGroupAccess::Skip => return Ok(None),
             RowGroupAccess::Scan => {
                 let rows = usize::try_from(metadata.row_group(group).num_rows());
                 vec![RowSelector::select(rows.unwrap_or_default())]
             }
             RowGroupAccess::Selection(rows) => rows.into(),
         };
-        // Where there is a row group for each thread, they are read side by side.
-        let is_shared = metadata.num_row_groups() < self.scan.reading.threads;
-        let parts = if is_shared { self.scan.reading.threads } else { 1 };
-        let (condition, rows) = (self.condition.as_ref(), self.scan.batch_rows);
-        Some(Windows::open(&self.place, group, selection, condition, parts, rows))
+        let parts = self.places(group);
+        let bytes: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let Means { threads, group_bytes_max } = self.scan.means;
+        let by = if metadata.num_row_groups() < threads && bytes > PART_BYTES_MIN {
+            By::Threads(threads)
+        } else if bytes > group_bytes_max {
+            By::Threads(1)
+        } else {
+            self.pruning.scanned(bytes);
+            let fetched = fetch(&self.place.file, &parts, &self.place.spare).await;
+            By::Here(fetched.map_err(|flaw| flaw.at(&self.place.path))?)
+        };
+        let windows =
+            Windows::open(&self.place, group, selection, &self.steps, &by, self.scan.batch_rows);
+        Ok(Some(windows.map_err(|flaw| flaw.at(&self.place.path))?))
+    }
+
+    /// Where the columns of a row group are in the file.
+    fn places(&self, group: usize) -> Vec<Range<u64>> {
+        let group = self.place.metadata.row_group(group);
+        let place = |layout: &Layout| {
+            let (start, bytes) = group.column(layout.leaf).byte_range();
+            start..start + bytes
+        };
+        self.place.layouts.iter().map(place).collect()
     }
 }
 

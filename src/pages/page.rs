@@ -1,176 +1,269 @@
 //! One data page: its levels and its values, decompressed but not decoded yet.
 
-use bytes::Bytes;
-use parquet::basic::Encoding;
-use parquet::column::page::Page;
+use std::ops::Range;
 
+use arrow::buffer::Buffer;
+use parquet::basic::Encoding;
+
+use super::chunk::PageBytes;
 use super::delta;
 use super::flaw::{Checked, Flaw};
-use super::runs::{Piece, Runs};
-
-/// A number as it lies in the file: its bits, whatever they mean.
-pub(super) trait Lane: Copy + Default + Send + Sync + 'static {
-    const BYTES: usize;
-
-    /// From as many bytes as it has, the lowest first.
-    fn of(bytes: &[u8]) -> Self;
-
-    /// The lowest bits.
-    fn cut(number: u64) -> Self;
-}
-
-impl Lane for u32 {
-    const BYTES: usize = 4;
-
-    fn of(bytes: &[u8]) -> Self {
-        u32::from_le_bytes(bytes.try_into().expect("four bytes"))
-    }
-
-    fn cut(number: u64) -> Self {
-        number as u32
-    }
-}
-
-impl Lane for u64 {
-    const BYTES: usize = 8;
-
-    fn of(bytes: &[u8]) -> Self {
-        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-    }
-
-    fn cut(number: u64) -> Self {
-        number
-    }
-}
-
-/// The numbers that bytes hold one after another; a rest too short for one is left out.
-pub(super) fn lanes<L: Lane>(bytes: &[u8]) -> impl ExactSizeIterator<Item = L> {
-    bytes.chunks_exact(L::BYTES).map(L::of)
-}
+use super::header::{Header, Kind};
+use super::runs::{BLOCK, Piece, Runs};
+use super::values::{Dictionary, Stored};
 
 /// How deep the levels of a column are, and what they mean.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Depths {
-    /// The definition level of a number that is there.
+    /// The definition level of a value that is there.
     pub(super) present: u8,
     /// For a column of lists: the definition level from which on a list has an element.
     pub(super) element: Option<u8>,
 }
 
 /// A data page.
-pub(super) struct DataPage<L> {
-    /// Levels, of which each is a number, a NULL or a list without elements.
+pub(super) struct DataPage<S: Stored> {
+    bytes: PageBytes,
+    /// Levels, of which each is a value, a NULL or a list without elements.
     pub(super) count: usize,
     /// Where rows begin, counted in levels; of lists alone.
     pub(super) starts: Vec<u32>,
     pub(super) definitions: Definitions,
-    pub(super) values: Values<L>,
+    /// The definition level of a value that is there.
+    present: u8,
+    values: Values<S>,
 }
 
-/// Which levels are numbers that are there.
+/// Which levels are values that are there.
 pub(super) enum Definitions {
     All,
     Each(Vec<u8>),
 }
 
-/// The numbers of a page that are not taken yet.
-pub(super) enum Values<L> {
-    Plain { bytes: Bytes, at: usize },
+/// The values of a page that are not taken yet; places count bytes of the page, or values.
+enum Values<S: Stored> {
+    Plain { at: usize },
     Indices(Runs),
-    Split { bytes: Bytes, at: usize },
-    Decoded { numbers: Vec<L>, at: usize },
+    Split { part: Range<usize>, at: usize },
+    Decoded { cells: Vec<S::Cell>, at: usize },
 }
 
-impl<L: Lane> DataPage<L> {
+impl<S: Stored> DataPage<S> {
     /// Takes a page apart.
     ///
     /// # Errors
     /// Where it is no data page or not what its header says, or has more than `most` levels.
-    pub(super) fn open(page: Page, depths: Depths, most: usize) -> Checked<Self> {
-        let count = page.num_values() as usize;
+    pub(super) fn open(
+        header: &Header,
+        bytes: PageBytes,
+        depths: Depths,
+        most: usize,
+    ) -> Checked<Self> {
+        let parts = Parts::of(header, &bytes, depths)?;
+        let count = parts.levels;
         if count > most {
             return Err(Flaw::new(format!("a page of {count} values, where {most} are left")));
         }
-        let parts = Parts::of(page, depths)?;
         let starts = match parts.repetitions {
-            Some(bytes) => row_starts(Runs::new(bytes, 1)?, count)?,
+            Some(part) => row_starts(&bytes, Runs::new(part, 1)?, count)?,
             None => Vec::new(),
         };
         let definitions = match parts.definitions {
-            Some(bytes) => {
+            Some(part) => {
                 let width = (u8::BITS - depths.present.leading_zeros()) as usize;
-                definitions(Runs::new(bytes, width)?, depths.present, count)?
+                definitions(&bytes, Runs::new(part, width)?, depths.present, count)?
             }
             None => Definitions::All,
         };
-        let values = Values::open(parts.values, parts.encoding, count)?;
-        Ok(Self { count, starts, definitions, values })
+        let there = match &definitions {
+            Definitions::All => count,
+            Definitions::Each(levels) => {
+                levels.iter().filter(|&&level| level == depths.present).count()
+            }
+        };
+        let values = Values::open(&bytes, parts.values, parts.encoding, there)?;
+        Ok(Self { bytes, count, starts, definitions, present: depths.present, values })
+    }
+
+    /// Whether its values are indices of a dictionary.
+    pub(super) fn has_indices(&self) -> bool {
+        matches!(self.values, Values::Indices(_))
+    }
+
+    /// Which of these levels are values that are there.
+    pub(super) fn are_there(&self, levels: Range<usize>) -> Vec<bool> {
+        match &self.definitions {
+            Definitions::All => vec![true; levels.len()],
+            Definitions::Each(each) => {
+                each[levels].iter().map(|&level| level == self.present).collect()
+            }
+        }
+    }
+
+    /// Its bytes, which others have from now on as well.
+    pub(super) fn share_bytes(&mut self) -> Buffer {
+        self.bytes.share()
+    }
+
+    /// Appends the next values to `taken`.
+    ///
+    /// # Errors
+    /// Where the page has fewer, or one that is not in the dictionary.
+    pub(super) fn take(
+        &mut self,
+        count: usize,
+        dictionary: &Dictionary<S>,
+        taken: &mut Vec<S::Cell>,
+    ) -> Checked<()> {
+        match &mut self.values {
+            Values::Plain { at } => {
+                let end = *at + count * S::BYTES;
+                let cells = self.bytes.get(*at..end).ok_or_else(cut_short)?;
+                taken.extend(cells.chunks_exact(S::BYTES).map(S::cell));
+                *at = end;
+            }
+            Values::Indices(runs) => {
+                let page = &self.bytes;
+                let (most, bytes) = (dictionary.len(), dictionary.bytes());
+                let cell = |at| S::cell(&bytes[at * S::BYTES..(at + 1) * S::BYTES]);
+                return match dictionary.cells() {
+                    Some(cells) => look_up(runs, page, count, most, |at| cells[at], taken),
+                    None => look_up(runs, page, count, most, cell, taken),
+                };
+            }
+            Values::Split { part, at } => {
+                let bytes = &self.bytes[part.clone()];
+                let all = bytes.len() / S::BYTES;
+                if *at + count > all {
+                    return Err(cut_short());
+                }
+                taken.extend((*at..*at + count).map(|i| joined::<S>(bytes, all, i)));
+                *at += count;
+            }
+            Values::Decoded { cells, at } => {
+                taken.extend_from_slice(cells.get(*at..*at + count).ok_or_else(cut_short)?);
+                *at += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends those of the next `count` values whose places are chosen, in ascending order, from `first` on.
+    ///
+    /// # Errors
+    /// As for [`DataPage::take`].
+    pub(super) fn take_chosen(
+        &mut self,
+        count: usize,
+        (chosen, first): (&[u32], usize),
+        dictionary: &Dictionary<S>,
+        taken: &mut Vec<S::Cell>,
+    ) -> Checked<()> {
+        let places = chosen.iter().map(|&place| place as usize - first);
+        match &mut self.values {
+            Values::Plain { at } => {
+                let end = *at + count * S::BYTES;
+                let cells = self.bytes.get(*at..end).ok_or_else(cut_short)?;
+                taken.extend(places.map(|i| S::cell(&cells[i * S::BYTES..(i + 1) * S::BYTES])));
+                *at = end;
+            }
+            Values::Indices(runs) => {
+                let (page, wanted) = (&self.bytes, Wanted { count, chosen, first });
+                let (most, bytes) = (dictionary.len(), dictionary.bytes());
+                let cell = |at| S::cell(&bytes[at * S::BYTES..(at + 1) * S::BYTES]);
+                return match dictionary.cells() {
+                    Some(cells) => look_up_chosen(runs, page, wanted, most, |at| cells[at], taken),
+                    None => look_up_chosen(runs, page, wanted, most, cell, taken),
+                };
+            }
+            Values::Split { part, at } => {
+                let bytes = &self.bytes[part.clone()];
+                let all = bytes.len() / S::BYTES;
+                if *at + count > all {
+                    return Err(cut_short());
+                }
+                taken.extend(places.map(|i| joined::<S>(bytes, all, *at + i)));
+                *at += count;
+            }
+            Values::Decoded { cells, at } => {
+                let cells = cells.get(*at..*at + count).ok_or_else(cut_short)?;
+                taken.extend(places.map(|i| cells[i]));
+                *at += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over values; that there are too few is seen by whoever takes the next.
+    pub(super) fn skip(&mut self, count: usize) -> Checked<()> {
+        match &mut self.values {
+            Values::Plain { at } => *at += count * S::BYTES,
+            Values::Indices(runs) => runs.skip(&self.bytes, count)?,
+            Values::Split { at, .. } | Values::Decoded { at, .. } => *at += count,
+        }
+        Ok(())
     }
 }
 
-/// The bytes of a page, taken apart.
+/// What the bytes of a page are.
 struct Parts {
-    repetitions: Option<Bytes>,
-    definitions: Option<Bytes>,
-    values: Bytes,
+    levels: usize,
+    repetitions: Option<Range<usize>>,
+    definitions: Option<Range<usize>>,
+    values: Range<usize>,
     encoding: Encoding,
 }
 
 impl Parts {
-    fn of(page: Page, depths: Depths) -> Checked<Self> {
-        match page {
-            Page::DataPage {
-                mut buf, encoding, def_level_encoding, rep_level_encoding, ..
-            } => {
-                let mut levels = |is_there: bool, how: Encoding| -> Checked<Option<Bytes>> {
+    fn of(header: &Header, bytes: &[u8], depths: Depths) -> Checked<Self> {
+        let mut left = 0..bytes.len();
+        match header.kind {
+            Kind::Data { levels, encoding } => {
+                let mut part = |is_there: bool| -> Checked<Option<Range<usize>>> {
                     if !is_there {
                         return Ok(None);
                     }
-                    if how != Encoding::RLE {
-                        return Err(Flaw::new(format!("levels encoded as {how}")));
-                    }
-                    let bytes = split(&mut buf, 4)?;
-                    Ok(Some(split(&mut buf, u32::of(&bytes) as usize)?))
+                    let size = &bytes[split(&mut left, 4)?];
+                    let size =
+                        size.iter().rev().fold(0, |size, &byte| size << 8 | usize::from(byte));
+                    split(&mut left, size).map(Some)
                 };
-                let repetitions = levels(depths.element.is_some(), rep_level_encoding)?;
-                let definitions = levels(depths.present > 0, def_level_encoding)?;
-                Ok(Self { repetitions, definitions, values: buf, encoding })
+                let repetitions = part(depths.element.is_some())?;
+                let definitions = part(depths.present > 0)?;
+                Ok(Self { levels, repetitions, definitions, values: left, encoding })
             }
-            Page::DataPageV2 {
-                mut buf,
-                encoding,
-                def_levels_byte_len,
-                rep_levels_byte_len,
-                ..
-            } => {
-                let repetitions = split(&mut buf, rep_levels_byte_len as usize)?;
-                let definitions = split(&mut buf, def_levels_byte_len as usize)?;
+            Kind::DataV2 { levels, encoding, definitions_bytes, repetitions_bytes, .. } => {
+                let repetitions = split(&mut left, repetitions_bytes)?;
+                let definitions = split(&mut left, definitions_bytes)?;
                 Ok(Self {
+                    levels,
                     repetitions: depths.element.map(|_| repetitions),
                     definitions: (depths.present > 0).then_some(definitions),
-                    values: buf,
+                    values: left,
                     encoding,
                 })
             }
-            Page::DictionaryPage { .. } => Err(Flaw::new("a dictionary among the data")),
+            Kind::Dictionary | Kind::Other => Err(Flaw::new("no data where data should be")),
         }
     }
 }
 
 /// Takes the first bytes away.
-fn split(bytes: &mut Bytes, count: usize) -> Checked<Bytes> {
-    match bytes.len() {
-        there if there < count => Err(Flaw::new("a page ends within its levels")),
-        _ => Ok(bytes.split_to(count)),
+fn split(left: &mut Range<usize>, count: usize) -> Checked<Range<usize>> {
+    if left.len() < count {
+        return Err(Flaw::new("a page ends within its levels"));
     }
+    let first = left.start..left.start + count;
+    left.start = first.end;
+    Ok(first)
 }
 
 /// Where rows begin: at each repetition level of zero.
-fn row_starts(mut runs: Runs, count: usize) -> Checked<Vec<u32>> {
+fn row_starts(page: &[u8], mut runs: Runs, count: usize) -> Checked<Vec<u32>> {
     let mut starts = Vec::new();
     let mut at = 0;
     while at < count {
-        let piece = runs.next(count - at)?;
+        let piece = runs.next(page, count - at)?;
         match &piece {
             Piece::Repeated { value: 0, count } => starts.extend(at as u32..(at + count) as u32),
             Piece::Repeated { .. } => (),
@@ -184,11 +277,11 @@ fn row_starts(mut runs: Runs, count: usize) -> Checked<Vec<u32>> {
     Ok(starts)
 }
 
-fn definitions(mut runs: Runs, present: u8, count: usize) -> Checked<Definitions> {
+fn definitions(page: &[u8], mut runs: Runs, present: u8, count: usize) -> Checked<Definitions> {
     let mut levels = Vec::new();
     let mut all = 0;
     while all + levels.len() < count {
-        let piece = runs.next(count - all - levels.len())?;
+        let piece = runs.next(page, count - all - levels.len())?;
         match &piece {
             // As long as nothing is missing, nothing is written down.
             Piece::Repeated { value, count }
@@ -224,115 +317,138 @@ fn level(value: u32, present: u8) -> Checked<u8> {
     }
 }
 
-impl<L: Lane> Values<L> {
-    fn open(mut bytes: Bytes, encoding: Encoding, most: usize) -> Checked<Self> {
+impl<S: Stored> Values<S> {
+    fn open(
+        bytes: &[u8],
+        mut part: Range<usize>,
+        encoding: Encoding,
+        count: usize,
+    ) -> Checked<Self> {
         match encoding {
-            Encoding::PLAIN => Ok(Values::Plain { bytes, at: 0 }),
+            Encoding::PLAIN => match S::cells(bytes, part.clone())? {
+                Some(cells) => Ok(Values::Decoded { cells, at: 0 }),
+                None => Ok(Values::Plain { at: part.start }),
+            },
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
                 // A page in which all is NULL may have no bytes at all.
-                let width = if bytes.is_empty() { 0 } else { split(&mut bytes, 1)?[0] };
-                Ok(Values::Indices(Runs::new(bytes, usize::from(width))?))
+                let width = if part.is_empty() { 0 } else { bytes[split(&mut part, 1)?.start] };
+                Ok(Values::Indices(Runs::new(part, usize::from(width))?))
             }
-            Encoding::BYTE_STREAM_SPLIT => Ok(Values::Split { bytes, at: 0 }),
-            Encoding::DELTA_BINARY_PACKED => {
-                let numbers = delta::numbers(&bytes, most)?;
-                let numbers = numbers.into_iter().map(L::cut).collect();
-                Ok(Values::Decoded { numbers, at: 0 })
+            Encoding::BYTE_STREAM_SPLIT if S::ARE_NUMBERS => Ok(Values::Split { part, at: 0 }),
+            Encoding::DELTA_BINARY_PACKED if S::ARE_NUMBERS => {
+                let numbers = delta::numbers(&bytes[part], count)?;
+                let cell = |number: u64| S::cell(&number.to_le_bytes()[..S::BYTES]);
+                let cells = numbers.into_iter().map(cell).collect();
+                Ok(Values::Decoded { cells, at: 0 })
             }
-            other => Err(Flaw::new(format!("numbers encoded as {other}"))),
+            Encoding::RLE if S::MAY_BE_RUNS => {
+                // After their length in bytes.
+                split(&mut part, 4)?;
+                let (mut runs, mut cells) = (Runs::new(part, 1)?, Vec::with_capacity(count));
+                look_up(&mut runs, bytes, count, 2, |bit| S::cell(&[bit as u8]), &mut cells)?;
+                Ok(Values::Decoded { cells, at: 0 })
+            }
+            other => Err(Flaw::new(format!("values encoded as {other}"))),
         }
-    }
-
-    /// Whether they are indices of a dictionary.
-    pub(super) fn are_indices(&self) -> bool {
-        matches!(self, Values::Indices(_))
-    }
-
-    /// Appends the next numbers to `taken`.
-    ///
-    /// # Errors
-    /// Where the page has fewer, or one that is not in the dictionary.
-    pub(super) fn take(
-        &mut self,
-        count: usize,
-        dictionary: &[L],
-        taken: &mut Vec<L>,
-    ) -> Checked<()> {
-        match self {
-            Values::Plain { bytes, at } => {
-                let end = *at + count * L::BYTES;
-                let numbers = bytes.get(*at..end).ok_or_else(cut_short)?;
-                taken.extend(lanes::<L>(numbers));
-                *at = end;
-            }
-            Values::Indices(runs) => return look_up(runs, count, dictionary, taken),
-            Values::Split { bytes, at } => {
-                let all = bytes.len() / L::BYTES;
-                if *at + count > all {
-                    return Err(cut_short());
-                }
-                taken.extend((*at..*at + count).map(|i| joined::<L>(bytes, all, i)));
-                *at += count;
-            }
-            Values::Decoded { numbers, at } => {
-                taken.extend(numbers.get(*at..*at + count).ok_or_else(cut_short)?);
-                *at += count;
-            }
-        }
-        Ok(())
-    }
-
-    /// Passes over numbers; that there are too few is seen by whoever takes the next.
-    pub(super) fn skip(&mut self, count: usize) -> Checked<()> {
-        match self {
-            Values::Plain { at, .. } => *at += count * L::BYTES,
-            Values::Indices(runs) => runs.skip(count)?,
-            Values::Split { at, .. } | Values::Decoded { at, .. } => *at += count,
-        }
-        Ok(())
     }
 }
 
-fn look_up<L: Lane>(
+/// Appends the values that the next indices name; `value` is told no place beyond `most`.
+fn look_up<C: Copy>(
     runs: &mut Runs,
+    page: &[u8],
     mut count: usize,
-    dictionary: &[L],
-    taken: &mut Vec<L>,
+    most: usize,
+    value: impl Fn(usize) -> C,
+    taken: &mut Vec<C>,
 ) -> Checked<()> {
-    let missing =
-        || Flaw::new(format!("a number that is not in its dictionary of {}", dictionary.len()));
     while count > 0 {
-        let piece = runs.next(count)?;
+        let piece = runs.next(page, count)?;
         count -= piece.count();
         match piece {
-            Piece::Repeated { value, count } => {
-                let number = *dictionary.get(value as usize).ok_or_else(missing)?;
-                taken.resize(taken.len() + count, number);
+            Piece::Repeated { value: index, count } => {
+                check(&[index], most)?;
+                taken.resize(taken.len() + count, value(index as usize));
             }
-            Piece::Packed(packed) => {
-                let mut highest = 0;
-                taken.extend(packed.iter().map(|index| {
-                    highest = highest.max(index);
-                    dictionary.get(index as usize).copied().unwrap_or_default()
-                }));
-                if highest as usize >= dictionary.len() {
-                    return Err(missing());
-                }
-            }
+            Piece::Packed(packed) => packed.blocks(|indices| {
+                check(indices, most)?;
+                taken.extend(indices.iter().map(|&index| value(index as usize)));
+                Ok(())
+            })?,
         }
     }
     Ok(())
 }
 
+/// Of the next `count` values, those that are chosen, by places from `first` on in ascending order.
+struct Wanted<'a> {
+    count: usize,
+    chosen: &'a [u32],
+    first: usize,
+}
+
+/// As [`look_up`], for values that are chosen.
+fn look_up_chosen<C: Copy>(
+    runs: &mut Runs,
+    page: &[u8],
+    Wanted { mut count, mut chosen, mut first }: Wanted<'_>,
+    most: usize,
+    value: impl Fn(usize) -> C,
+    taken: &mut Vec<C>,
+) -> Checked<()> {
+    while count > 0 {
+        let piece = runs.next(page, count.min(BLOCK))?;
+        let within = chosen.partition_point(|&place| (place as usize) < first + piece.count());
+        let (here, rest) = chosen.split_at(within);
+        match piece {
+            _ if here.is_empty() => (),
+            Piece::Repeated { value: index, .. } => {
+                check(&[index], most)?;
+                taken.resize(taken.len() + here.len(), value(index as usize));
+            }
+            // Unpacking one takes as long as unpacking several together.
+            Piece::Packed(packed) if here.len() * 4 < packed.count => {
+                for &place in here {
+                    let index = packed.get(place as usize - first);
+                    check(&[index], most)?;
+                    taken.push(value(index as usize));
+                }
+            }
+            Piece::Packed(packed) => packed.blocks(|indices| {
+                check(indices, most)?;
+                taken.extend(
+                    here.iter().map(|&place| value(indices[place as usize - first] as usize)),
+                );
+                Ok(())
+            })?,
+        }
+        first += piece.count();
+        count -= piece.count();
+        chosen = rest;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// Where an index names no value of a dictionary of so many.
+#[inline]
+fn check(indices: &[u32], most: usize) -> Checked<()> {
+    let highest = indices.iter().fold(0, |highest, &index| highest.max(index));
+    match (highest as usize) < most {
+        true => Ok(()),
+        false => Err(Flaw::new(format!("a value that is not in its dictionary of {most}"))),
+    }
+}
+
 /// The number whose bytes lie apart: all first bytes, then all second ones, and so on.
-fn joined<L: Lane>(bytes: &[u8], all: usize, i: usize) -> L {
+fn joined<S: Stored>(bytes: &[u8], all: usize, i: usize) -> S::Cell {
     let mut number = [0; 8];
-    for (k, byte) in number.iter_mut().take(L::BYTES).enumerate() {
+    for (k, byte) in number.iter_mut().take(S::BYTES).enumerate() {
         *byte = bytes[k * all + i];
     }
-    L::of(&number[..L::BYTES])
+    S::cell(&number[..S::BYTES])
 }
 
 fn cut_short() -> Flaw {
-    Flaw::new("a page ends before its numbers")
+    Flaw::new("a page ends before its values")
 }

@@ -77,6 +77,11 @@ impl Pruning {
             })
     }
 
+    /// Notes bytes that were read.
+    pub(super) fn scanned(&self, bytes: u64) {
+        self.metrics.bytes_scanned.add(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
     /// The rows of a group that may meet the condition as it is now.
     pub(super) fn access(&self, metadata: &ParquetMetaData, group: usize) -> RowGroupAccess {
         let Some(condition) = &self.condition else { return RowGroupAccess::Scan };

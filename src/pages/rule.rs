@@ -1,4 +1,4 @@
-//! Finds the scans that read numbers alone.
+//! Finds the scans of which all columns are known here.
 
 use std::sync::Arc;
 
@@ -13,23 +13,24 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use super::source::PagedSource;
-use crate::config::{ForRules, PageReading, Pages};
+use super::source::{Means, PagedSource};
+use crate::config::ForRules;
 
-/// Reads Parquet files by pages where all columns are numbers or lists of them. After all rules that move
-/// conditions and expressions into scans.
+/// Reads Parquet files by pages where all columns are known here. After all rules that move conditions and
+/// expressions into scans.
 #[derive(Debug)]
-pub(crate) struct NumbersByPages;
+pub(crate) struct ParquetByPages;
 
-impl PhysicalOptimizerRule for NumbersByPages {
+impl PhysicalOptimizerRule for ParquetByPages {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let reading = config.extensions.get::<ForRules>().map(|settings| settings.reading);
-        let reading = reading.filter(|reading| reading.pages != Pages::Off);
-        let Some(reading) = reading else { return Ok(plan) };
+        let settings = config.extensions.get::<ForRules>();
+        let settings = settings.filter(|settings| settings.reads_pages);
+        let Some(settings) = settings else { return Ok(plan) };
+        let means = Means::of(settings);
         plan.transform_down(|plan| {
             // For the best few rows, DataFusion reads row groups in the order of their statistics.
             let sort = plan.downcast_ref::<SortExec>();
@@ -37,14 +38,14 @@ impl PhysicalOptimizerRule for NumbersByPages {
                 return Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump));
             }
             let scan = plan.downcast_ref::<DataSourceExec>();
-            let by_pages = scan.and_then(|scan| by_pages(scan, reading));
+            let by_pages = scan.and_then(|scan| by_pages(scan, means));
             Ok(by_pages.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
     }
 
     fn name(&self) -> &str {
-        "numbers_by_pages"
+        "parquet_by_pages"
     }
 
     fn schema_check(&self) -> bool {
@@ -54,7 +55,7 @@ impl PhysicalOptimizerRule for NumbersByPages {
 
 /// A scan that reads by pages; `None` where it is none of Parquet files of this machine, or reads what is
 /// left to DataFusion.
-fn by_pages(scan: &DataSourceExec, reading: PageReading) -> Option<Arc<dyn ExecutionPlan>> {
+fn by_pages(scan: &DataSourceExec, means: Means) -> Option<Arc<dyn ExecutionPlan>> {
     let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
     let parquet = config.file_source.downcast_ref::<ParquetSource>()?;
     if config.object_store_url != ObjectStoreUrl::local_filesystem()
@@ -62,7 +63,7 @@ fn by_pages(scan: &DataSourceExec, reading: PageReading) -> Option<Arc<dyn Execu
     {
         return None;
     }
-    let source = PagedSource::of(parquet, reading)?;
+    let source = PagedSource::of(parquet, means)?;
     let mut config = config.clone();
     config.file_source = Arc::new(source);
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))

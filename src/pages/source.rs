@@ -22,14 +22,37 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 
-use super::layout::is_of_numbers;
+use super::layout::is_known;
 use super::opener::Opener;
-use crate::config::{PageReading, Pages};
+use crate::config::ForRules;
 
-/// A source of Parquet files of which only numbers, and lists of them, are read.
+/// What a scan may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Means {
+    /// Columns that are read side by side.
+    pub(super) threads: usize,
+    /// Bytes of the columns of a row group that each thread may have in memory at once.
+    pub(super) group_bytes_max: u64,
+}
+
+/// Bytes of the columns of a row group in memory, whatever the limit.
+const GROUP_BYTES_MAX: usize = 64 << 20;
+
+/// The part of what may be reserved that all threads may take for them.
+const MEMORY_SHARE: usize = 8;
+
+impl Means {
+    pub(super) fn of(settings: &ForRules) -> Self {
+        let share_bytes = settings.reservable_bytes / (MEMORY_SHARE * settings.threads.max(1));
+        let group_bytes_max = share_bytes.min(GROUP_BYTES_MAX) as u64;
+        Self { threads: settings.threads, group_bytes_max }
+    }
+}
+
+/// A source of Parquet files of which only columns are read that are known here.
 pub(super) struct PagedSource {
     parquet: ParquetSource,
-    reading: PageReading,
+    means: Means,
     batch_rows: usize,
 }
 
@@ -39,7 +62,7 @@ const BATCH_ROWS: usize = 8192;
 impl PagedSource {
     /// `None` where other columns are read, or those of the files have to be computed, or conditions are
     /// to be met by the scan alone.
-    pub(super) fn of(parquet: &ParquetSource, reading: PageReading) -> Option<Self> {
+    pub(super) fn of(parquet: &ParquetSource, means: Means) -> Option<Self> {
         let schema = parquet.table_schema();
         let fields = schema.file_schema().fields();
         let is_stored = |expression: &Arc<dyn PhysicalExpr>| {
@@ -50,34 +73,26 @@ impl PagedSource {
         };
         let projection = parquet.projection()?;
         let columns = projection.column_indices();
-        let of_numbers =
-            |&at: &usize| fields.get(at).is_some_and(|field| is_of_numbers(field.data_type()));
+        let is_known =
+            |&at: &usize| fields.get(at).is_some_and(|field| is_known(field.data_type()));
         let is_plain =
             projection.iter().all(|column| is_stored(&column.expr) && is_plain(&column.expr));
         let names = fields.iter().map(|field| field.name());
         let is_ours = !columns.is_empty()
-            && columns.iter().all(of_numbers)
+            && columns.iter().all(is_known)
             && is_plain
             && parquet.filter().is_none_or(|filter| is_stored(&filter))
             && schema.virtual_columns().is_empty()
             && !parquet.table_parquet_options().global.pushdown_filters
             && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
         let parquet = parquet.clone();
-        is_ours.then_some(Self { parquet, reading, batch_rows: BATCH_ROWS })
-    }
-
-    /// Whether it is known while planning that files are read by pages, as far as they can be.
-    fn reads_all(&self) -> bool {
-        let fields = self.parquet.table_schema().file_schema().fields();
-        let columns = self.projection().map(ProjectionExprs::column_indices).unwrap_or_default();
-        let is_list = |&at: &usize| fields[at].data_type().is_nested();
-        self.reading.pages == Pages::On || columns.iter().any(is_list)
+        is_ours.then_some(Self { parquet, means, batch_rows: BATCH_ROWS })
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
-            let source = Self::of(parquet, self.reading)?;
+            let source = Self::of(parquet, self.means)?;
             Some(Arc::new(Self { batch_rows: self.batch_rows, ..source }) as _)
         });
         ours.unwrap_or(parquet)
@@ -106,8 +121,8 @@ impl FileSource for PagedSource {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
-        let (batch_rows, reading) = (self.batch_rows, self.reading);
-        Ok(Arc::new(Opener::new(parquet, config, store, partition, batch_rows, reading)?))
+        let (batch_rows, means) = (self.batch_rows, self.means);
+        Ok(Arc::new(Opener::new(parquet, config, store, partition, batch_rows, means)?))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -117,7 +132,7 @@ impl FileSource for PagedSource {
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
         let source = self.parquet.with_batch_size(batch_rows);
         match source.downcast_ref::<ParquetSource>().cloned() {
-            Some(parquet) => Arc::new(Self { parquet, reading: self.reading, batch_rows }),
+            Some(parquet) => Arc::new(Self { parquet, means: self.means, batch_rows }),
             None => source,
         }
     }
@@ -139,12 +154,11 @@ impl FileSource for PagedSource {
     }
 
     fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = if self.reads_all() { "" } else { " of large groups" };
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, ", reader=pages{of}")?;
+                f.write_str(", reader=pages")?;
             }
-            DisplayFormatType::TreeRender => writeln!(f, "reader=pages{of}")?,
+            DisplayFormatType::TreeRender => writeln!(f, "reader=pages")?,
         }
         self.parquet.fmt_extra(format, f)
     }

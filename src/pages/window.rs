@@ -1,162 +1,214 @@
 //! The rows of a row group, some thousand at a time.
 //!
-//! Columns that a condition is about come first: where no row of a window meets it, the others are passed
-//! over. Rows that do not meet it stay where another does, for whoever asked drops them anyway. Columns are
-//! dealt out to as many parts as may be read at once; what reads blocks, and is on threads for that.
+//! Columns that a condition is about come first, and of the others those rows alone are read that meet it; where it keeps
+//! most rows all are, for whoever asked drops the rest anyway. Where the columns of a row group are small they are
+//! fetched and decoded here. Where they are large, or few row groups leave threads without work, they are dealt out to
+//! threads of their own, which read page by page.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::SchemaRef;
-use datafusion::physical_expr::PhysicalExpr;
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::filter;
+use bytes::Bytes;
 use parquet::arrow::arrow_reader::RowSelector;
 use parquet::file::metadata::ParquetMetaData;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::chunk::{Chunk, Source};
 use super::column::{Column, column};
+use super::condition::Step;
+use super::fetch::Spare;
 use super::flaw::{Checked, Flaw};
 use super::layout::Layout;
 use crate::error::Result;
 
-/// Windows in which a condition may keep every row before it is given up: to look at it costs time.
-const TRIES: usize = 8;
-
-/// A condition without which rows are of no use to whoever asks for them.
-pub(super) struct Condition {
-    pub(super) expression: Arc<dyn PhysicalExpr>,
-    /// The places of its columns among those that are read.
-    pub(super) places: Vec<usize>,
-    /// Those columns, as the expression counts them.
-    pub(super) schema: SchemaRef,
-    /// Windows that it has kept.
-    kept: usize,
-}
-
-impl Condition {
-    pub(super) fn new(
-        expression: Arc<dyn PhysicalExpr>,
-        places: Vec<usize>,
-        schema: SchemaRef,
-    ) -> Self {
-        Self { expression, places, schema, kept: 0 }
-    }
-
-    /// Whether it has let a window go lately.
-    fn is_worth_it(&self) -> bool {
-        self.kept < TRIES
-    }
-
-    /// Whether a row may meet it. What cannot be told is true: who asked will find out.
-    fn may_hold(&mut self, columns: &[ArrayRef]) -> bool {
-        let holds = || {
-            let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns.to_vec()).ok()?;
-            let holds = self.expression.evaluate(&batch).ok()?;
-            let holds = holds.into_array(batch.num_rows()).ok()?;
-            Some(holds.as_boolean_opt()?.true_count() > 0)
-        };
-        let holds = holds().unwrap_or(true);
-        self.kept = if holds { self.kept + 1 } else { 0 };
-        holds
-    }
-}
-
 /// A file, and which of its columns are read.
 pub(super) struct Place {
     pub(super) path: PathBuf,
-    /// As it was when the statement was planned.
-    pub(super) bytes: u64,
+    pub(super) file: Arc<File>,
     pub(super) metadata: Arc<ParquetMetaData>,
     pub(super) layouts: Vec<Layout>,
+    pub(super) spare: Arc<Spare>,
 }
 
 impl Place {
-    fn open(&self) -> Checked<Arc<File>> {
-        let file = File::open(&self.path)?;
-        match file.metadata()?.len() {
-            bytes if bytes == self.bytes => Ok(Arc::new(file)),
-            _ => Err(Flaw::new("the file was changed while it was read")),
+    /// The file at a path, which had so many bytes when the statement was planned.
+    ///
+    /// # Errors
+    /// Where it cannot be opened, or is another one now.
+    pub(super) fn open(
+        path: PathBuf,
+        bytes: u64,
+        metadata: Arc<ParquetMetaData>,
+        layouts: Vec<Layout>,
+        spare: &Arc<Spare>,
+    ) -> Checked<Arc<Self>> {
+        let file = Arc::new(File::open(&path)?);
+        match file.metadata()?.len() == bytes {
+            true => Ok(Arc::new(Self { path, file, metadata, layouts, spare: Arc::clone(spare) })),
+            false => Err(Flaw::new("the file was changed while it was read")),
         }
     }
 
     /// Columns of a row group.
-    fn columns(&self, group: usize, places: &[usize]) -> Checked<Vec<Box<dyn Column>>> {
-        // A file of their own, for reading moves its cursor.
-        let file = self.open()?;
+    fn columns(
+        &self,
+        group: usize,
+        places: &[usize],
+        source: impl Fn(usize) -> Source,
+    ) -> Checked<Vec<Box<dyn Column>>> {
         let columns = places.iter().map(|&at| {
             let layout = &self.layouts[at];
-            column(&file, &self.metadata, group, layout)
-                .map_err(|flaw| flaw.within(layout.field.name()))
+            let metadata = self.metadata.row_group(group).column(layout.leaf);
+            let chunk = Chunk::new(source(at), metadata, &self.spare);
+            column(chunk, metadata, layout).map_err(|flaw| self.within(at, flaw))
         });
         columns.collect()
     }
+
+    fn within(&self, at: usize, flaw: Flaw) -> Flaw {
+        flaw.within(self.layouts[at].field.name())
+    }
+
+    /// The next rows of columns.
+    fn read(
+        &self,
+        columns: &mut [Box<dyn Column>],
+        places: &[usize],
+        request: &Request,
+    ) -> Checked<Vec<ArrayRef>> {
+        let arrays = columns.iter_mut().zip(places).map(|(column, &at)| {
+            let read = column
+                .skip(request.skipped)
+                .and_then(|()| column.read(request.rows, request.chosen.as_deref()));
+            read.map_err(|flaw| self.within(at, flaw))
+        });
+        arrays.collect()
+    }
+}
+
+/// Who reads the columns of a row group.
+pub(super) enum By {
+    /// Whoever asks, of the bytes of each column.
+    Here(Vec<Bytes>),
+    /// Threads, each about as many bytes of those columns that no condition is about.
+    Threads(usize),
 }
 
 /// What is left of a row group.
 pub(super) struct Windows {
     place: Arc<Place>,
-    /// The columns of the condition first, where there is one.
+    /// The columns of each step of the condition first, then all others.
     parts: Vec<Part>,
     /// Rows to pass over and rows to read, in turn.
     selection: VecDeque<RowSelector>,
     batch_rows: usize,
 }
 
-/// Columns that one thread reads from the first row of a row group to its last, which also keeps what it
-/// allocates with it.
+/// Columns that are read together, from the first row of a row group to its last.
 struct Part {
     places: Vec<usize>,
-    requests: Sender<Request>,
-    answers: Receiver<Checked<Vec<ArrayRef>>>,
+    reader: Reader,
     /// Rows to pass over before the next is read.
     skipped: usize,
+}
+
+enum Reader {
+    Here {
+        columns: Vec<Box<dyn Column>>,
+        asked: Option<Request>,
+    },
+    /// A thread, which also keeps what it allocates with it.
+    Thread {
+        requests: Sender<Request>,
+        answers: Receiver<Checked<Vec<ArrayRef>>>,
+    },
 }
 
 struct Request {
     skipped: usize,
     rows: usize,
+    /// The places of the rows that are asked for, where not all are.
+    chosen: Option<Arc<[u32]>>,
+}
+
+/// The rows of one window, as far as they are read.
+struct Window {
+    rows: usize,
+    chosen: Option<Arc<[u32]>>,
+    columns: Vec<Option<ArrayRef>>,
+}
+
+impl Window {
+    fn is_empty(&self) -> bool {
+        self.chosen.as_ref().is_some_and(|chosen| chosen.is_empty())
+    }
+
+    /// Keeps these of the rows that are left.
+    fn narrow(&mut self, kept: &BooleanArray) -> Checked<()> {
+        let places = kept.values().set_indices();
+        self.chosen = Some(match &self.chosen {
+            Some(chosen) => places.map(|at| chosen[at]).collect(),
+            None => kept.values().set_indices_u32().collect(),
+        });
+        for column in self.columns.iter_mut().flatten() {
+            *column = filter(column, kept)?;
+        }
+        Ok(())
+    }
 }
 
 impl Windows {
     /// The rows of a row group: all, or those that are selected.
+    ///
+    /// # Errors
+    /// Where the footer says what cannot be.
     pub(super) fn open(
         place: &Arc<Place>,
         group: usize,
         selection: impl IntoIterator<Item = RowSelector>,
-        condition: Option<&Condition>,
-        part_count: usize,
+        steps: &[Step],
+        by: &By,
         batch_rows: usize,
-    ) -> Self {
-        let parts = dealt_out(place, group, condition, part_count);
-        let parts = parts.into_iter().map(|places| Part::open(place, group, places)).collect();
+    ) -> Checked<Self> {
+        let parts = dealt_out(place, group, steps, by).into_iter().map(|places| match by {
+            By::Here(bytes) => Part::here(place, group, places, bytes),
+            By::Threads(_) => Ok(Part::on_a_thread(place, group, places)),
+        });
+        let parts = parts.collect::<Checked<_>>()?;
         let selection = selection.into_iter().collect();
-        Self { place: Arc::clone(place), parts, selection, batch_rows }
+        Ok(Self { place: Arc::clone(place), parts, selection, batch_rows })
     }
 
     /// The columns of the next window, `None` after the last; empty where the condition lets it go.
-    pub(super) async fn next(
-        &mut self,
-        condition: Option<&mut Condition>,
-    ) -> Result<Option<Vec<ArrayRef>>> {
+    ///
+    /// # Errors
+    /// Where the file is not what its footer says.
+    pub(super) async fn next(&mut self, steps: &mut [Step]) -> Result<Option<Vec<ArrayRef>>> {
+        let columns = self.next_columns(steps).await;
+        columns.map_err(|flaw| flaw.at(&self.place.path))
+    }
+
+    async fn next_columns(&mut self, steps: &mut [Step]) -> Checked<Option<Vec<ArrayRef>>> {
         let Some(rows) = self.next_rows() else { return Ok(None) };
-        let mut columns = vec![None; self.place.layouts.len()];
-        let condition = condition.filter(|condition| condition.is_worth_it());
-        let mut read = 0;
-        if let Some(condition) = condition {
-            self.read(0..1, rows, &mut columns).await?;
-            let of_condition: Vec<_> =
-                condition.places.iter().filter_map(|&place| columns[place].clone()).collect();
-            if !condition.may_hold(&of_condition) {
-                self.parts[1..].iter_mut().for_each(|part| part.skipped += rows);
+        let columns = vec![None; self.place.layouts.len()];
+        let mut window = Window { rows, chosen: None, columns };
+        for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
+            self.read(&mut window, |part| part.has_any(&step.places)).await?;
+            if let Some(kept) = step.kept(&window.columns) {
+                window.narrow(&kept)?;
+            }
+            if window.is_empty() {
+                let unread = self.parts.iter_mut().filter(|part| !part.is_read(&window));
+                unread.for_each(|part| part.skipped += rows);
                 return Ok(Some(Vec::new()));
             }
-            read = 1;
         }
-        self.read(read..self.parts.len(), rows, &mut columns).await?;
-        Ok(Some(columns.into_iter().flatten().collect()))
+        self.read(&mut window, |_| true).await?;
+        Ok(Some(window.columns.into_iter().flatten().collect()))
     }
 
     /// Rows of the next window.
@@ -175,27 +227,41 @@ impl Windows {
         }
     }
 
-    /// Reads rows of some parts at once, each column into its place.
-    async fn read(
-        &mut self,
-        parts: Range<usize>,
-        rows: usize,
-        columns: &mut [Option<ArrayRef>],
-    ) -> Result<()> {
-        let parts = &mut self.parts[parts];
-        for part in &mut *parts {
-            part.ask(rows).await;
+    /// Reads what is missing of some parts at once, each column into its place.
+    async fn read(&mut self, window: &mut Window, is_asked: impl Fn(&Part) -> bool) -> Checked<()> {
+        let asked = |part: &&mut Part| is_asked(part) && !part.is_read(window);
+        let mut parts: Vec<&mut Part> = self.parts.iter_mut().filter(asked).collect();
+        for part in &mut parts {
+            part.ask(window.rows, window.chosen.clone()).await;
         }
         for part in parts {
-            let arrays = part.answer().await.map_err(|flaw| flaw.at(&self.place.path))?;
-            part.places.iter().zip(arrays).for_each(|(&at, array)| columns[at] = Some(array));
+            let arrays = part.answer(&self.place).await?;
+            for (&at, array) in part.places.iter().zip(arrays) {
+                window.columns[at] = Some(array);
+            }
         }
         Ok(())
     }
 }
 
 impl Part {
-    fn open(place: &Arc<Place>, group: usize, places: Vec<usize>) -> Self {
+    fn here(
+        place: &Arc<Place>,
+        group: usize,
+        places: Vec<usize>,
+        bytes: &[Bytes],
+    ) -> Checked<Self> {
+        let first = |at: usize| {
+            let chunk = place.metadata.row_group(group).column(place.layouts[at].leaf);
+            chunk.byte_range().0
+        };
+        let source = |at: usize| Source::Fetched(bytes[at].clone(), first(at));
+        let columns = place.columns(group, &places, source)?;
+        let reader = Reader::Here { columns, asked: None };
+        Ok(Self { places, reader, skipped: 0 })
+    }
+
+    fn on_a_thread(place: &Arc<Place>, group: usize, places: Vec<usize>) -> Self {
         let (requests, asked) = channel(1);
         let (given, answers) = channel(1);
         let (place, read, refused) = (Arc::clone(place), places.clone(), given.clone());
@@ -206,18 +272,38 @@ impl Part {
         if let Err(error) = thread.spawn(move || serve(&place, group, &read, asked, &given)) {
             let _is_first = refused.try_send(Err(error.into()));
         }
-        Self { places, requests, answers, skipped: 0 }
+        Self { places, reader: Reader::Thread { requests, answers }, skipped: 0 }
     }
 
-    async fn ask(&mut self, rows: usize) {
-        let skipped = std::mem::take(&mut self.skipped);
-        // A thread that has ended has left an answer that says why.
-        let _has_ended = self.requests.send(Request { skipped, rows }).await;
+    fn has_any(&self, places: &[usize]) -> bool {
+        self.places.iter().any(|place| places.contains(place))
     }
 
-    async fn answer(&mut self) -> Checked<Vec<ArrayRef>> {
-        let answer = self.answers.recv().await;
-        answer.unwrap_or_else(|| Err(Flaw::new("its pages make no sense")))
+    fn is_read(&self, window: &Window) -> bool {
+        self.places.iter().all(|&place| window.columns[place].is_some())
+    }
+
+    async fn ask(&mut self, rows: usize, chosen: Option<Arc<[u32]>>) {
+        let request = Request { skipped: std::mem::take(&mut self.skipped), rows, chosen };
+        match &mut self.reader {
+            Reader::Here { asked, .. } => *asked = Some(request),
+            // A thread that has ended has left an answer that says why.
+            Reader::Thread { requests, .. } => drop(requests.send(request).await),
+        }
+    }
+
+    /// The columns that were asked for.
+    async fn answer(&mut self, place: &Place) -> Checked<Vec<ArrayRef>> {
+        match &mut self.reader {
+            Reader::Here { columns, asked } => match asked.take() {
+                Some(request) => place.read(columns, &self.places, &request),
+                None => Ok(Vec::new()),
+            },
+            Reader::Thread { answers, .. } => {
+                let answer = answers.recv().await;
+                answer.unwrap_or_else(|| Err(Flaw::new("its pages make no sense")))
+            }
+        }
     }
 }
 
@@ -229,41 +315,42 @@ fn serve(
     mut asked: Receiver<Request>,
     given: &Sender<Checked<Vec<ArrayRef>>>,
 ) {
-    let served = place.columns(group, places).and_then(|mut columns| {
-        while let Some(Request { skipped, rows }) = asked.blocking_recv() {
-            let arrays = columns.iter_mut().zip(places).map(|(column, &at)| {
-                let read = column.skip(skipped).and_then(|()| column.read(rows));
-                read.map_err(|flaw| flaw.within(place.layouts[at].field.name()))
-            });
-            let arrays = arrays.collect::<Checked<Vec<_>>>()?;
+    let mut serving = || {
+        let source = |_| Source::File(Arc::clone(&place.file));
+        let mut columns = place.columns(group, places, source)?;
+        while let Some(request) = asked.blocking_recv() {
+            let arrays = place.read(&mut columns, places, &request)?;
             if given.blocking_send(Ok(arrays)).is_err() {
                 return Ok(());
             }
         }
         Ok(())
-    });
-    if let Err(flaw) = served {
+    };
+    if let Err(flaw) = serving() {
         let _nobody_asks = given.blocking_send(Err(flaw));
     }
 }
 
-/// The columns of a condition, and all others in `count` parts of about as many bytes.
-fn dealt_out(
-    place: &Place,
-    group: usize,
-    condition: Option<&Condition>,
-    count: usize,
-) -> Vec<Vec<usize>> {
+/// The columns of each step that no earlier one is about, and all others, in parts of about as many bytes.
+fn dealt_out(place: &Place, group: usize, steps: &[Step], by: &By) -> Vec<Vec<usize>> {
+    let mut left: Vec<usize> = (0..place.layouts.len()).collect();
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    for step in steps {
+        let (of_step, others) = left.into_iter().partition(|at| step.places.contains(at));
+        left = others;
+        parts.push(of_step);
+    }
     let bytes = |at: usize| {
         let chunk = place.metadata.row_group(group).column(place.layouts[at].leaf);
         u64::try_from(chunk.compressed_size()).unwrap_or(0).max(1)
     };
-    let first = condition.map(|condition| condition.places.clone());
-    let is_first = |at: &usize| first.as_ref().is_some_and(|first| first.contains(at));
-    let others: Vec<usize> = (0..place.layouts.len()).filter(|at| !is_first(at)).collect();
-    let share = others.iter().map(|&at| bytes(at)).sum::<u64>().div_ceil(count as u64);
-    let (mut parts, mut taken) = (Vec::from_iter(first.clone()), share);
-    for at in others {
+    let count = match by {
+        By::Here(_) => 1,
+        By::Threads(count) => *count as u64,
+    };
+    let share = left.iter().map(|&at| bytes(at)).sum::<u64>().div_ceil(count);
+    let mut taken = share;
+    for at in left {
         if taken >= share {
             parts.push(Vec::new());
             taken = 0;
@@ -271,5 +358,6 @@ fn dealt_out(
         taken += bytes(at);
         parts.last_mut().expect("a part was begun above").push(at);
     }
+    parts.retain(|part| !part.is_empty());
     parts
 }

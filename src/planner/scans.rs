@@ -15,8 +15,9 @@ use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-/// Bytes of a part at least: to open one takes a millisecond (`time_elapsed_opening` of EXPLAIN ANALYZE), to read it many.
-const PART_BYTES_MIN: i64 = 32 << 20;
+/// Bytes of a part at least: to open one takes a part of a millisecond (`time_elapsed_opening` of EXPLAIN ANALYZE), to read it
+/// many.
+const PART_BYTES_MIN: i64 = 8 << 20;
 
 /// Parts of what DataFusion has given to one thread of one file, at most.
 const PARTS_MAX: i64 = 16;

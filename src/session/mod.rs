@@ -44,7 +44,7 @@ use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
 use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
-use crate::pages::NumbersByPages;
+use crate::pages::ParquetByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::decimals::DecimalArithmetic;
 use crate::planner::modify::{self, ModifyPlanner};
@@ -83,7 +83,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
         .with_physical_optimizer_rule(Arc::new(FileParts))
-        .with_physical_optimizer_rule(Arc::new(NumbersByPages))
+        .with_physical_optimizer_rule(Arc::new(ParquetByPages))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(DecimalArithmetic))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))

@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::config::{ForRules, PageReading, Pages, Patterns};
+use crate::config::{ForRules, Patterns};
 
 const DOUBLES: [f64; 11] = [
     0.0,
@@ -192,11 +192,11 @@ fn scan(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
 
 fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let mut options = ConfigOptions::new();
-    let reading = PageReading { pages: Pages::Off, threads: 1 };
     let reservable_bytes = 1 << 30;
     options.extensions.insert(ForRules {
         fusion: fusion(),
-        reading,
+        reads_pages: false,
+        threads: 1,
         orders_joins: true,
         shares_plans: true,
         spills_groups: true,

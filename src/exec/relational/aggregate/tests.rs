@@ -23,7 +23,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::SpillingAggregateExec;
-use crate::config::{ForRules, Fusion, PageReading, Pages, Patterns};
+use crate::config::{ForRules, Fusion, Patterns};
 use crate::memory::share_of;
 use crate::planner::spilling::SpillingAggregates;
 
@@ -131,10 +131,10 @@ fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -
     let mut config =
         SessionConfig::new().with_target_partitions(threads).with_batch_size(batch_rows);
     let fusion = Fusion { patterns: Patterns::all(), operations_min: 2, depth_max: 64 };
-    let reading = PageReading { pages: Pages::Off, threads };
     let rules = ForRules {
         fusion,
-        reading,
+        reads_pages: false,
+        threads,
         orders_joins: true,
         shares_plans: false,
         spills_groups: true,

@@ -1,0 +1,225 @@
+//! The pages of a column as they lie in a file, found one after another and decompressed.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+use bytes::Bytes;
+use parquet::basic::Compression;
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use super::fetch::{self, Memory, Spare};
+use super::flaw::{Checked, Flaw};
+use super::header::{Header, Kind};
+
+/// Bytes that are read of a file in the hope that they hold a header: most take some dozen.
+const HEADER_BYTES: u64 = 1 << 10;
+
+/// Bytes of a page at most: more are those of a header that makes no sense.
+const PAGE_BYTES_MAX: usize = 1 << 30;
+
+/// Where the bytes of a column are.
+pub(super) enum Source {
+    File(Arc<File>),
+    /// In memory, and at this place of the file.
+    Fetched(Bytes, u64),
+}
+
+impl Source {
+    fn bytes(&self, at: u64, count: usize) -> Checked<Bytes> {
+        match self {
+            Source::File(file) => {
+                let mut bytes = vec![0; count];
+                fetch::read(file, &mut bytes, at)?;
+                Ok(bytes.into())
+            }
+            Source::Fetched(bytes, first) => {
+                let start = at.checked_sub(*first).and_then(|start| usize::try_from(start).ok());
+                let part = start.and_then(|start| Some((start, start.checked_add(count)?)));
+                let part = part.filter(|&(_, end)| end <= bytes.len());
+                part.map(|(start, end)| bytes.slice(start..end)).ok_or_else(beyond)
+            }
+        }
+    }
+}
+
+/// The bytes of a page, decompressed.
+pub(super) enum PageBytes {
+    /// Those of the file.
+    Stored(Bytes),
+    Unpacked(Memory),
+}
+
+impl Deref for PageBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            PageBytes::Stored(bytes) => bytes,
+            PageBytes::Unpacked(memory) => memory.as_ref(),
+        }
+    }
+}
+
+impl PageBytes {
+    pub(super) fn none() -> Self {
+        PageBytes::Stored(Bytes::new())
+    }
+
+    /// The bytes as Arrow has them, who may keep them.
+    pub(super) fn share(&mut self) -> Buffer {
+        let bytes = match std::mem::replace(self, PageBytes::none()) {
+            PageBytes::Stored(bytes) => bytes,
+            PageBytes::Unpacked(memory) => Bytes::from_owner(memory),
+        };
+        *self = PageBytes::Stored(bytes.clone());
+        Buffer::from(bytes)
+    }
+}
+
+/// Whether pages that are compressed so can be read here.
+pub(super) fn is_known(compression: Compression) -> bool {
+    matches!(
+        compression,
+        Compression::UNCOMPRESSED
+            | Compression::SNAPPY
+            | Compression::ZSTD(_)
+            | Compression::LZ4_RAW
+    )
+}
+
+/// What is left of a column of a row group.
+pub(super) struct Chunk {
+    source: Source,
+    first: u64,
+    at: u64,
+    end: u64,
+    compression: Compression,
+    /// The header of the page that follows, where somebody has looked at it.
+    next: Option<Header>,
+    spare: Arc<Spare>,
+}
+
+impl Chunk {
+    pub(super) fn new(source: Source, metadata: &ColumnChunkMetaData, spare: &Arc<Spare>) -> Self {
+        let (first, bytes) = metadata.byte_range();
+        let (end, compression) = (first.saturating_add(bytes), metadata.compression());
+        Self { source, first, at: first, end, compression, next: None, spare: Arc::clone(spare) }
+    }
+
+    /// The header of the next page; `None` after the last. Pages that hold neither values nor a dictionary are passed over.
+    pub(super) fn peek(&mut self) -> Checked<Option<Header>> {
+        while self.next.is_none() && self.at < self.end {
+            let header = self.header()?;
+            match header.kind {
+                Kind::Other => self.pass(&header),
+                _ => self.next = Some(header),
+            }
+        }
+        Ok(self.next)
+    }
+
+    fn pass(&mut self, header: &Header) {
+        self.at += (header.header_bytes + header.stored_bytes) as u64;
+        self.next = None;
+    }
+
+    fn header(&self) -> Checked<Header> {
+        let left = self.end - self.at;
+        let mut tried = HEADER_BYTES;
+        loop {
+            let bytes = tried.min(left);
+            let count = usize::try_from(bytes).map_err(Flaw::new)?;
+            match Header::parse(&self.source.bytes(self.at, count)?)? {
+                Some(header) if header.bytes > PAGE_BYTES_MAX => {
+                    return Err(Flaw::new(format!("a page of {} bytes", header.bytes)));
+                }
+                Some(header) => return Ok(header),
+                None if bytes == left => return Err(beyond()),
+                None => tried *= 16,
+            }
+        }
+    }
+
+    /// Passes over the next page.
+    pub(super) fn skip(&mut self) -> Checked<()> {
+        if let Some(header) = self.peek()? {
+            self.pass(&header);
+        }
+        Ok(())
+    }
+
+    /// The next page, decompressed; `None` after the last.
+    pub(super) fn next(&mut self) -> Checked<Option<(Header, PageBytes)>> {
+        let Some(header) = self.peek()? else { return Ok(None) };
+        let start = self.at + header.header_bytes as u64;
+        if header.stored_bytes as u64 > self.end.saturating_sub(start) {
+            return Err(beyond());
+        }
+        let stored = self.source.bytes(start, header.stored_bytes)?;
+        self.pass(&header);
+        Ok(Some((header, self.unpacked(&header, stored)?)))
+    }
+
+    /// The first page once more; what comes next stays the next.
+    pub(super) fn first(&mut self) -> Checked<Option<(Header, PageBytes)>> {
+        let (at, next) = (self.at, self.next.take());
+        self.at = self.first;
+        let first = self.next();
+        (self.at, self.next) = (at, next);
+        first
+    }
+
+    fn unpacked(&self, header: &Header, stored: Bytes) -> Checked<PageBytes> {
+        // Levels of the second version lie before what is compressed.
+        let plain = match header.kind {
+            Kind::DataV2 { definitions_bytes, repetitions_bytes, is_compressed, .. } => {
+                match is_compressed {
+                    true => definitions_bytes + repetitions_bytes,
+                    false => stored.len(),
+                }
+            }
+            _ => 0,
+        };
+        if self.compression == Compression::UNCOMPRESSED || plain >= stored.len() {
+            return Ok(PageBytes::Stored(stored));
+        }
+        let mut page = self.spare.take(header.bytes);
+        let (levels, packed) = stored.split_at(plain);
+        let unpacked = page.as_mut().split_at_mut_checked(plain);
+        let (head, unpacked) =
+            unpacked.ok_or_else(|| Flaw::new("a page ends within its levels"))?;
+        head.copy_from_slice(levels);
+        let count = unpack(self.compression, packed, unpacked)?;
+        match count == unpacked.len() {
+            true => Ok(PageBytes::Unpacked(page)),
+            false => Err(Flaw::new(format!(
+                "a page of {} bytes, where {} were told",
+                count + plain,
+                header.bytes
+            ))),
+        }
+    }
+}
+
+/// Decompresses all bytes; says how many there are then.
+fn unpack(compression: Compression, packed: &[u8], into: &mut [u8]) -> Checked<usize> {
+    match compression {
+        Compression::SNAPPY => {
+            let told = snap::raw::decompress_len(packed).map_err(Flaw::new)?;
+            // More than there is room for are no error of the decoder's that a reader would understand.
+            if told != into.len() {
+                return Ok(told);
+            }
+            snap::raw::Decoder::new().decompress(packed, into).map_err(Flaw::new)
+        }
+        Compression::ZSTD(_) => zstd::bulk::decompress_to_buffer(packed, into).map_err(Flaw::new),
+        Compression::LZ4_RAW => lz4_flex::block::decompress_into(packed, into).map_err(Flaw::new),
+        other => Err(Flaw::new(format!("pages compressed by {other}"))),
+    }
+}
+
+fn beyond() -> Flaw {
+    Flaw::new("a page reaches beyond its column")
+}
