@@ -15,9 +15,11 @@ use super::flaw::{Checked, Flaw};
 use super::header::Kind;
 use super::layout::Layout;
 use super::lists::Lists;
-use super::page::{DataPage, Definitions, Depths};
+use super::page::{DataPage, Definitions, Form};
 use super::texts::Texts;
-use super::values::{Binary, Bits32, Bits64, Dictionary, Digits32, Digits64, Stored, Truth, Utf8};
+use super::values::{
+    Binary, Bits32, Bits64, Dictionary, Digits, Digits32, Digits64, Stored, Truth, Utf8,
+};
 
 /// The rows of one column of a row group.
 pub(super) trait Column: Send {
@@ -47,26 +49,29 @@ pub(super) fn column(
     let count = usize::try_from(metadata.num_values()).map_err(Flaw::new)?;
     match (metadata.column_type(), data_type) {
         (Physical::INT32, DataType::Decimal128(..)) => {
-            numbers(Pages::<Digits32>::new(chunk, count, layout.depths), data_type)
+            numbers(Pages::<Digits32>::new(chunk, count, layout.form), data_type)
         }
         (Physical::INT64, DataType::Decimal128(..)) => {
-            numbers(Pages::<Digits64>::new(chunk, count, layout.depths), data_type)
+            numbers(Pages::<Digits64>::new(chunk, count, layout.form), data_type)
+        }
+        (Physical::FIXED_LEN_BYTE_ARRAY, DataType::Decimal128(..)) => {
+            numbers(Pages::<Digits>::new(chunk, count, layout.form), data_type)
         }
         (Physical::INT32 | Physical::FLOAT, _) => {
-            bits(Pages::<Bits32>::new(chunk, count, layout.depths), data_type)
+            bits(Pages::<Bits32>::new(chunk, count, layout.form), data_type)
         }
         (Physical::INT64 | Physical::DOUBLE, _) => {
-            bits(Pages::<Bits64>::new(chunk, count, layout.depths), data_type)
+            bits(Pages::<Bits64>::new(chunk, count, layout.form), data_type)
         }
         (Physical::BOOLEAN, DataType::Boolean) => {
-            let pages = Pages::<Truth>::new(chunk, count, layout.depths);
+            let pages = Pages::<Truth>::new(chunk, count, layout.form);
             Ok(Box::new(Truths(Rows::new(pages))))
         }
         (Physical::BYTE_ARRAY, DataType::Utf8View) => {
-            texts(Pages::<Utf8>::new(chunk, count, layout.depths), data_type)
+            texts(Pages::<Utf8>::new(chunk, count, layout.form), data_type)
         }
         (Physical::BYTE_ARRAY, DataType::BinaryView) => {
-            texts(Pages::<Binary>::new(chunk, count, layout.depths), data_type)
+            texts(Pages::<Binary>::new(chunk, count, layout.form), data_type)
         }
         (other, _) => Err(Flaw::new(format!("{other} is none of {data_type}"))),
     }
@@ -77,7 +82,7 @@ fn numbers<S: Stored>(pages: Pages<S>, data_type: &DataType) -> Checked<Box<dyn 
 }
 
 fn bits<S: Stored>(pages: Pages<S>, data_type: &DataType) -> Checked<Box<dyn Column>> {
-    match pages.depths.element {
+    match pages.form.element {
         None => numbers(pages, data_type),
         Some(element) => Ok(Box::new(Lists::new(pages, element, data_type.clone()))),
     }
@@ -93,20 +98,20 @@ fn texts<S: Stored<Cell = u128>>(
 /// The pages of a column, with the dictionary that they refer to.
 pub(super) struct Pages<S: Stored> {
     chunk: Chunk,
-    depths: Depths,
+    form: Form,
     dictionary: Dictionary<S>,
     /// Levels of the column that are not seen yet, at most.
     left: usize,
 }
 
 impl<S: Stored> Pages<S> {
-    fn new(chunk: Chunk, left: usize, depths: Depths) -> Self {
-        Self { chunk, depths, dictionary: Dictionary::none(), left }
+    fn new(chunk: Chunk, left: usize, form: Form) -> Self {
+        Self { chunk, form, dictionary: Dictionary::none(), left }
     }
 
     /// The definition level of a value that is there.
     pub(super) fn present(&self) -> u8 {
-        self.depths.present
+        self.form.present
     }
 
     /// The dictionary of the page that was read last.
@@ -121,7 +126,7 @@ impl<S: Stored> Pages<S> {
             match header.kind {
                 Kind::Dictionary => self.learn(bytes)?,
                 Kind::Data { .. } | Kind::DataV2 { .. } | Kind::Other => {
-                    let page = DataPage::open(&header, bytes, self.depths, self.left)?;
+                    let page = DataPage::open(&header, bytes, self.form, self.left)?;
                     self.left -= page.count;
                     self.provide_dictionary(&page)?;
                     return Ok(Some(page));
@@ -131,7 +136,7 @@ impl<S: Stored> Pages<S> {
     }
 
     fn learn(&mut self, page: PageBytes) -> Checked<()> {
-        self.dictionary = Dictionary::new(page)?;
+        self.dictionary = Dictionary::new(page, self.form.value_bytes)?;
         Ok(())
     }
 
@@ -155,7 +160,7 @@ impl<S: Stored> Pages<S> {
             match self.chunk.peek()?.map(|header| header.kind) {
                 None | Some(Kind::Other) => return Ok(None),
                 Some(Kind::Data { levels, .. }) => {
-                    return Ok(self.depths.element.is_none().then_some(levels));
+                    return Ok(self.form.element.is_none().then_some(levels));
                 }
                 Some(Kind::DataV2 { rows, .. }) => return Ok(Some(rows)),
                 Some(Kind::Dictionary) => {

@@ -6,7 +6,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::chunk;
-use super::page::Depths;
+use super::page::Form;
 
 /// Whether a column of this type is read here.
 pub(super) fn is_known(data_type: &DataType) -> bool {
@@ -18,6 +18,7 @@ pub(super) fn is_known(data_type: &DataType) -> bool {
         Physical::FLOAT,
         Physical::DOUBLE,
         Physical::BYTE_ARRAY,
+        Physical::FIXED_LEN_BYTE_ARRAY,
     ]
     .iter()
     .any(of_type)
@@ -30,7 +31,10 @@ fn is_stored_as(data_type: &DataType, physical: Physical) -> bool {
     number(element) == Some(physical)
         || element == data_type
             && match element {
-                DataType::Decimal128(..) => matches!(physical, Physical::INT32 | Physical::INT64),
+                DataType::Decimal128(..) => matches!(
+                    physical,
+                    Physical::INT32 | Physical::INT64 | Physical::FIXED_LEN_BYTE_ARRAY
+                ),
                 // Seconds may be stored as something else.
                 DataType::Time32(TimeUnit::Millisecond) => physical == Physical::INT32,
                 DataType::Timestamp(TimeUnit::Second, _) => false,
@@ -84,7 +88,7 @@ pub(super) struct Layout {
     pub(super) field: FieldRef,
     /// Its place among the columns that hold values.
     pub(super) leaf: usize,
-    pub(super) depths: Depths,
+    pub(super) form: Form,
 }
 
 impl Layout {
@@ -97,24 +101,25 @@ impl Layout {
         if !is_stored_as(field.data_type(), column.physical_type()) {
             return None;
         }
-        let depths = match element(field.data_type()) == field.data_type() {
+        let form = match element(field.data_type()) == field.data_type() {
             true => flat(&column)?,
             false => list(&column, schema.get_column_root(leaf))?,
         };
-        Some(Self { field: FieldRef::clone(field), leaf, depths })
+        Some(Self { field: FieldRef::clone(field), leaf, form })
     }
 
     /// Whether the pages of a row group are encoded and compressed in ways that are known here.
     pub(super) fn is_readable(&self, chunk: &ColumnChunkMetaData) -> bool {
-        let is_flat = self.depths.element.is_none();
+        let is_flat = self.form.element.is_none();
         let is_known = |encoding: Encoding| match encoding {
             Encoding::PLAIN
             | Encoding::RLE
             | Encoding::PLAIN_DICTIONARY
             | Encoding::RLE_DICTIONARY => true,
-            Encoding::BYTE_STREAM_SPLIT => {
-                !matches!(chunk.column_type(), Physical::BOOLEAN | Physical::BYTE_ARRAY)
-            }
+            Encoding::BYTE_STREAM_SPLIT => matches!(
+                chunk.column_type(),
+                Physical::INT32 | Physical::INT64 | Physical::FLOAT | Physical::DOUBLE
+            ),
             Encoding::DELTA_BINARY_PACKED => {
                 matches!(chunk.column_type(), Physical::INT32 | Physical::INT64)
             }
@@ -128,14 +133,15 @@ impl Layout {
 }
 
 /// A column that is no list: required or optional.
-fn flat(column: &ColumnDescriptor) -> Option<Depths> {
+fn flat(column: &ColumnDescriptor) -> Option<Form> {
     let is_flat = column.path().parts().len() == 1 && column.max_rep_level() == 0;
     let present = u8::try_from(column.max_def_level()).ok()?;
-    is_flat.then_some(Depths { present, element: None })
+    let value_bytes = usize::try_from(column.type_length()).unwrap_or(0);
+    is_flat.then_some(Form { present, element: None, value_bytes })
 }
 
 /// A column of lists in the form of three levels: the list, what repeats, the number.
-fn list(column: &ColumnDescriptor, root: &Type) -> Option<Depths> {
+fn list(column: &ColumnDescriptor, root: &Type) -> Option<Form> {
     let optional = |node: &Type| {
         let repetition = node.get_basic_info().repetition();
         (repetition != Repetition::REPEATED).then_some(u8::from(repetition == Repetition::OPTIONAL))
@@ -149,5 +155,6 @@ fn list(column: &ColumnDescriptor, root: &Type) -> Option<Depths> {
     }
     let [number] = repeated.get_fields() else { return None };
     let element = optional(root)? + 1;
-    Some(Depths { present: element + optional(number)?, element: Some(element) })
+    let present = element + optional(number)?;
+    Some(Form { present, element: Some(element), value_bytes: 0 })
 }

@@ -12,13 +12,15 @@ use super::header::{Header, Kind};
 use super::runs::{BLOCK, Piece, Runs};
 use super::values::{Dictionary, Stored};
 
-/// How deep the levels of a column are, and what they mean.
+/// How the levels and values of a column lie in its pages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Depths {
+pub(super) struct Form {
     /// The definition level of a value that is there.
     pub(super) present: u8,
     /// For a column of lists: the definition level from which on a list has an element.
     pub(super) element: Option<u8>,
+    /// Bytes of a value, where its type leaves them open; else zero.
+    pub(super) value_bytes: usize,
 }
 
 /// A data page.
@@ -56,10 +58,10 @@ impl<S: Stored> DataPage<S> {
     pub(super) fn open(
         header: &Header,
         bytes: PageBytes,
-        depths: Depths,
+        form: Form,
         most: usize,
     ) -> Checked<Self> {
-        let parts = Parts::of(header, &bytes, depths)?;
+        let parts = Parts::of(header, &bytes, form)?;
         let count = parts.levels;
         if count > most {
             return Err(Flaw::new(format!("a page of {count} values, where {most} are left")));
@@ -70,19 +72,19 @@ impl<S: Stored> DataPage<S> {
         };
         let definitions = match parts.definitions {
             Some(part) => {
-                let width = (u8::BITS - depths.present.leading_zeros()) as usize;
-                definitions(&bytes, Runs::new(part, width)?, depths.present, count)?
+                let width = (u8::BITS - form.present.leading_zeros()) as usize;
+                definitions(&bytes, Runs::new(part, width)?, form.present, count)?
             }
             None => Definitions::All,
         };
         let there = match &definitions {
             Definitions::All => count,
             Definitions::Each(levels) => {
-                levels.iter().filter(|&&level| level == depths.present).count()
+                levels.iter().filter(|&&level| level == form.present).count()
             }
         };
-        let values = Values::open(&bytes, parts.values, parts.encoding, there)?;
-        Ok(Self { bytes, count, starts, definitions, present: depths.present, values })
+        let values = Values::open(&bytes, parts.values, parts.encoding, there, form.value_bytes)?;
+        Ok(Self { bytes, count, starts, definitions, present: form.present, values })
     }
 
     /// Whether its values are indices of a dictionary.
@@ -215,7 +217,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(header: &Header, bytes: &[u8], depths: Depths) -> Checked<Self> {
+    fn of(header: &Header, bytes: &[u8], form: Form) -> Checked<Self> {
         let mut left = 0..bytes.len();
         match header.kind {
             Kind::Data { levels, encoding } => {
@@ -228,8 +230,8 @@ impl Parts {
                         size.iter().rev().fold(0, |size, &byte| size << 8 | usize::from(byte));
                     split(&mut left, size).map(Some)
                 };
-                let repetitions = part(depths.element.is_some())?;
-                let definitions = part(depths.present > 0)?;
+                let repetitions = part(form.element.is_some())?;
+                let definitions = part(form.present > 0)?;
                 Ok(Self { levels, repetitions, definitions, values: left, encoding })
             }
             Kind::DataV2 { levels, encoding, definitions_bytes, repetitions_bytes, .. } => {
@@ -237,8 +239,8 @@ impl Parts {
                 let definitions = split(&mut left, definitions_bytes)?;
                 Ok(Self {
                     levels,
-                    repetitions: depths.element.map(|_| repetitions),
-                    definitions: (depths.present > 0).then_some(definitions),
+                    repetitions: form.element.map(|_| repetitions),
+                    definitions: (form.present > 0).then_some(definitions),
                     values: left,
                     encoding,
                 })
@@ -323,9 +325,10 @@ impl<S: Stored> Values<S> {
         mut part: Range<usize>,
         encoding: Encoding,
         count: usize,
+        value_bytes: usize,
     ) -> Checked<Self> {
         match encoding {
-            Encoding::PLAIN => match S::cells(bytes, part.clone())? {
+            Encoding::PLAIN => match S::cells(bytes, part.clone(), value_bytes)? {
                 Some(cells) => Ok(Values::Decoded { cells, at: 0 }),
                 None => Ok(Values::Plain { at: part.start }),
             },

@@ -116,6 +116,8 @@ fn columns() -> RecordBatch {
     for of in [
         DataType::Decimal128(9, 2),
         DataType::Decimal128(18, 4),
+        DataType::Decimal128(25, 3),
+        DataType::Decimal128(38, 0),
         DataType::Time64(TimeUnit::Microsecond),
         units(TimeUnit::Millisecond),
         units(TimeUnit::Nanosecond),
@@ -259,7 +261,7 @@ fn compare(path: &Path, threads: usize, batch_rows: usize, what: &str) {
 /// Properties by which texts are written plainly where they have no dictionary.
 fn plain_texts() -> WriterPropertiesBuilder {
     let mut properties = WriterProperties::builder();
-    for of in ["Utf8View", "BinaryView"] {
+    for of in ["Utf8View", "BinaryView", "Decimal128(25, 3)", "Decimal128(38, 0)"] {
         for column in ["required", "optional"] {
             let column = ColumnPath::new(vec![format!("{of} {column}")]);
             properties = properties.set_column_encoding(column, Encoding::PLAIN);
@@ -321,7 +323,10 @@ fn numbers_may_be_split_into_bytes_or_be_differences() {
         let is_float = |at: usize| schema.field(at).name().starts_with("Float");
         let is_number = |at: usize| {
             let of = schema.field(at).data_type();
-            !matches!(of, DataType::Boolean | DataType::Utf8View | DataType::BinaryView)
+            let is_long = matches!(of, DataType::Decimal128(19.., _));
+            let is_other =
+                matches!(of, DataType::Boolean | DataType::Utf8View | DataType::BinaryView);
+            !is_long && !is_other
         };
         let some =
             (0..batch.num_columns()).filter(|&at| is_float(at) == of_floats && is_number(at));

@@ -28,12 +28,16 @@ pub(super) trait Stored: Send + Sync + 'static {
     /// The cell of a value: of as many bytes as it has, the lowest first.
     fn cell(bytes: &[u8]) -> Self::Cell;
 
-    /// The cells of the values in a part of a page that follow one another; `None` where they have a width, and each can be
-    /// found by itself.
+    /// The cells of the values in a part of a page that follow one another, each of so many bytes where that is left open;
+    /// `None` where each can be found by itself, by the width of its type.
     ///
     /// # Errors
     /// Where they are not what they should be.
-    fn cells(_page: &[u8], _part: Range<usize>) -> Checked<Option<Vec<Self::Cell>>> {
+    fn cells(
+        _page: &[u8],
+        _part: Range<usize>,
+        _value_bytes: usize,
+    ) -> Checked<Option<Vec<Self::Cell>>> {
         Ok(None)
     }
 }
@@ -52,8 +56,8 @@ impl<S: Stored> Dictionary<S> {
 
     /// # Errors
     /// As for [`Stored::cells`].
-    pub(super) fn new(page: PageBytes) -> Checked<Self> {
-        let cells = S::cells(&page, 0..page.len())?;
+    pub(super) fn new(page: PageBytes, value_bytes: usize) -> Checked<Self> {
+        let cells = S::cells(&page, 0..page.len(), value_bytes)?;
         Ok(Self { page, cells })
     }
 
@@ -109,6 +113,27 @@ numbers! {
     Digits64: i64 => i128
 }
 
+/// Digits of a decimal in as many bytes as its precision needs, the highest first.
+pub(super) struct Digits;
+
+impl Stored for Digits {
+    type Cell = i128;
+    const BYTES: usize = size_of::<i128>();
+    const ARE_NUMBERS: bool = false;
+
+    fn cell(bytes: &[u8]) -> i128 {
+        let sign = if bytes.first().is_some_and(|&first| first >= 0x80) { -1 } else { 0 };
+        bytes.iter().fold(sign, |digits, &byte| digits << 8 | i128::from(byte))
+    }
+
+    fn cells(page: &[u8], part: Range<usize>, value_bytes: usize) -> Checked<Option<Vec<i128>>> {
+        match value_bytes {
+            1..=16 => Ok(Some(page[part].chunks_exact(value_bytes).map(Self::cell).collect())),
+            _ => Err(Flaw::new(format!("decimals of {value_bytes} bytes"))),
+        }
+    }
+}
+
 /// One where it is true, else zero.
 pub(super) struct Truth;
 
@@ -123,7 +148,7 @@ impl Stored for Truth {
     }
 
     /// One bit for each, the lowest first.
-    fn cells(page: &[u8], part: Range<usize>) -> Checked<Option<Vec<u8>>> {
+    fn cells(page: &[u8], part: Range<usize>, _: usize) -> Checked<Option<Vec<u8>>> {
         let bits = |byte: &u8| {
             (0..8).map({
                 let byte = *byte;
@@ -149,7 +174,7 @@ impl Stored for Utf8 {
         u128::from_le_bytes(lowest(bytes))
     }
 
-    fn cells(page: &[u8], part: Range<usize>) -> Checked<Option<Vec<u128>>> {
+    fn cells(page: &[u8], part: Range<usize>, _: usize) -> Checked<Option<Vec<u128>>> {
         let is_ascii = page[part.clone()].is_ascii();
         let mut is_text = true;
         let views = views(page, part, |text| {
@@ -171,7 +196,7 @@ impl Stored for Binary {
         u128::from_le_bytes(lowest(bytes))
     }
 
-    fn cells(page: &[u8], part: Range<usize>) -> Checked<Option<Vec<u128>>> {
+    fn cells(page: &[u8], part: Range<usize>, _: usize) -> Checked<Option<Vec<u128>>> {
         views(page, part, |_| ()).map(Some)
     }
 }
