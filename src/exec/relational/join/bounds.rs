@@ -332,6 +332,19 @@ mod tests {
     }
 
     #[test]
+    fn of_several_partitions_no_keys_are_told_for_each_knows_its_own_alone() {
+        let by = announcement(&[DataType::Int64], 2);
+        for from in [0, 1000] {
+            let keys = numbers(&(from..from + 500).map(Some).collect::<Vec<_>>());
+            let rows = RecordBatch::try_from_iter([("k0", Arc::clone(&keys))]).unwrap();
+            let on = vec![(Arc::clone(&by.probe[0]), Arc::clone(&by.probe[0]))];
+            let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema);
+            by.tell(Bounds::of(&[keys]).ok(), Some(&Arc::new(table.unwrap())));
+        }
+        assert_eq!(by.filter.current().unwrap().to_string(), "k0@0 >= 0 AND k0@0 <= 1499");
+    }
+
+    #[test]
     fn keys_without_an_order_of_files_have_no_bounds() {
         let reals: ArrayRef = Arc::new(Float64Array::from(vec![0.5, 1.5]));
         let texts: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "c"]));
