@@ -6,6 +6,7 @@
 
 mod directories;
 mod fusion;
+mod result_cache;
 mod rules;
 
 use std::fmt::Display;
@@ -18,6 +19,7 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
+pub(crate) use self::result_cache::{CacheLimits, ResultCache};
 pub(crate) use self::rules::ForRules;
 
 /// Threads at most. Each has a stack of its own, and those beyond the cores only take turns; some
@@ -65,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) measured_costs: bool,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
+    pub(crate) result_cache: ResultCache,
+    pub(crate) result_cache_bytes: usize,
 }
 
 /// One setting, as SHOW ALL presents it.
@@ -409,6 +413,30 @@ pub(crate) const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    Setting {
+        name: "result_cache",
+        unit: "",
+        description: "on (the default): the answer of a query is remembered, and given again while the tables, matrices \
+                      and files that it reads are as they were; verify: every query runs, and an answer that is \
+                      not the remembered one is an error; off",
+        get: |settings| settings.result_cache.to_string(),
+        set: |settings, value| {
+            settings.result_cache = ResultCache::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "result_cache_limit",
+        unit: "bytes",
+        description: "bytes of answers that the database remembers, in memory and within memory_limit while there is \
+                      room, else in temp_directory; 256MB by default, and 0 forgets all. One answer may have an \
+                      eighth of it, and a 64th of memory_limit",
+        get: |settings| settings.result_cache_bytes.to_string(),
+        set: |settings, value| {
+            settings.result_cache_bytes = parse_bytes(value)?;
+            Ok(())
+        },
+    },
 ];
 
 /// The values of the setting `join_order`.
@@ -481,6 +509,8 @@ impl Default for Settings {
             strassen: true,
             measured_costs: true,
             tile_rows: 0,
+            result_cache: ResultCache::On,
+            result_cache_bytes: 256 << 20,
         }
     }
 }
@@ -549,6 +579,25 @@ impl Settings {
             resident_bytes: self.memory_limit_bytes,
             poison: self.pool_poison,
         }
+    }
+
+    /// Bytes of all answers that are remembered, and of one.
+    pub(crate) fn result_cache_limits(&self) -> CacheLimits {
+        const SHARE_OF_ALL: usize = 8;
+        const SHARE_OF_MEMORY: usize = 64;
+        let bytes = self.result_cache_bytes;
+        let answer_bytes = (bytes / SHARE_OF_ALL).min(self.memory_limit_bytes / SHARE_OF_MEMORY);
+        CacheLimits { bytes, answer_bytes }
+    }
+
+    /// The values that an answer may depend on and that are not as they come, as one text.
+    pub(crate) fn text_for_answers(&self) -> String {
+        let others = ["result_cache", "result_cache_limit", "statement_timeout_ms"];
+        let defaults = Self::default();
+        let changed = SETTINGS.iter().filter(|setting| {
+            !others.contains(&setting.name) && setting.get(self) != setting.get(&defaults)
+        });
+        changed.map(|setting| format!("{}={}\n", setting.name, setting.get(self))).collect()
     }
 
     /// What all readers of files together may have read before it is wanted: a small part of the limit, and what a few

@@ -24,7 +24,7 @@ use crate::matrix::Matrix;
 /// assert!(Value::from(None::<f64>).is_null());
 /// assert_eq!(Value::from(vec![0.5, 1.5]).to_string(), "[0.5, 1.5]");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Value(ScalarValue);
 
 impl Value {
@@ -128,9 +128,15 @@ lists! { f64 => Float64Type, f32 => Float32Type }
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
+    scalars: Scalars,
+    matrices: BTreeMap<String, Arc<Matrix>>,
+}
+
+/// Parameters that are single values.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Scalars {
     positional: Vec<Value>,
     named: BTreeMap<String, Value>,
-    matrices: BTreeMap<String, Arc<Matrix>>,
 }
 
 impl Parameters {
@@ -156,7 +162,7 @@ impl Parameters {
     /// # Ok::<(), relatrix::Error>(())
     /// ```
     pub fn push(mut self, value: impl Into<Value>) -> Self {
-        self.positional.push(value.into());
+        self.scalars.positional.push(value.into());
         self
     }
 
@@ -170,7 +176,7 @@ impl Parameters {
     /// # Ok::<(), relatrix::Error>(())
     /// ```
     pub fn named(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.named.insert(name.into(), value.into());
+        self.scalars.named.insert(name.into(), value.into());
         self
     }
 
@@ -196,7 +202,12 @@ impl Parameters {
     /// assert!(Parameters::new().is_empty() && !params![1].is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
-        self.positional.is_empty() && self.named.is_empty() && self.matrices.is_empty()
+        self.scalars == Scalars::default() && self.matrices.is_empty()
+    }
+
+    /// All of them, where none is a matrix.
+    pub(crate) fn all_scalars(&self) -> Option<&Scalars> {
+        self.matrices.is_empty().then_some(&self.scalars)
     }
 
     /// The matrix of `$name`.
@@ -208,16 +219,16 @@ impl Parameters {
     pub(crate) fn scalar(&self, placeholder: &str) -> Option<&Value> {
         let name = placeholder.strip_prefix('$')?;
         match name.parse::<usize>() {
-            Ok(position) => self.positional.get(position.checked_sub(1)?),
-            Err(_) => self.named.get(name),
+            Ok(position) => self.scalars.positional.get(position.checked_sub(1)?),
+            Err(_) => self.scalars.named.get(name),
         }
     }
 
     /// All scalars by name, positional ones under their number, as DataFusion's planner wants them.
     fn scalars(&self) -> ParamValues {
-        let positional = self.positional.iter().enumerate();
+        let positional = self.scalars.positional.iter().enumerate();
         let positional = positional.map(|(index, value)| ((index + 1).to_string(), value));
-        let named = self.named.iter().map(|(name, value)| (name.clone(), value));
+        let named = self.scalars.named.iter().map(|(name, value)| (name.clone(), value));
         let all = positional.chain(named);
         ParamValues::Map(all.map(|(name, value)| (name, value.0.clone().into())).collect())
     }

@@ -23,6 +23,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("exec", &["memory", "matrix"]),
     ("functions", &["matrix", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
+    ("cache", &["memory", "catalog", "value"]),
     (
         "matrices",
         &["memory", "catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"],
@@ -40,6 +41,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 
 /// What the public face puts together.
 const EVERYONE_BELOW: &[&str] = &[
+    "cache",
     "catalog",
     "connection",
     "database",

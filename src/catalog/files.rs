@@ -18,6 +18,8 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::object_store::ObjectMeta;
 use futures::TryStreamExt;
 
+use super::Source;
+use super::reads::Content;
 use crate::error::{ErrorKind, Result};
 
 /// Rows that are read to find the types of a text file; as many as DuckDB samples.
@@ -57,6 +59,13 @@ pub(crate) fn check_local(path: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// What the files are that a path or a glob names.
+pub(super) fn content(path: &str) -> Content {
+    let address = ListingTableUrl::parse(path).ok().filter(|_| format_of(path).is_some());
+    let source = address.and_then(|address| Source::of_files(&[address]));
+    source.filter(Source::is_settled).map_or(Content::Unknown, Content::Rows)
 }
 
 /// The rows of the files that a path or a glob names; `None` where the name is not that of a file.

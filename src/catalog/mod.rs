@@ -6,7 +6,9 @@
 
 mod files;
 mod local;
+mod reads;
 mod scope;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +21,9 @@ use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 pub(crate) use files::{Format, check_local, format_of};
 pub(crate) use local::LocalFiles;
+pub(crate) use reads::Reads;
 pub(crate) use scope::{ROW_NUMBERS, Scope};
+pub(crate) use versions::{Source, Stamp};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::MemoryTable;

@@ -20,12 +20,20 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::ObjectName;
 
-use super::{CATALOG, Catalog, Entry, IfTaken, SCHEMA, TableName, View, files};
+use super::reads::{Content, Reads};
+use super::{CATALOG, Catalog, Entry, IfTaken, SCHEMA, Source, TableName, View, files};
 use crate::error::{Error, Result};
 use crate::storage::{MemoryTable, Snapshot};
 
 /// Ends the name of a table whose rows are wanted with their numbers; see `planner::modify`.
 pub(crate) const ROW_NUMBERS: &str = " (rows)";
+
+/// What a name stands for in one statement.
+#[derive(Debug, Clone)]
+struct Seen {
+    table: Arc<dyn TableProvider>,
+    content: Content,
+}
 
 /// The names of one statement.
 #[derive(Debug)]
@@ -36,7 +44,9 @@ pub(crate) struct Scope {
     session: Arc<SessionState>,
     /// When the statement began, for all of its plans.
     began: ExecutionProps,
-    seen: Mutex<HashMap<TableName, Arc<dyn TableProvider>>>,
+    seen: Mutex<HashMap<TableName, Seen>>,
+    /// What else was read, that is no table.
+    others: Mutex<Reads>,
     /// The views that are being planned, one within the other.
     expanding: Mutex<Vec<TableName>>,
 }
@@ -48,10 +58,10 @@ impl Scope {
         temporary: Arc<Catalog>,
         session: Arc<SessionState>,
     ) -> Arc<Self> {
-        let (seen, expanding) = Default::default();
+        let (seen, others, expanding) = Default::default();
         let mut began = session.execution_props().clone();
         began.mark_start_execution(Arc::clone(session.config().options()));
-        Arc::new(Self { database, temporary, session, began, seen, expanding })
+        Arc::new(Self { database, temporary, session, began, seen, others, expanding })
     }
 
     /// The session's state, for whoever asks for no names.
@@ -154,15 +164,52 @@ impl Scope {
     pub(crate) fn snapshot(&self, name: &TableName) -> Result<Snapshot> {
         let table = self.memory_table(name)?;
         let mut seen = self.seen();
-        if let Some(snapshot) = seen.get(name).and_then(|seen| seen.downcast_ref::<Snapshot>()) {
+        let known = seen.get(name).and_then(|seen| seen.table.downcast_ref::<Snapshot>());
+        if let Some(snapshot) = known {
             return Ok(snapshot.clone());
         }
         let snapshot = Snapshot::new(table);
-        seen.insert(name.clone(), Arc::new(snapshot.clone()));
+        let content = Content::Rows(Source::of_table(&snapshot));
+        seen.insert(name.clone(), Seen { table: Arc::new(snapshot.clone()), content });
         Ok(snapshot)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<TableName, Arc<dyn TableProvider>>> {
+    /// Takes note of a matrix that the statement reads; no other one has its number.
+    pub(crate) fn read_matrix(&self, name: &str, id: u64) {
+        self.others().add_matrix(name, id);
+    }
+
+    /// Takes note that the statement computes something that comes out otherwise each time.
+    pub(crate) fn computes_changes(&self) {
+        self.others().add_change();
+    }
+
+    /// What the statement has read until now; nothing where some of it would be read otherwise the next time, or might.
+    pub(crate) fn reads(&self) -> Option<Reads> {
+        let mut reads = self.others().clone();
+        reads.tables =
+            self.seen().iter().map(|(name, seen)| (name.clone(), seen.content.clone())).collect();
+        reads.repeatable()
+    }
+
+    /// Whether the names of tables stand for what another statement has read under them.
+    pub(crate) fn is_current(&self, reads: &Reads) -> bool {
+        reads.tables.iter().all(|(name, content)| {
+            let now = match self.entry(name) {
+                Some(Entry::Table(table)) => Content::Rows(Source::of_table(&Snapshot::new(table))),
+                Some(Entry::View(view)) => Content::View(view),
+                Some(Entry::Foreign(table)) => Content::of_foreign(table),
+                None => files::content(&name.table),
+            };
+            now.is_same(content)
+        })
+    }
+
+    fn others(&self) -> MutexGuard<'_, Reads> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<TableName, Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,19 +226,25 @@ impl Scope {
         if self.expanding().contains(&name) {
             return Err(Error::argument(format!("view '{name}'"), "it is defined by itself"));
         }
-        if let Some(table) = self.seen().get(&name) {
-            return Ok(Some(Arc::clone(table)));
+        if let Some(seen) = self.seen().get(&name) {
+            return Ok(Some(Arc::clone(&seen.table)));
         }
-        let table = match self.entry(&name) {
+        let (table, content) = match self.entry(&name) {
             Some(Entry::Table(_)) => return Ok(Some(Arc::new(self.snapshot(&name)?))),
-            Some(Entry::Foreign(table)) => table,
-            Some(Entry::View(view)) => self.view(&name, &view, relations).await?,
-            None => match files::open(&name.table, &self.session).await? {
-                Some(table) => table,
-                None => return Ok(None),
-            },
+            Some(Entry::Foreign(table)) => (Arc::clone(&table), Content::of_foreign(table)),
+            Some(Entry::View(view)) => {
+                (self.view(&name, &view, relations).await?, Content::View(view))
+            }
+            None => {
+                // Looked at before anything of them is read: if they change meanwhile, that shows.
+                let content = files::content(&name.table);
+                match files::open(&name.table, &self.session).await? {
+                    Some(table) => (table, content),
+                    None => return Ok(None),
+                }
+            }
         };
-        self.seen().insert(name, Arc::clone(&table));
+        self.seen().insert(name, Seen { table: Arc::clone(&table), content });
         Ok(Some(table))
     }
 

@@ -43,6 +43,8 @@ const BY_BLOCKS: [(&str, &str); 2] = [
 fn database() -> (tempfile::TempDir, Database) {
     let folder = tempfile::tempdir().unwrap();
     let builder = Database::builder().threads(2).memory_limit(16 << 20);
+    // Every answer is computed, and nothing of it stays.
+    let builder = builder.set("result_cache", "off").unwrap();
     let database = builder.temp_directory(folder.path()).build().unwrap();
     (folder, database)
 }

@@ -93,19 +93,10 @@ impl Matrices {
         }
     }
 
-    /// A stored matrix.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unknown`], with the names there are.
-    pub(crate) fn get(&self, name: &str) -> Result<Arc<Matrix>> {
-        match self.find(name).map(|found| found.entry) {
-            Some(Entry::Matrix(held)) => self.used(name, &held),
-            Some(Entry::View(_)) => Err(Error::argument(
-                name,
-                "is a matrix view; SELECT * FROM MATRIX(name) computes it",
-            )),
-            None => Err(self.unknown(name)),
-        }
+    /// Whether a name stands for the matrix of this number.
+    pub(crate) fn is(&self, name: &str, id: u64) -> bool {
+        let found = self.find(name).map(|found| found.entry);
+        matches!(found, Some(Entry::Matrix(held)) if held.id() == id)
     }
 
     /// A stored matrix, to be worked on.

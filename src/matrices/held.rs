@@ -1,5 +1,6 @@
 //! A matrix that has a name: in memory, compressed or in files, wherever there is room as time goes by.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ pub(super) struct Held(Arc<Stored>);
 
 #[derive(Debug)]
 struct Stored {
+    id: u64,
     state: Mutex<State>,
     eviction: Arc<Eviction>,
 }
@@ -63,11 +65,18 @@ impl Held {
         grant: Grant,
         eviction: &Arc<Eviction>,
     ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let (place, used) = (Place::Whole(matrix), Instant::now());
         let state = State { place, bytes, grant, used, uses: 0, stays_large: false };
-        let stored = Arc::new(Stored { state: Mutex::new(state), eviction: Arc::clone(eviction) });
+        let (id, state) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Mutex::new(state));
+        let stored = Arc::new(Stored { id, state, eviction: Arc::clone(eviction) });
         eviction.add(&stored);
         Self(stored)
+    }
+
+    /// A number that no other matrix of this process has had.
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
     }
 
     pub(super) fn about(&self) -> About {

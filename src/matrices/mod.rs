@@ -28,8 +28,8 @@ use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::memory::{statement_share, task};
 use crate::planner::{
-    Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, lone_exec, lone_plan,
-    matrix_exec, whole_plan,
+    Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, is_repeatable,
+    lone_exec, lone_plan, matrix_exec, whole_plan,
 };
 use crate::query::Running;
 use crate::sql::{
@@ -53,7 +53,9 @@ struct Names {
 
 impl Catalog for Names {
     fn matrix(&self, name: &str) -> Option<Stored> {
-        let matrix = self.matrices.get(name).ok()?;
+        let Entry::Matrix(held) = self.matrices.find(name)?.entry else { return None };
+        let matrix = self.matrices.used(name, &held).ok()?;
+        self.scope.read_matrix(name, held.id());
         Some(Stored { name: name.to_owned(), matrix })
     }
 
@@ -77,6 +79,10 @@ impl Catalog for Names {
             Ok(ScalarValue::Float64(Some(number))) => Ok(Parameter::Number(number)),
             _ => Err(Error::argument(placeholder, format!("is {value}, and needs a number"))),
         }
+    }
+
+    fn computes_changes(&self) {
+        self.scope.computes_changes();
     }
 }
 
@@ -121,15 +127,24 @@ impl Statements {
             let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
             let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
-                return self.parameters.fill(planned?);
+                return self.noted(planned?);
             };
-            let plan = self.parameters.fill(whole_plan(relation.clone())?)?;
+            let plan = self.noted(whole_plan(relation.clone())?)?;
             let matrix = Arc::new(self.run(&plan).await?.matrix);
             let name = relation.name.clone();
             held.push((relation, Stored { name, matrix }));
         }
         let message = format!("planning is at no end after {ROUNDS_MAX} relations have been run");
         Err(ErrorKind::Internal(message).into())
+    }
+
+    /// A plan with the values of its parameters, which the statement may come to again or not.
+    fn noted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let plan = self.parameters.fill(plan)?;
+        if !is_repeatable(&plan)? {
+            self.scope.computes_changes();
+        }
+        Ok(plan)
     }
 
     fn names(&self) -> Names {

@@ -84,6 +84,16 @@ impl Kept {
     }
 }
 
+/// The same rows, apart from those that their buffers hold too.
+pub(crate) fn compacted(batch: &RecordBatch) -> RecordBatch {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = batch.columns().iter().map(compact).collect::<Option<_>>();
+    let own = columns.and_then(|columns| {
+        RecordBatch::try_new_with_options(batch.schema(), columns, &options).ok()
+    });
+    own.unwrap_or_else(|| batch.clone())
+}
+
 /// The same rows in files; none where the disk has no room.
 pub(crate) fn shelved(batch: &RecordBatch, shelf: &mut Shelf) -> Option<RecordBatch> {
     let columns = batch.columns().iter().map(|column| shelved_column(column, shelf));
@@ -133,7 +143,7 @@ fn compact(column: &ArrayRef) -> Option<ArrayRef> {
 }
 
 /// Whether rows are in a file, as far as they are enough for one.
-fn is_away(batch: &RecordBatch) -> bool {
+pub(crate) fn is_away(batch: &RecordBatch) -> bool {
     batch.columns().iter().any(is_shelved)
 }
 

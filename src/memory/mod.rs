@@ -52,7 +52,7 @@ pub(crate) use eviction::{Eviction, Movable, Thresholds, Tier};
 #[cfg(test)]
 pub(crate) use faults::Fault;
 pub(crate) use grant::Grant;
-pub(crate) use kept::{Kept, shelved, shelved_column};
+pub(crate) use kept::{Kept, compacted, is_away, shelved, shelved_column};
 pub(crate) use packed::Packed;
 pub use pool::MemoryUsage;
 pub(crate) use pool::{IDLE_MAX, Pool, PoolLimits};

@@ -13,6 +13,7 @@
 //!  ├ ordered     relations whose rows come as they are stored
 //!  └ MatrixExec
 //!
+//! repeatable     whether a plan comes to the same each time
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
 //! joins          the order of joins by cost, which statistics estimate
 //! shared         plans that a statement contains more than once, run once
@@ -54,6 +55,7 @@ mod patterns;
 mod relation;
 pub(crate) mod relational;
 mod relations;
+mod repeatable;
 mod rule;
 pub(crate) mod scans;
 mod schedule;
@@ -72,4 +74,5 @@ pub(crate) use contraction::ContractionPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
+pub(crate) use repeatable::is_repeatable;
 pub(crate) use statistics::Statistics;

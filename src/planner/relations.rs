@@ -42,6 +42,9 @@ pub(crate) trait Catalog: Send + Sync {
 
     /// The value of a placeholder such as `$1`.
     fn parameter(&self, name: &str) -> Result<Parameter>;
+
+    /// Takes note that the statement computes something that comes out otherwise each time.
+    fn computes_changes(&self);
 }
 
 /// The state of planning one statement.
@@ -206,6 +209,7 @@ impl Scope for LoneScope<'_> {
     }
 
     fn seed(&mut self) -> u64 {
+        self.catalog.computes_changes();
         self.seeds.random()
     }
 }
@@ -286,6 +290,7 @@ impl Scope for PlanScope<'_> {
     }
 
     fn seed(&mut self) -> u64 {
+        self.planning.catalog.computes_changes();
         self.planning.seeds.lock().unwrap_or_else(PoisonError::into_inner).random()
     }
 }

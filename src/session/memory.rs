@@ -73,6 +73,23 @@ impl Session {
             ),
             count("moved_up", moved.up_bytes, "bytes", "of stored matrices that came back"),
         ]);
+        let remembered = self.shared.cache.usage();
+        rows.extend([
+            bytes(
+                "remembered",
+                remembered.bytes,
+                "answers, wherever they are; SHOW CACHE lists them",
+            ),
+            count("answers", remembered.answers as u64, "answers", "that are remembered"),
+            count("cache_hits", remembered.hits, "queries", "that had an answer"),
+            count("cache_misses", remembered.misses, "queries", "that had none"),
+            count(
+                "cache_outdated",
+                remembered.outdated,
+                "answers",
+                "forgotten, for what they were made of had changed",
+            ),
+        ]);
         for directory in self.shared.disk.usage() {
             let path = directory.path.display();
             rows.extend([

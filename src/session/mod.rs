@@ -11,6 +11,7 @@ mod explain;
 mod memory;
 mod parameters;
 mod prepare;
+mod remember;
 mod settings;
 
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 
+use crate::cache::Cache;
 use crate::catalog::{CATALOG, Catalog, LocalFiles, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,6 +62,7 @@ use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
 
 use self::explain::Explained;
+use self::remember::Asked;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
 pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<SessionState> {
@@ -131,6 +134,7 @@ pub(crate) struct Resources {
     pub(crate) disk: Arc<Disk>,
     pub(crate) eviction: Arc<Eviction>,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) cache: Arc<Cache>,
     environment: Arc<RuntimeEnv>,
     statistics: Arc<Statistics>,
     calibration: Arc<Calibration>,
@@ -166,10 +170,11 @@ impl Resources {
                 Arc::clone(&blocks),
                 Arc::clone(&eviction),
             )),
-            eviction,
             budget,
             disk,
             turns: Turns::new(settings.memory_limit_bytes),
+            cache: Cache::new(&environment.memory_pool, &eviction, settings.result_cache_limits()),
+            eviction,
             environment,
             statistics: Arc::new(Statistics::new(footers)),
             calibration: Arc::new(Calibration::of_user()),
@@ -210,6 +215,8 @@ pub(crate) struct Session {
     context: SessionContext,
     /// What the context holds, until it is changed: to copy it takes longer than to plan a small statement.
     state: Mutex<Option<Arc<SessionState>>>,
+    /// The settings under which questions are asked, until one is changed.
+    asked_under: Mutex<Option<Arc<str>>>,
     settings: Mutex<Settings>,
     /// What RESET goes back to.
     defaults: Settings,
@@ -264,6 +271,7 @@ impl Session {
         Self {
             context: SessionContext::new_with_state(state),
             state: Mutex::default(),
+            asked_under: Mutex::default(),
             matrices: Arc::new(Matrices::of_session(Arc::clone(&shared.matrices))),
             shared,
             temporary: Arc::default(),
@@ -318,7 +326,9 @@ impl Session {
         let rows =
             |batch: RecordBatch| Started::Rows(ResultStream::of(batch.schema(), vec![batch]));
         match matrices.resolved(statement)? {
-            StatementKind::Sql(syntax) => self.sql(*syntax, parameters, running).await,
+            StatementKind::Sql(syntax) => {
+                self.sql(*syntax, statement.text(), parameters, running).await
+            }
             StatementKind::CreateMatrix(create) => {
                 matrices.create(*create).await.map(|_plan| Started::Done)
             }
@@ -328,6 +338,7 @@ impl Session {
             StatementKind::ShowMatrices => matrices.show().map(rows),
             StatementKind::Calibrate => self.calibrate().await.map(rows),
             StatementKind::ShowCosts => self.show_costs().map(rows),
+            StatementKind::ShowCache => self.show_cache().map(rows),
             StatementKind::DescribeMatrix { name } => matrices.describe(&name).map(rows),
             StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
             StatementKind::Explain(explain) => {
@@ -335,7 +346,7 @@ impl Session {
                 match explain::explain(&matrices, explain).await? {
                     Explained::Analyzed(batch) => Ok(rows(batch)),
                     Explained::Plan(plan) => {
-                        self.run(&scope, plan, &DisplayNames::default(), began, running).await
+                        self.run(&scope, plan, &DisplayNames::default(), None, began, running).await
                     }
                 }
             }
@@ -369,10 +380,11 @@ impl Session {
         matrices::Statements { matrices, scope, parameters, running: Arc::clone(running) }
     }
 
-    /// The way of a statement that is SQL: an answer at once, or a plan, then rows.
+    /// The way of a statement that is SQL, written as `text`: an answer at once, or a plan, then rows.
     async fn sql(
         &self,
         mut syntax: SqlStatement,
+        text: &str,
         parameters: &Parameters,
         running: &Arc<Running>,
     ) -> Result<Started> {
@@ -388,10 +400,17 @@ impl Session {
             return Ok(answer);
         }
         if let Some((syntax, parameters)) = self.prepared(&syntax).await? {
-            return Box::pin(self.sql(syntax, &parameters, running)).await;
+            return Box::pin(self.sql(syntax, text, &parameters, running)).await;
+        }
+        let scope = self.scope();
+        if let Some(shown) = self.analyzed(&syntax, text, parameters, &scope)? {
+            return Ok(Started::Rows(ResultStream::of(shown.schema(), vec![shown])));
+        }
+        let asked = self.asked(&syntax, text, parameters, &scope);
+        if let Some(answer) = asked.as_ref().and_then(Asked::answer) {
+            return Ok(self.answered(answer, &names, began, running));
         }
         // Whoever writes to a table reads the version that it will change: its turn comes first.
-        let scope = self.scope();
         let table = modify::written_table(&syntax).map(|name| scope.memory_table(&name));
         let _turn = match table {
             Some(Ok(table)) => {
@@ -418,7 +437,7 @@ impl Session {
                                or changes a setting; explain the query alone";
                 Err(Error::unsupported(message))
             }
-            plan => self.run(&scope, plan, &names, began, running).await,
+            plan => self.run(&scope, plan, &names, asked, began, running).await,
         }
     }
 
@@ -458,6 +477,7 @@ impl Session {
     /// To be called by whoever has changed a setting or a function.
     fn forget_state(&self) {
         *locked(&self.state) = None;
+        *locked(&self.asked_under) = None;
     }
 
     /// Syntax to logical plan, with values for the parameters.
@@ -482,6 +502,7 @@ impl Session {
         scope: &Arc<Scope>,
         plan: LogicalPlan,
         names: &DisplayNames,
+        asked: Option<Asked>,
         began: Instant,
         running: &Arc<Running>,
     ) -> Result<Started> {
@@ -506,7 +527,8 @@ impl Session {
         }
         let context = task(&state);
         let kept = Kept::new("answer", context.memory_pool());
-        let stream = names.renamed(execute_stream(plan, context)?);
+        let stream = self.watched(asked, execute_stream(plan, context)?, scope, began);
+        let stream = names.renamed(stream);
         Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running), kept)))
     }
 }

@@ -106,6 +106,7 @@ impl Session {
         self.shared.disk.set_ahead(new.ahead_bytes_max(), new.ahead_pages);
         self.shared.disk.set_threshold(new.disk_threshold_percent);
         self.shared.eviction.set_thresholds(new.thresholds());
+        self.shared.cache.set_limits(new.result_cache_limits());
         if old.temp_directories != new.temp_directories {
             self.shared.disk.set_directories(new.temp_directories.clone());
         }

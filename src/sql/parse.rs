@@ -134,6 +134,7 @@ enum Verb {
     Copy,
     Calibrate,
     Costs,
+    Cache,
 }
 
 /// Which of our statements comes next. `matrix` is still a name where no word follows it, or the one
@@ -156,6 +157,9 @@ fn verb(parser: &Parser) -> Option<Verb> {
     }
     if at(0, "SHOW") && at(1, "COSTS") {
         return Some(Verb::Costs);
+    }
+    if at(0, "SHOW") && at(1, "CACHE") {
+        return Some(Verb::Cache);
     }
     if at(0, "CALIBRATE") {
         return Some(Verb::Calibrate);
@@ -195,6 +199,10 @@ fn matrix_statement(
         Verb::Costs => {
             parser.advance_token();
             StatementKind::ShowCosts
+        }
+        Verb::Cache => {
+            parser.advance_token();
+            StatementKind::ShowCache
         }
         Verb::Calibrate => StatementKind::Calibrate,
         Verb::Describe => {

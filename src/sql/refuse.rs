@@ -42,6 +42,7 @@ pub(super) fn refuse(statement: &StatementKind) -> Result<()> {
         | StatementKind::ShowMatrices
         | StatementKind::Calibrate
         | StatementKind::ShowCosts
+        | StatementKind::ShowCache
         | StatementKind::DescribeMatrix { .. }
         | StatementKind::Transaction(_)
         | StatementKind::Analyze { .. } => Ok(()),

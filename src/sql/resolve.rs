@@ -82,6 +82,7 @@ pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Resul
         | StatementKind::ShowMatrices
         | StatementKind::Calibrate
         | StatementKind::ShowCosts
+        | StatementKind::ShowCache
         | StatementKind::DescribeMatrix { .. }
         | StatementKind::Transaction(_)
         | StatementKind::Analyze { .. } => Ok(()),

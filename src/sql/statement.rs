@@ -87,6 +87,8 @@ pub(crate) enum StatementKind {
     Calibrate,
     /// `SHOW COSTS`: what was measured, and what runs show.
     ShowCosts,
+    /// `SHOW CACHE`: the answers that are remembered.
+    ShowCache,
     DescribeMatrix {
         name: Ident,
     },

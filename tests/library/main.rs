@@ -3,6 +3,7 @@
 mod fusion;
 mod join_order;
 mod memory;
+mod remembered;
 mod shared_plans;
 
 use std::sync::Arc;

@@ -18,6 +18,9 @@ fn comes_true(holds: impl Fn() -> bool) -> bool {
     true
 }
 
+/// For who counts how often a value was used, and all that is held.
+const FORGET: &str = "SET result_cache = off";
+
 fn settles(database: &Database, used_bytes: usize) -> bool {
     comes_true(|| database.memory_usage().used_bytes == used_bytes)
 }
@@ -209,7 +212,7 @@ fn twenty_statements_at_once_share_one_small_limit() {
             scope.spawn(move || assert_eq!(answer(&connection, text), *expected, "{text}"));
         }
     });
-    bound.connect().execute("DROP MATRIX a").unwrap();
+    bound.connect().execute("DROP MATRIX a; SET result_cache_limit = 0").unwrap();
     assert!(comes_true(|| figure(&bound.connect(), "reserved") == 0));
 }
 
@@ -251,7 +254,7 @@ fn nothing_is_left_of_ten_thousand_statements() {
         let rows = connection.query(mixed[at % mixed.len()]).and_then(|rows| rows.collect());
         assert_eq!(rows.is_err(), at % mixed.len() == 5);
     }
-    connection.execute("DROP TABLE t").unwrap();
+    connection.execute("DROP TABLE t; SET result_cache_limit = 0").unwrap();
     assert!(settles(&database, 0));
     assert!(comes_true(|| figure(&connection, "reserved") == 0));
 }
@@ -268,6 +271,7 @@ fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they
     const BYTES: u64 = 2000 * 2000 * 8;
     let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
+    connection.execute(FORGET).unwrap();
     // Chance cannot be compressed.
     let make = |name: &str| {
         connection.execute(&format!("CREATE MATRIX {name} = rand(2000, 2000, 3)")).unwrap();
@@ -304,6 +308,7 @@ fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they
 fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
     let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
+    connection.execute(FORGET).unwrap();
     for (name, expression) in [
         ("whole", "CREATE MATRIX whole = round(100 * rand(2000, 1000, 1))"),
         ("chance", "CREATE MATRIX chance = rand(2000, 1000, 2)"),
@@ -359,6 +364,7 @@ fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
 fn tables_that_nobody_reads_move_to_a_disk_and_answer_from_there() {
     let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
+    connection.execute(FORGET).unwrap();
     let create = "CREATE TABLE t AS SELECT value AS k, concat('row number ', value) AS text FROM range(500000)";
     connection.execute(create).unwrap();
     let answer = || {
@@ -395,6 +401,7 @@ fn tables_that_nobody_reads_move_to_a_disk_and_answer_from_there() {
 fn stored_values_give_way_to_who_would_be_refused() {
     let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
+    connection.execute(FORGET).unwrap();
     connection.execute("CREATE MATRIX x = rand(2000, 4000, 1)").unwrap();
     let sum = "SELECT (MATRIX(round(sum(x) * 1e6)))::BIGINT";
     let expected = number(&connection, sum);

@@ -1,14 +1,12 @@
 //! What is known of files: Parquet by its metadata and a few pages, all others by their length.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::sum;
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
 use datafusion::datasource::physical_plan::parquet::metadata::CachedParquetMetaData;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::object_store::path::Path as StorePath;
@@ -20,10 +18,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::{RUN_ROWS, RUNS, Spread, axis};
-use crate::catalog::{Format, format_of};
-
-/// Entries of folders that are looked at for the files of a pattern; beyond, nothing is known of them.
-const ENTRIES_MAX: usize = 4096;
+use crate::catalog::{Format, Stamp, format_of};
 
 /// Files whose metadata is looked at: the rest is taken to be like these.
 const FILES_READ_MAX: usize = 8;
@@ -34,14 +29,6 @@ const RUN_DISTANCE_ROWS: usize = 20_480;
 /// Bytes of a value in a file that does not say how many rows it has.
 const VALUE_BYTES: f64 = 8.0;
 
-/// One file as it was.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Stamp {
-    path: PathBuf,
-    bytes: u64,
-    modified: Option<SystemTime>,
-}
-
 /// The files of a table.
 pub(super) struct Files {
     stamps: Vec<Stamp>,
@@ -49,21 +36,9 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those that a table lists; nothing where there are too many or they are not of this machine.
-    pub(super) fn of(table: &ListingTable, footers: Arc<FileMetadataCache>) -> Option<Self> {
-        let mut stamps = Vec::new();
-        for url in table.table_paths() {
-            let path = url.get_url().to_file_path().ok()?;
-            let is_pattern = url.get_glob().is_some();
-            let mut left = ENTRIES_MAX;
-            list(&path, url, is_pattern, &mut left, &mut stamps)?;
-        }
-        stamps.sort_by(|one, other| one.path.cmp(&other.path));
-        Some(Self { stamps, footers })
-    }
-
-    pub(super) fn stamps(&self) -> &[Stamp] {
-        &self.stamps
+    /// Those that stand for a table's rows.
+    pub(super) fn new(stamps: Vec<Stamp>, footers: Arc<FileMetadataCache>) -> Self {
+        Self { stamps, footers }
     }
 
     /// The rows of all files.
@@ -150,30 +125,6 @@ impl Files {
 
 fn is_parquet(path: &Path) -> bool {
     path.to_str().and_then(format_of) == Some(Format::Parquet)
-}
-
-/// Gathers the files below a path that a table's address means; nothing where there are too many.
-fn list(
-    path: &Path,
-    url: &ListingTableUrl,
-    is_pattern: bool,
-    left: &mut usize,
-    stamps: &mut Vec<Stamp>,
-) -> Option<()> {
-    *left = left.checked_sub(1)?;
-    let metadata = fs::metadata(path).ok()?;
-    if metadata.is_dir() {
-        for entry in fs::read_dir(path).ok()? {
-            list(&entry.ok()?.path(), url, is_pattern, left, stamps)?;
-        }
-        return Some(());
-    }
-    let is_meant = !is_pattern || url.contains(&StorePath::from_absolute_path(path).ok()?, false);
-    if is_meant {
-        let (bytes, modified) = (metadata.len(), metadata.modified().ok());
-        stamps.push(Stamp { path: path.to_owned(), bytes, modified });
-    }
-    Some(())
 }
 
 /// The range of a column in a file, where its type has one, and its NULLs.

@@ -29,7 +29,8 @@ use datafusion::datasource::source_as_provider;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::logical_expr::TableScan;
 
-use self::files::{Files, Stamp};
+use self::files::Files;
+use crate::catalog::Source;
 use crate::storage::Snapshot;
 
 pub(super) use self::estimate::{ASKED_KEYS, Estimates, LEAST_ROWS, domain, share_of_matches};
@@ -47,17 +48,6 @@ const RUN_ROWS: usize = 2048;
 pub(crate) struct Statistics {
     footers: Arc<FileMetadataCache>,
     kept: Mutex<HashMap<Source, Arc<Facts>>>,
-}
-
-/// Rows that stay as they are: other rows are another source.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Source {
-    /// A version of a table in memory.
-    Version {
-        table: u64,
-        number: u64,
-    },
-    Files(Vec<Stamp>),
 }
 
 /// What is known of a source.
@@ -120,17 +110,17 @@ impl Statistics {
         let provider = source_as_provider(&scan.source).ok()?;
         let schema = provider.schema();
         if let Some(snapshot) = provider.downcast_ref::<Snapshot>() {
-            let source =
-                Source::Version { table: snapshot.table().id(), number: snapshot.version() };
             // Numbers of rows are no column of the table, and nothing is known of them.
             let columns = snapshot.table().schema();
+            let source = Source::of_table(snapshot);
             let facts = self.facts(source, columns, || snapshot.row_count() as f64);
             return Some(Relation { facts, rows: Rows::Table(snapshot.clone()) });
         }
         if let Some(listing) = provider.downcast_ref::<ListingTable>()
-            && let Some(files) = Files::of(listing, Arc::clone(&self.footers))
+            && let Some(source) = Source::of_files(listing.table_paths())
+            && let Source::Files(stamps) = &source
         {
-            let source = Source::Files(files.stamps().to_vec());
+            let files = Files::new(stamps.clone(), Arc::clone(&self.footers));
             let facts = self.facts(source, &schema, || files.row_count(&schema));
             return Some(Relation { facts, rows: Rows::Files(files) });
         }

@@ -1,0 +1,237 @@
+//! Answers that are remembered.
+//!
+//! Enters: a question, and the rows that answered it. Leaves: the same rows for an equal question, while all that was
+//! read for them is as it was. Not here: what a statement reads ([`Reads`]), and which statements ask (`session`).
+//!
+//! ```text
+//! Question    a query, the values of its parameters, the settings that it is asked under
+//! Cache       questions and their answers: which are worth their bytes
+//! Answer      rows in memory, or in files when memory gets short
+//! Recording   the rows of a run on their way to its reader, to be kept
+//! Comparison  the same, compared with what is remembered
+//! ```
+
+mod answer;
+mod compare;
+mod question;
+mod record;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::execution::memory_pool::MemoryPool;
+use sqlparser::ast::Query;
+
+use crate::catalog::Reads;
+use crate::config::CacheLimits;
+use crate::memory::{Eviction, Shelf};
+use crate::value::Parameters;
+
+pub(crate) use self::answer::Answer;
+pub(crate) use self::compare::Comparison;
+use self::question::Hashes;
+pub(crate) use self::question::{Question, query_of};
+pub(crate) use self::record::Recording;
+
+/// The answers that a database remembers.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pool: Arc<dyn MemoryPool>,
+    eviction: Arc<Eviction>,
+    shelf: Arc<Mutex<Shelf>>,
+    hashes: Hashes,
+    state: Mutex<State>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    outdated: AtomicU64,
+}
+
+struct State {
+    answers: HashMap<Question, Slot>,
+    /// Of all answers, wherever they are.
+    bytes: usize,
+    limits: CacheLimits,
+    /// The worth of the last answer that was forgotten: what is used now is worth more than what was used long ago.
+    clock: f64,
+}
+
+/// An answer, and what it is worth.
+struct Slot {
+    answer: Arc<Answer>,
+    uses: u64,
+    worth: f64,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("answers", &self.answers.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the cache has been good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheUsage {
+    /// Of all answers, wherever they are.
+    pub(crate) bytes: usize,
+    pub(crate) answers: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    /// Answers that were forgotten because what they were made of had changed.
+    pub(crate) outdated: u64,
+}
+
+impl Cache {
+    /// One in which nothing is remembered yet, whose rows in memory are counted here.
+    pub(crate) fn new(
+        pool: &Arc<dyn MemoryPool>,
+        eviction: &Arc<Eviction>,
+        limits: CacheLimits,
+    ) -> Arc<Self> {
+        let (answers, clock) = Default::default();
+        let state = State { answers, bytes: 0, limits, clock };
+        Arc::new(Self {
+            pool: Arc::clone(pool),
+            eviction: Arc::clone(eviction),
+            shelf: Arc::default(),
+            hashes: Hashes::default(),
+            state: Mutex::new(state),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            outdated: AtomicU64::new(0),
+        })
+    }
+
+    /// How much is remembered from now on.
+    pub(crate) fn set_limits(&self, limits: CacheLimits) {
+        let mut state = self.state();
+        state.limits = limits;
+        state.make_room(0);
+    }
+
+    /// What a query asks with these values under these settings; nothing where a value is a matrix.
+    pub(crate) fn question(
+        &self,
+        query: &Query,
+        parameters: &Parameters,
+        settings: Arc<str>,
+    ) -> Option<Question> {
+        self.hashes.question(query, parameters, settings)
+    }
+
+    /// The answer to a question, if what it was made of is as it was; else it is forgotten.
+    pub(crate) fn answer(
+        &self,
+        question: &Question,
+        is_current: impl Fn(&Reads) -> bool,
+    ) -> Option<Arc<Answer>> {
+        let known = self.state().answers.get(question).map(|slot| Arc::clone(&slot.answer));
+        let Some(answer) = known else {
+            self.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        // Files are looked at while nobody waits for the lock.
+        let is_current = is_current(answer.reads());
+        let mut state = self.state();
+        if !is_current {
+            let is_it = |slot: &Slot| Arc::ptr_eq(&slot.answer, &answer);
+            if state.answers.get(question).is_some_and(is_it) {
+                state.forget(question);
+            }
+            self.outdated.fetch_add(1, Ordering::Relaxed);
+            self.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let clock = state.clock;
+        if let Some(slot) = state.answers.get_mut(question) {
+            slot.uses += 1;
+            slot.worth = clock + worth(&slot.answer, slot.uses);
+        }
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(answer)
+    }
+
+    /// Bytes that an answer may have.
+    fn answer_bytes_max(&self) -> usize {
+        self.state().limits.answer_bytes
+    }
+
+    /// Remembers the answer to a question, and forgets what is worth least in its place.
+    fn keep(&self, question: Question, answer: Answer) {
+        let mut state = self.state();
+        state.forget(&question);
+        if answer.bytes() > state.limits.answer_bytes {
+            return;
+        }
+        state.make_room(answer.bytes());
+        let answer = Arc::new(answer);
+        self.eviction.add(&answer);
+        state.bytes += answer.bytes();
+        let worth = state.clock + worth(&answer, 1);
+        state.answers.insert(question, Slot { answer, uses: 0, worth });
+    }
+
+    pub(crate) fn usage(&self) -> CacheUsage {
+        let state = self.state();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        CacheUsage {
+            bytes: state.bytes,
+            answers: state.answers.len(),
+            hits: count(&self.hits),
+            misses: count(&self.misses),
+            outdated: count(&self.outdated),
+        }
+    }
+
+    /// All answers and how often each was used, what is worth most first.
+    pub(crate) fn all(&self) -> Vec<(Arc<Answer>, u64)> {
+        let state = self.state();
+        let mut all: Vec<_> = state.answers.values().collect();
+        all.sort_by(|one, other| other.worth.total_cmp(&one.worth));
+        all.into_iter().map(|slot| (Arc::clone(&slot.answer), slot.uses)).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Counts and answers change together, and nothing in between can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget(&mut self, question: &Question) {
+        if let Some(slot) = self.answers.remove(question) {
+            self.bytes -= slot.answer.bytes();
+        }
+    }
+
+    /// Forgets answers, those that are worth least first, until so many bytes more may be remembered.
+    fn make_room(&mut self, more_bytes: usize) {
+        let has_room = |state: &Self| state.bytes.saturating_add(more_bytes) <= state.limits.bytes;
+        if has_room(self) {
+            return;
+        }
+        let mut all: Vec<(Arc<Answer>, f64)> =
+            self.answers.values().map(|slot| (Arc::clone(&slot.answer), slot.worth)).collect();
+        all.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let mut gone = Vec::new();
+        for (answer, worth) in all {
+            if has_room(self) {
+                break;
+            }
+            self.bytes -= answer.bytes();
+            self.clock = worth;
+            gone.push(answer);
+        }
+        self.answers.retain(|_, slot| !gone.iter().any(|gone| Arc::ptr_eq(gone, &slot.answer)));
+    }
+}
+
+/// Seconds that an answer saves for each of its bytes, as often as it was used (as in Cherkasova, *Improving WWW proxies
+/// performance with Greedy-Dual-Size-Frequency caching policy*, HP Laboratories, 1998).
+fn worth(answer: &Answer, uses: u64) -> f64 {
+    uses as f64 * answer.seconds() / answer.bytes().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The rows of a run on their way to its reader, kept as an answer if all of them come by.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
+use futures::{Stream, StreamExt};
+
+use super::{Answer, Cache, Question};
+use crate::catalog::Reads;
+use crate::memory::compacted;
+
+/// What takes less is asked again as quickly as it is remembered.
+const SECONDS_MIN: f64 = 1e-3;
+
+/// Bytes a second at which an answer is read back: one that was computed as fast need not be remembered.
+const BYTES_PER_SECOND: f64 = (1_u64 << 30) as f64;
+
+/// Rows that become an answer.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    cache: Arc<Cache>,
+    question: Question,
+    query: String,
+    reads: Reads,
+    /// What the answer has taken, without the time for which its reader let it wait.
+    taken: Duration,
+    /// Whether every answer is kept, however quickly it came.
+    keeps_all: bool,
+    batches: Vec<RecordBatch>,
+    bytes: MemoryReservation,
+    bytes_max: usize,
+}
+
+impl Recording {
+    /// Begins to record what answers a question, which is a query of this text; planning has taken so much.
+    pub(crate) fn new(
+        cache: &Arc<Cache>,
+        question: Question,
+        query: String,
+        reads: Reads,
+        planning: Duration,
+        keeps_all: bool,
+    ) -> Self {
+        let bytes = MemoryConsumer::new("remembered answer").register(&cache.pool);
+        let (bytes_max, cache) = (cache.answer_bytes_max(), Arc::clone(cache));
+        Self {
+            cache,
+            question,
+            query,
+            reads,
+            taken: planning,
+            keeps_all,
+            batches: Vec::new(),
+            bytes,
+            bytes_max,
+        }
+    }
+
+    /// The same rows, recorded as they pass.
+    pub(crate) fn of(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        Box::pin(Recorded { rows, recording: Some(self), waited: None })
+    }
+
+    /// Takes a batch in; whether there is room for it.
+    fn push(&mut self, batch: &RecordBatch) -> bool {
+        let batch = compacted(batch);
+        let bytes = get_record_batch_memory_size(&batch);
+        let has_room =
+            self.bytes.size() + bytes <= self.bytes_max && self.bytes.try_grow(bytes).is_ok();
+        if has_room {
+            self.batches.push(batch);
+        }
+        has_room
+    }
+
+    fn finish(self, schema: SchemaRef) {
+        let seconds = self.taken.as_secs_f64();
+        let seconds_min = SECONDS_MIN + self.bytes.size() as f64 / BYTES_PER_SECOND;
+        if self.keeps_all || seconds >= seconds_min {
+            let Self { cache, question, query, reads, batches, bytes, .. } = self;
+            let answer = Answer::new(query, schema, batches, reads, seconds, bytes, &cache.shelf);
+            cache.keep(question, answer);
+        }
+    }
+}
+
+struct Recorded {
+    rows: SendableRecordBatchStream,
+    /// Until the rows turn out to be too many, or are at their end.
+    recording: Option<Recording>,
+    /// Since when the next batch is waited for.
+    waited: Option<Instant>,
+}
+
+impl Stream for Recorded {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let since = *self.waited.get_or_insert_with(Instant::now);
+        let item = ready!(self.rows.poll_next_unpin(context));
+        self.waited = None;
+        let Some(mut recording) = self.recording.take() else { return Poll::Ready(item) };
+        recording.taken += since.elapsed();
+        match &item {
+            Some(Ok(batch)) => {
+                if recording.push(batch) {
+                    self.recording = Some(recording);
+                }
+            }
+            Some(Err(_)) => {}
+            None => recording.finish(self.rows.schema()),
+        }
+        Poll::Ready(item)
+    }
+}
+
+impl RecordBatchStream for Recorded {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}

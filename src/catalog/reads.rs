@@ -1,0 +1,79 @@
+//! What one statement has read, by the names it has for it: whoever finds the same under these names would read the same.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::listing::ListingTable;
+
+use super::{Source, TableName, View};
+
+/// What a name stood for.
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    /// Rows that stay as they are.
+    Rows(Source),
+    /// A table of someone else's over files.
+    Foreign(Arc<dyn TableProvider>, Source),
+    /// A query, whose own names were read too.
+    View(Arc<View>),
+    /// Rows that may be others the next time, and nothing would tell.
+    Unknown,
+}
+
+impl Content {
+    /// What a table of someone else's has now.
+    pub(super) fn of_foreign(table: Arc<dyn TableProvider>) -> Self {
+        let files = table.downcast_ref::<ListingTable>();
+        let source = files.and_then(|files| Source::of_files(files.table_paths()));
+        match source.filter(Source::is_settled) {
+            Some(source) => Self::Foreign(table, source),
+            None => Self::Unknown,
+        }
+    }
+
+    /// Whether both are the same rows, as far as can be told.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Rows(one), Self::Rows(other)) => one == other,
+            (Self::Foreign(one, of), Self::Foreign(other, than)) => {
+                Arc::ptr_eq(one, other) && of == than
+            }
+            (Self::View(one), Self::View(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// All that a statement has read, where each of it can be found again; see [`Scope::reads`](super::Scope::reads).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reads {
+    pub(super) tables: Vec<(TableName, Content)>,
+    /// Matrices by name, each with a number that no other one has.
+    matrices: Vec<(String, u64)>,
+    /// Whether something was computed that comes out otherwise each time.
+    changes: bool,
+}
+
+impl Reads {
+    pub(super) fn add_matrix(&mut self, name: &str, id: u64) {
+        if !self.matrices.iter().any(|(known, of)| (known.as_str(), *of) == (name, id)) {
+            self.matrices.push((name.to_owned(), id));
+        }
+    }
+
+    pub(super) fn add_change(&mut self) {
+        self.changes = true;
+    }
+
+    /// The matrices that were read, by name.
+    pub(crate) fn matrices(&self) -> &[(String, u64)] {
+        &self.matrices
+    }
+
+    /// The same, where each of it can be found again.
+    pub(super) fn repeatable(self) -> Option<Self> {
+        let is_known = |content: &Content| !matches!(content, Content::Unknown);
+        let repeats = self.tables.iter().all(|(_, content)| is_known(content)) && !self.changes;
+        repeats.then_some(self)
+    }
+}

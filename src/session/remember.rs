@@ -1,0 +1,168 @@
+//! Queries whose answers are remembered: asked before they are planned, recorded as they run; and SHOW CACHE.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use datafusion::config::ConfigOptions;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::parser::Statement as SqlStatement;
+use futures::stream;
+
+use super::{Session, Started, locked};
+use crate::cache::{Answer, Comparison, Question, Recording, query_of};
+use crate::catalog::{Reads, Scope};
+use crate::config::ResultCache;
+use crate::error::Result;
+use crate::memory::Kept;
+use crate::query::{ResultStream, Running};
+use crate::sql::DisplayNames;
+use crate::value::Parameters;
+
+/// A question, and what is remembered of it.
+pub(super) struct Asked {
+    question: Question,
+    /// The statement as written.
+    text: String,
+    remembered: Option<Arc<Answer>>,
+    mode: ResultCache,
+}
+
+impl Asked {
+    /// The answer, where it need not be computed.
+    pub(super) fn answer(&self) -> Option<&Arc<Answer>> {
+        self.remembered.as_ref().filter(|_| self.mode == ResultCache::On)
+    }
+}
+
+impl Session {
+    /// What a statement asks; nothing where it is no query, or answers are not to be remembered.
+    pub(super) fn asked(
+        &self,
+        statement: &SqlStatement,
+        text: &str,
+        parameters: &Parameters,
+        scope: &Scope,
+    ) -> Option<Asked> {
+        let mode = locked(&self.settings).result_cache;
+        if mode == ResultCache::Off {
+            return None;
+        }
+        let query = query_of(statement)?;
+        let question = self.shared.cache.question(query, parameters, self.asked_under())?;
+        let is_current = |reads: &Reads| {
+            let is_there = |(name, id): &(String, u64)| self.matrices.is(name, *id);
+            scope.is_current(reads) && reads.matrices().iter().all(is_there)
+        };
+        let remembered = self.shared.cache.answer(&question, is_current);
+        Some(Asked { question, text: text.to_owned(), remembered, mode })
+    }
+
+    /// The settings under which questions are asked: those that are not as they come.
+    fn asked_under(&self) -> Arc<str> {
+        static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
+            let all = ConfigOptions::default().entries().into_iter();
+            all.map(|entry| (entry.key, entry.value)).collect()
+        });
+        // In this order, for who changes a setting holds the first while it forgets the second.
+        let settings = locked(&self.settings);
+        let mut known = locked(&self.asked_under);
+        let text = known.get_or_insert_with(|| {
+            let mut text = settings.text_for_answers();
+            let entries = self.state().config_options().entries().into_iter();
+            let changed = entries.filter(|entry| DEFAULTS.get(&entry.key) != Some(&entry.value));
+            text.extend(changed.map(|entry| format!("{}={:?}\n", entry.key, entry.value)));
+            text.into()
+        });
+        Arc::clone(text)
+    }
+
+    /// The rows of an answer that is remembered.
+    pub(super) fn answered(
+        &self,
+        answer: &Answer,
+        names: &DisplayNames,
+        began: Instant,
+        running: &Arc<Running>,
+    ) -> Started {
+        let batches = stream::iter(answer.batches().into_iter().map(Ok));
+        let rows = Box::pin(RecordBatchStreamAdapter::new(answer.schema(), batches));
+        let kept = Kept::new("answer", &self.shared.budget.share());
+        *locked(&self.planning_time) = began.elapsed();
+        Started::Rows(ResultStream::start(names.renamed(rows), Arc::clone(running), kept))
+    }
+
+    /// The rows of a run, remembered or compared with what is.
+    pub(super) fn watched(
+        &self,
+        asked: Option<Asked>,
+        rows: SendableRecordBatchStream,
+        scope: &Scope,
+        began: Instant,
+    ) -> SendableRecordBatchStream {
+        let Some(Asked { question, text, remembered, mode }) = asked else { return rows };
+        if let Some(answer) = remembered {
+            return Comparison::with(answer).of(rows);
+        }
+        let Some(reads) = scope.reads() else { return rows };
+        let keeps_all = mode == ResultCache::Verify;
+        let cache = &self.shared.cache;
+        Recording::new(cache, question, text, reads, began.elapsed(), keeps_all).of(rows)
+    }
+
+    /// What EXPLAIN ANALYZE shows of a query whose answer is remembered; nothing for all else.
+    ///
+    /// # Errors
+    /// None that a user could cause.
+    pub(super) fn analyzed(
+        &self,
+        statement: &SqlStatement,
+        text: &str,
+        parameters: &Parameters,
+        scope: &Scope,
+    ) -> Result<Option<RecordBatch>> {
+        let SqlStatement::Explain(explain) = statement else { return Ok(None) };
+        if !explain.options.analyze {
+            return Ok(None);
+        }
+        let asked = self.asked(&explain.statement, text, parameters, scope);
+        let Some(answer) = asked.as_ref().and_then(Asked::answer) else { return Ok(None) };
+        let plan = format!(
+            "RememberedAnswer: rows={}, bytes={}, tier={}, seconds_saved={:.6}\n  \
+             SET result_cache = off runs the query",
+            answer.rows(),
+            answer.bytes(),
+            answer.tier(),
+            answer.seconds()
+        );
+        let text = |text: &str| Arc::new(StringArray::from(vec![text])) as ArrayRef;
+        let columns = [("plan_type", text("Plan with Metrics")), ("plan", text(&plan))];
+        Ok(Some(RecordBatch::try_from_iter(columns)?))
+    }
+
+    /// SHOW CACHE: an answer a row, what is worth most first.
+    ///
+    /// # Errors
+    /// None that a user could cause.
+    pub(super) fn show_cache(&self) -> Result<RecordBatch> {
+        let all = self.shared.cache.all();
+        let counts = |count: fn(&Answer) -> usize| -> ArrayRef {
+            let counts = all.iter().map(|(answer, _)| count(answer) as u64);
+            Arc::new(UInt64Array::from_iter_values(counts))
+        };
+        let queries = all.iter().map(|(answer, _)| answer.query());
+        let tiers = all.iter().map(|(answer, _)| answer.tier().to_string());
+        let uses = all.iter().map(|(_, uses)| *uses);
+        let seconds = all.iter().map(|(answer, _)| answer.seconds());
+        Ok(RecordBatch::try_from_iter([
+            ("query", Arc::new(StringArray::from_iter_values(queries)) as ArrayRef),
+            ("rows", counts(Answer::rows)),
+            ("bytes", counts(Answer::bytes)),
+            ("tier", Arc::new(StringArray::from_iter_values(tiers)) as ArrayRef),
+            ("uses", Arc::new(UInt64Array::from_iter_values(uses)) as ArrayRef),
+            ("seconds", Arc::new(Float64Array::from_iter_values(seconds)) as ArrayRef),
+        ])?)
+    }
+}
