@@ -33,3 +33,16 @@ fn statement(bencher: Bencher<'_, '_>, statement: &str) {
     let run = || connection.execute(statement).expect("it runs");
     bencher.bench(run);
 }
+
+/// The same small query, remembered and not, and one whose answer takes 5 ms to compute.
+#[divan::bench(args = [
+    ("on", "SELECT 1"),
+    ("off", "SELECT 1"),
+    ("on", "SELECT max(value % 7) FROM range(1000000)"),
+    ("off", "SELECT max(value % 7) FROM range(1000000)"),
+])]
+fn result_cache(bencher: Bencher<'_, '_>, (mode, query): (&str, &str)) {
+    let connection = connection();
+    connection.execute(&format!("SET result_cache = '{mode}'")).expect("it is a mode");
+    bencher.bench(|| connection.query(query).and_then(|rows| rows.collect()).expect("it runs"));
+}

@@ -102,7 +102,7 @@ fn run_file(name: &str, path: &Path, options: &Options) -> Report {
     };
     let expected = Expected::default();
     let style = if name.starts_with("sqlite") { Style::Sqlite } else { Style::DuckDb };
-    let mut runner = engine::runner(connection, &expected, style);
+    let mut runner = engine::runner(connection, &expected, style, 1);
     for label in LABELS {
         runner.add_label(label);
     }

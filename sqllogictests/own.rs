@@ -20,25 +20,61 @@ const THEMES: [&str; 6] = ["sql", "matrix", "mixed", "plan", "spill", "error"];
 struct Setting {
     name: &'static str,
     threads: usize,
+    /// How often each query is asked.
+    times: usize,
     /// Run on each new connection.
     statements: &'static [&'static str],
 }
 
 /// All but the first with memory that is NaN where it must be overwritten, which then shows in an answer.
 /// The last three with memory for a small part of what some scripts compute.
-const SETTINGS: [Setting; 8] = [
-    Setting { name: "one thread", threads: 1, statements: &[] },
-    Setting { name: "four threads", threads: 4, statements: &[POISON] },
-    Setting { name: "fusion off", threads: 2, statements: &["SET fusion = false", POISON] },
-    Setting { name: OTHER_GROUPS, threads: 4, statements: &["SET spilling_groups = off", POISON] },
-    Setting { name: "tiny tiles", threads: 2, statements: &["SET tile_rows = 1", POISON] },
-    Setting { name: "32 MiB", threads: 2, statements: &["SET memory_limit = '32MB'", POISON] },
-    Setting { name: "64 MiB", threads: 4, statements: &["SET memory_limit = '64MB'", POISON] },
-    Setting { name: "256 MiB", threads: 2, statements: &["SET memory_limit = '256MB'", POISON] },
+const SETTINGS: [Setting; 9] = [
+    Setting { name: "one thread", threads: 1, times: 1, statements: &[] },
+    Setting { name: "four threads", threads: 4, times: 1, statements: &[POISON] },
+    Setting {
+        name: "fusion off",
+        threads: 2,
+        times: 1,
+        statements: &["SET fusion = false", POISON],
+    },
+    Setting {
+        name: OTHER_GROUPS,
+        threads: 4,
+        times: 1,
+        statements: &["SET spilling_groups = off", POISON],
+    },
+    Setting { name: "answers compared", threads: 2, times: 2, statements: &[VERIFY, POISON] },
+    Setting {
+        name: "tiny tiles",
+        threads: 2,
+        times: 1,
+        statements: &["SET tile_rows = 1", POISON],
+    },
+    Setting {
+        name: "32 MiB",
+        threads: 2,
+        times: 1,
+        statements: &["SET memory_limit = '32MB'", POISON],
+    },
+    Setting {
+        name: "64 MiB",
+        threads: 4,
+        times: 1,
+        statements: &["SET memory_limit = '64MB'", POISON],
+    },
+    Setting {
+        name: "256 MiB",
+        threads: 2,
+        times: 1,
+        statements: &["SET memory_limit = '256MB'", POISON],
+    },
 ];
 
 /// Aggregations as DataFusion runs them, whose plans look otherwise.
 const OTHER_GROUPS: &str = "groups of DataFusion's";
+
+/// Every answer is remembered, and compared with that of the next run.
+const VERIFY: &str = "SET result_cache = 'verify'";
 
 const POISON: &str = "SET pool_poison = true";
 
@@ -102,7 +138,7 @@ fn run_file(name: &str, path: &Path, setting: &Setting) -> Report {
         Err(error) => return Report::broken(error.to_string()),
     };
     let expected = Expected::default();
-    let mut runner = engine::runner(connection, &expected, Style::Own);
+    let mut runner = engine::runner(connection, &expected, Style::Own, setting.times);
     runner.with_column_validator(same_column_count);
     run_script(name, &script, runner, &expected, 1)
 }
