@@ -3,12 +3,13 @@
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
-//!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them; lifted at the end
+//!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them; lifted and filtered at the end
 //! ExecutionPlan   overflow, then DataFusion's rules, then spilling
 //! ```
 
 mod aggregate;
 mod coerce;
+mod filtered;
 mod insert;
 mod keys;
 mod lifted;
@@ -102,6 +103,7 @@ pub(crate) fn optimizer_rules(
     // Where filters and limits have come to rest.
     rules.push(Arc::new(Rule::top_down("best_entries", best_entries::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
+    rules.push(Arc::new(Rule::bottom_up("filtered_windows", filtered::rewrite)));
     rules.push(Arc::new(SharedPlans::new(Arc::clone(statistics))));
     rules.push(Arc::new(Rule::bottom_up("contractions", contraction::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("pair_sums", pair_sums::rewrite)));
