@@ -133,6 +133,15 @@ impl Error {
     pub(crate) fn argument(function: impl Into<String>, message: impl Into<String>) -> Self {
         ErrorKind::Argument { function: function.into(), message: message.into() }.into()
     }
+
+    /// A sum of integers that is none of their 64 bits.
+    pub(crate) fn integer_sum(sum: i128, is_unsigned: bool) -> Self {
+        let name = if is_unsigned { "BIGINT UNSIGNED" } else { "BIGINT" };
+        Self::argument(
+            "sum",
+            format!("{sum} is no {name}; sum(CAST(… AS DECIMAL(38, 0))) holds it"),
+        )
+    }
 }
 
 impl fmt::Display for Error {

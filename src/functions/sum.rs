@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
 };
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// Holds any sum of 64-bit integers.
 const STATE: DataType = DataType::Decimal128(38, 0);
@@ -89,9 +89,7 @@ fn fitting(sum: i128, sum_type: &DataType) -> Result<ScalarValue> {
 }
 
 fn overflow(sum: i128, sum_type: &DataType) -> DataFusionError {
-    let name = if *sum_type == DataType::UInt64 { "BIGINT UNSIGNED" } else { "BIGINT" };
-    let message = format!("{sum} is no {name}; sum(CAST(… AS DECIMAL(38, 0))) holds it");
-    DataFusionError::from(Error::from(ErrorKind::Argument { function: "sum".into(), message }))
+    Error::integer_sum(sum, *sum_type == DataType::UInt64).into()
 }
 
 /// The sum and the number of integers that are not NULL.

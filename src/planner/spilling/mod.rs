@@ -1,6 +1,6 @@
 //! Operators that finish whatever the memory, in place of those of DataFusion's that fail.
 //!
-//! - `operators`: joins, windows over whole partitions, recursive queries
+//! - `operators`: joins, windows, recursive queries
 //! - `sorts`: sorts, the best rows where they are many
 //! - `aggregates`: GROUP BY and DISTINCT
 

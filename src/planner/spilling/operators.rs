@@ -8,7 +8,6 @@ use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
-use datafusion::physical_plan::windows::WindowAggExec;
 
 use crate::exec::relational::join::SpillingJoinExec;
 use crate::exec::relational::recursion::SpillingRecursionExec;
@@ -20,8 +19,8 @@ pub(crate) struct SpillingOperators;
 
 /// The operator that stands for another, if there is one.
 fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
-    if let Some(window) = plan.downcast_ref::<WindowAggExec>() {
-        return Some(Arc::new(SpillingWindowExec::new(window.clone())));
+    if let Some(window) = SpillingWindowExec::new(plan) {
+        return Some(Arc::new(window));
     }
     if let Some(recursion) = plan.downcast_ref::<RecursiveQueryExec>() {
         return SpillingRecursionExec::new(recursion).map(|recursion| Arc::new(recursion) as _);

@@ -1,14 +1,11 @@
 //! Where rows in order begin to have other keys: partitions by PARTITION BY, peers by ORDER BY.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{concat, partition};
 use datafusion::common::Result;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExpr;
-use futures::StreamExt;
 
 /// Looks for other keys in batches that follow one another.
 pub(super) struct Boundaries {
@@ -46,48 +43,5 @@ impl Boundaries {
         let last = keys.iter().map(|key| concat(&[&key.slice(rows - 1, 1)]));
         self.last = Some(last.collect::<Result<Vec<_>, _>>()?);
         Ok(starts)
-    }
-}
-
-/// Where peers end, read ahead of who asks: in a file, from which rows can be read twice.
-pub(super) struct PeerEnds {
-    rows: SendableRecordBatchStream,
-    boundaries: Boundaries,
-    /// Rows that were read.
-    read: u64,
-    ends: VecDeque<u64>,
-    /// The row after those that the last end was told for.
-    end: u64,
-}
-
-impl PeerEnds {
-    pub(super) fn new(rows: SendableRecordBatchStream, by: Vec<Arc<dyn PhysicalExpr>>) -> Self {
-        let (ends, boundaries) = (VecDeque::new(), Boundaries::new(by));
-        Self { rows, boundaries, read: 0, ends, end: 0 }
-    }
-
-    /// The row after the last peer of a row; rows are asked for in their order.
-    ///
-    /// # Errors
-    /// Those of reading, and of evaluating the keys.
-    pub(super) async fn of(&mut self, row: u64) -> Result<u64> {
-        while self.end <= row {
-            self.end = self.next().await?;
-        }
-        Ok(self.end)
-    }
-
-    async fn next(&mut self) -> Result<u64> {
-        loop {
-            if let Some(end) = self.ends.pop_front() {
-                return Ok(end);
-            }
-            let Some(batch) = self.rows.next().await.transpose()? else { return Ok(self.read) };
-            let starts = self.boundaries.starts(&batch)?;
-            let ends = starts.into_iter().map(|start| self.read + start as u64);
-            // Before the first row nothing ends.
-            self.ends.extend(ends.filter(|&end| end > 0));
-            self.read += batch.num_rows() as u64;
-        }
     }
 }

@@ -1,25 +1,24 @@
-//! Rows cut into whole partitions.
+//! Rows cut into whole partitions, for windows that are none of ours.
 //!
-//! Enters: rows in the order of PARTITION BY. Leaves: the rows of every so many partitions with the windows' columns, or
-//! the stream of a partition that went to a file. What is held is reserved; a refusal first hands on the partitions that
-//! are whole, and then begins the file.
+//! Enters: rows in the order of PARTITION BY. Leaves: the rows of every so many partitions with the columns that DataFusion's
+//! operator makes of them. What is held is reserved; a refusal first hands on the partitions that are whole, and then
+//! names the function for which a partition must fit.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt, stream};
 
 use super::boundaries::Boundaries;
-use super::replay::{Replay, Written};
 use crate::error::{Error, ErrorKind};
 use crate::exec::relational::feed::Feed;
 use crate::exec::relational::memory::Memory;
@@ -33,13 +32,12 @@ const COPIES: usize = 3;
 /// Of a row, what a column takes that is made.
 const COLUMN_BYTES: usize = 8;
 
-/// Bytes of the smallest partition that goes to a file.
-const FILE_BYTES_MIN: usize = 1 << 20;
+/// Bytes of the smallest partition that is refused.
+const REFUSED_BYTES_MIN: usize = 1 << 20;
 
 /// The rows of one stream on their way.
 pub(super) struct Chunks {
     window: Arc<WindowAggExec>,
-    replay: Arc<Replay>,
     /// Where partitions begin.
     partitions: Boundaries,
     input: SendableRecordBatchStream,
@@ -49,9 +47,7 @@ pub(super) struct Chunks {
     /// Batches of partitions that are whole, and of the one that is not.
     whole: Held,
     open: Held,
-    /// The open partition, where it goes to a file.
-    written: Option<Written>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<RecordBatch>,
     has_ended: bool,
 }
 
@@ -76,12 +72,6 @@ impl Held {
     }
 }
 
-/// What can leave.
-enum Ready {
-    Batch(RecordBatch),
-    Stream(SendableRecordBatchStream),
-}
-
 impl Chunks {
     /// # Errors
     /// Those of the input.
@@ -89,13 +79,10 @@ impl Chunks {
         window: &Arc<WindowAggExec>,
         of: usize,
         context: Arc<TaskContext>,
-        spills: SpillMetrics,
     ) -> Result<Self> {
         let input = window.input().execute(of, Arc::clone(&context))?;
-        let replay = Replay::new(window, Arc::clone(&context), spills);
         Ok(Self {
             window: Arc::clone(window),
-            replay: Arc::new(replay),
             partitions: Boundaries::new(window.window_expr()[0].partition_by().to_vec()),
             input,
             properties: Arc::clone(window.input().properties()),
@@ -103,7 +90,6 @@ impl Chunks {
             context,
             whole: Held::default(),
             open: Held::default(),
-            written: None,
             ready: VecDeque::new(),
             has_ended: false,
         })
@@ -118,26 +104,20 @@ impl Chunks {
 
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            match self.ready.front_mut() {
-                Some(Ready::Batch(_)) => {
-                    if let Some(Ready::Batch(batch)) = self.ready.pop_front() {
-                        return Ok(Some(batch));
-                    }
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(Some(batch));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            match self.input.next().await.transpose()? {
+                Some(batch) if batch.num_rows() == 0 => {}
+                Some(batch) => self.push(batch).await?,
+                None => {
+                    self.has_ended = true;
+                    self.close();
+                    self.hand_on().await?;
                 }
-                Some(Ready::Stream(rows)) => match rows.next().await.transpose()? {
-                    Some(batch) => return Ok(Some(batch)),
-                    None => drop(self.ready.pop_front()),
-                },
-                None if self.has_ended => return Ok(None),
-                None => match self.input.next().await.transpose()? {
-                    Some(batch) if batch.num_rows() == 0 => {}
-                    Some(batch) => self.push(batch).await?,
-                    None => {
-                        self.has_ended = true;
-                        self.close()?;
-                        self.hand_on().await?;
-                    }
-                },
             }
         }
     }
@@ -149,9 +129,9 @@ impl Chunks {
         let first = starts.first().copied().unwrap_or(batch.num_rows());
         self.extend(&batch, 0..first).await?;
         if let Some(last) = last {
-            self.close()?;
+            self.close();
             self.extend(&batch, first..last).await?;
-            self.close()?;
+            self.close();
             self.extend(&batch, last..batch.num_rows()).await?;
             if self.whole.rows >= CHUNK_ROWS {
                 self.hand_on().await?;
@@ -166,16 +146,13 @@ impl Chunks {
             return Ok(());
         }
         let part = batch.slice(rows.start, rows.len());
-        if let Some(written) = &mut self.written {
-            return written.append(&part);
-        }
         let made = self.window.window_expr().len() * COLUMN_BYTES * rows.len();
         let bytes = COPIES * (made + batch.get_array_memory_size() * rows.len() / batch.num_rows());
         if !self.memory.try_grow(bytes) {
             self.hand_on().await?;
             if !self.memory.try_grow(bytes) {
-                if self.open.bytes >= FILE_BYTES_MIN {
-                    return self.begin_file(&part);
+                if self.open.bytes >= REFUSED_BYTES_MIN {
+                    return Err(self.refused());
                 }
                 self.memory.grow(bytes);
             }
@@ -184,40 +161,20 @@ impl Chunks {
         Ok(())
     }
 
-    /// Writes the open partition to a file, and what comes of it.
-    fn begin_file(&mut self, part: &RecordBatch) -> Result<()> {
-        if let Some(function) = self.replay.refused() {
-            let free_bytes = self.memory.limit_bytes.saturating_sub(self.open.bytes);
-            let (what, needed_bytes) = (function.to_owned(), self.open.bytes);
-            return Err(Error::from(ErrorKind::MemorySpent {
-                what,
-                needed_bytes,
-                free_bytes,
-                disk_bytes: None,
-            })
-            .into());
-        }
-        let mut written = Written::new(Arc::clone(&self.replay))?;
-        let open = std::mem::take(&mut self.open);
-        for batch in &open.batches {
-            written.append(batch)?;
-        }
-        drop(open.batches);
-        self.memory.shrink(open.bytes);
-        written.append(part)?;
-        self.written = Some(written);
-        Ok(())
+    /// That the open partition does not fit.
+    fn refused(&self) -> DataFusionError {
+        let needs_all = |window: &&Arc<dyn WindowExpr>| !window.uses_bounded_memory();
+        let window = self.window.window_expr().iter().find(needs_all);
+        let what = window.map_or("a window", |window| window.name()).to_owned();
+        let needed_bytes = self.open.bytes;
+        let free_bytes = self.memory.limit_bytes.saturating_sub(needed_bytes);
+        let disk_bytes = None;
+        Error::from(ErrorKind::MemorySpent { what, needed_bytes, free_bytes, disk_bytes }).into()
     }
 
     /// The open partition has ended.
-    fn close(&mut self) -> Result<()> {
-        match self.written.take() {
-            Some(written) => {
-                self.ready.push_back(Ready::Stream(written.rows(&self.properties)?));
-            }
-            None => self.whole.append(std::mem::take(&mut self.open)),
-        }
-        Ok(())
+    fn close(&mut self) {
+        self.whole.append(std::mem::take(&mut self.open));
     }
 
     /// Makes the columns of the partitions that are whole.
@@ -238,7 +195,7 @@ impl Chunks {
             let starts = (0..batch.num_rows()).step_by(batch_rows);
             self.ready.extend(starts.map(|start| {
                 let count = batch_rows.min(batch.num_rows() - start);
-                Ready::Batch(batch.slice(start, count))
+                batch.slice(start, count)
             }));
         }
         self.memory.shrink(whole.bytes);

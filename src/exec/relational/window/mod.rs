@@ -1,26 +1,32 @@
-//! Windows over whole partitions, a few partitions at a time.
+//! Windows, column by column.
 //!
-//! Enters: rows in the order of PARTITION BY. Leaves: the same rows with the windows' columns, as DataFusion's
-//! `WindowAggExec` makes them of all rows at once: it runs over chunks of whole partitions instead. A partition that does
-//! not fit goes to a file while its aggregates are made, and is read again with them beside (`replay`).
+//! Enters: rows in the order of PARTITION BY and ORDER BY. Leaves: the same rows with the windows' columns, as DataFusion's
+//! operators make them. Rows pass three steps, those that have something to make (`recipe`); only where a value asks for rows
+//! to come are rows held, and those of a partition that does not fit go to a file.
 //!
 //! ```text
-//! rows ─ cut at partitions ─ chunk ─ WindowAggExec ─ rows with columns
-//!               └ refused: a file and aggregates ─ the file again, with columns
+//! rows ─ of the partition ─ of peers ─ of rows ─ rows with columns      functions: running, sliding, shift, ranks
+//!        (groups, held)    (groups)    (rows)
 //! ```
 //!
-//! Sums of floating-point numbers over a partition that went to a file are added batch by batch, and may differ in
-//! their last digits from those of one that did not.
+//! A window of a kind that is not known here leaves the operator to DataFusion: where that would hold all rows, it runs over a
+//! few whole partitions at a time (`chunks`). Sums of floating-point numbers are added in the order of the rows, however
+//! they come in batches.
 
 mod boundaries;
 mod chunks;
-mod replay;
+mod functions;
+mod groups;
+mod recipe;
+mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -31,26 +37,116 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput, SpillMetrics,
 };
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
-    ChildStats, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, StatisticsArgs,
+    ChildStats, DisplayAs, DisplayFormatType, ExecutionPlan, InputOrderMode, PlanProperties,
+    StatisticsArgs,
 };
 use futures::StreamExt;
 
 use self::chunks::Chunks;
+use self::groups::Groups;
+use self::recipe::{Made, Recipe};
+use self::rows::Rows;
+use super::feed::adapted;
 
 /// The operator that stands for another; see the header of this file.
 #[derive(Debug)]
 pub(crate) struct SpillingWindowExec {
-    ordinary: Arc<WindowAggExec>,
+    ordinary: Arc<dyn ExecutionPlan>,
+    way: Way,
     metrics: ExecutionPlanMetricsSet,
 }
 
+/// How the columns are made.
+#[derive(Debug)]
+enum Way {
+    Columns(Arc<Recipe>),
+    Partitions(Arc<WindowAggExec>),
+}
+
 impl SpillingWindowExec {
-    pub(crate) fn new(ordinary: WindowAggExec) -> Self {
-        Self { ordinary: Arc::new(ordinary), metrics: ExecutionPlanMetricsSet::new() }
+    /// Nothing where the operator is none of windows, or none for us.
+    pub(crate) fn new(ordinary: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        let of_bounded = ordinary.downcast_ref::<BoundedWindowAggExec>();
+        let of_whole = ordinary.downcast_ref::<WindowAggExec>();
+        let windows = match (of_bounded, of_whole) {
+            (Some(window), _) if window.input_order_mode == InputOrderMode::Sorted => {
+                window.window_expr()
+            }
+            (_, Some(window)) => window.window_expr(),
+            _ => return None,
+        };
+        let way = match (Recipe::of(windows, &ordinary.children()[0].schema()), of_whole) {
+            (Some(recipe), _) => Way::Columns(Arc::new(recipe)),
+            (None, Some(window)) => Way::Partitions(Arc::new(window.clone())),
+            (None, None) => return None,
+        };
+        let ordinary = Arc::clone(ordinary);
+        Some(Self { ordinary, way, metrics: ExecutionPlanMetricsSet::new() })
     }
+
+    /// The three steps.
+    fn columns(
+        &self,
+        recipe: &Recipe,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Recipe { partition_by, peers_by, elsewhere, of_partition, of_peers, of_rows, .. } =
+            recipe;
+        let mut source = Arc::clone(self.ordinary.children()[0]);
+        if !elsewhere.is_empty() {
+            let (windows, mode) = (elsewhere.clone(), InputOrderMode::Sorted);
+            source = Arc::new(BoundedWindowAggExec::try_new(windows, source, mode, false)?);
+        }
+        let mut rows = source.execute(partition, Arc::clone(context))?;
+        let spills = SpillMetrics::new(&self.metrics, partition);
+        if !of_partition.is_empty() {
+            let made = of_partition;
+            rows = Groups::new(rows, partition_by, None, made, context, &spills)?.rows();
+        }
+        if !of_peers.is_empty() {
+            let (peers, made) = (Some(peers_by.as_slice()), of_peers);
+            rows = Groups::new(rows, partition_by, peers, made, context, &spills)?.rows();
+        }
+        if !of_rows.is_empty() {
+            rows = Rows::new(rows, partition_by, peers_by, of_rows, context)?.rows();
+        }
+        let width = self.ordinary.children()[0].schema().fields().len();
+        let columns: Vec<usize> = (0..width).chain(recipe.columns.iter().copied()).collect();
+        let schema = self.schema();
+        let rows = rows.map(move |batch| {
+            let batch = batch?;
+            let columns = columns.iter().map(|&at| Arc::clone(batch.column(at))).collect();
+            let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(Arc::clone(&schema), columns, &rows)?)
+        });
+        Ok(adapted(self.schema(), rows))
+    }
+}
+
+/// The values of expressions over a batch.
+fn evaluated(expressions: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+    let rows = batch.num_rows();
+    expressions.iter().map(|of| of.evaluate(batch)?.into_array(rows)).collect()
+}
+
+/// The schema of rows to which a step adds its columns.
+fn with_fields<F>(schema: &SchemaRef, made: &[Made<F>]) -> SchemaRef {
+    let made = made.iter().map(|made| Arc::clone(&made.field));
+    Arc::new(Schema::new(schema.fields().iter().cloned().chain(made).collect::<Vec<_>>()))
+}
+
+/// A batch to which a step adds its columns.
+fn with_columns(
+    batch: &RecordBatch,
+    made: Vec<ArrayRef>,
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().cloned().chain(made).collect();
+    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows)?)
 }
 
 impl ExecutionPlan for SpillingWindowExec {
@@ -72,14 +168,14 @@ impl ExecutionPlan for SpillingWindowExec {
 
     fn replace_children(
         self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let expressions = self.ordinary.window_expr().to_vec();
-        let can_repartition = !self.ordinary.partition_keys().is_empty();
-        let ordinary =
-            WindowAggExec::try_new(expressions, children.swap_remove(0), can_repartition)?;
-        Ok(Arc::new(Self::new(ordinary)))
+        let ordinary = Arc::clone(&self.ordinary).replace_children(children, options)?;
+        Ok(match Self::new(&ordinary) {
+            Some(window) => Arc::new(window),
+            None => ordinary,
+        })
     }
 
     fn with_new_children(
@@ -103,10 +199,13 @@ impl ExecutionPlan for SpillingWindowExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let spills = SpillMetrics::new(&self.metrics, partition);
-        let rows = Chunks::new(&self.ordinary, partition, context, spills)?.rows();
-        let rows = rows.map(move |batch| batch.record_output(&metrics));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+        let rows = match &self.way {
+            Way::Columns(recipe) => self.columns(recipe, partition, &context)?,
+            Way::Partitions(window) => {
+                adapted(self.schema(), Chunks::new(window, partition, context)?.rows())
+            }
+        };
+        Ok(adapted(self.schema(), rows.map(move |batch| batch.record_output(&metrics))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -135,7 +234,10 @@ impl DisplayAs for SpillingWindowExec {
         if format == DisplayFormatType::TreeRender {
             return self.ordinary.fmt_as(format, f);
         }
-        f.write_str("SpillingWindowExec, by whole partitions: ")?;
+        f.write_str(match self.way {
+            Way::Columns(_) => "SpillingWindowExec, column by column: ",
+            Way::Partitions(_) => "SpillingWindowExec, by whole partitions: ",
+        })?;
         self.ordinary.fmt_as(format, f)
     }
 }

@@ -1,16 +1,18 @@
-//! Windows against DataFusion's own, which hold all rows, under limits from none to all that there are.
+//! Windows against DataFusion's own: of a few rows in batches of any size, and of many rows under limits from none to all
+//! that there are.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
-use arrow::compute::concat_batches;
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::MemTable;
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -85,6 +87,164 @@ async fn run(plan: Arc<dyn ExecutionPlan>, limit_bytes: usize) -> Result<RecordB
 
 const LIMITS: [usize; 3] = [8_000_000, 8_000_000, usize::MAX];
 
+/// A few rows with values of most types, of which many are equal or NULL.
+fn few(rows: usize, seed: u64) -> RecordBatch {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut numbers = |below: i64, nulls: f64| -> ArrayRef {
+        let number = |_| (!random.random_bool(nulls)).then(|| random.random_range(-1..below));
+        Arc::new((0..rows).map(number).collect::<Int64Array>())
+    };
+    let (g, o, i) = (numbers(4, 0.1), numbers(6, 0.2), numbers(50, 0.2));
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let n = i.as_primitive::<Int64Type>().iter().map(|i| match i? {
+        at @ 0..3 => Some(special[at as usize]),
+        other => Some(other as f64 / 2.0),
+    });
+    let id = Int64Array::from_iter_values(0..rows as i64);
+    RecordBatch::try_from_iter_with_nullable([
+        ("g", g, true),
+        ("o", o, true),
+        ("v", cast(&i, &DataType::Float64).unwrap(), true),
+        ("n", Arc::new(n.collect::<Float64Array>()) as ArrayRef, true),
+        ("u", cast(&i, &DataType::UInt64).unwrap(), true),
+        ("d", cast(&i, &DataType::Decimal128(10, 2)).unwrap(), true),
+        ("t", cast(&i, &DataType::Date32).unwrap(), true),
+        ("s", cast(&i, &DataType::Utf8).unwrap(), true),
+        ("i", i, true),
+        ("id", Arc::new(id), true),
+    ])
+    .unwrap()
+}
+
+/// Whether ours makes what DataFusion does of the same rows in batches of other sizes.
+async fn agree_in_batches(query: &str, batch: &RecordBatch, must_be_ours: bool) {
+    for batch_rows in [1, 3, 50] {
+        let config = SessionConfig::new().with_target_partitions(1).with_batch_size(batch_rows);
+        let context = SessionContext::new_with_config(config);
+        let starts = (0..batch.num_rows()).step_by(batch_rows);
+        let batches = starts.map(|at| batch.slice(at, batch_rows.min(batch.num_rows() - at)));
+        let table = MemTable::try_new(batch.schema(), vec![batches.collect()]).unwrap();
+        context.register_table("t", Arc::new(table)).unwrap();
+        let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+        let expected = collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
+        let ours = SpillingOperators.optimize(plan, &ConfigOptions::new()).unwrap();
+        let text = displayable(ours.as_ref()).indent(false).to_string();
+        if must_be_ours {
+            assert!(text.contains("column by column"), "{query}: {text}");
+            assert_eq!(
+                text.matches("WindowAggExec").count(),
+                text.matches("SpillingWindow").count()
+            );
+        }
+        let schema = ours.schema();
+        let ours = collect(Arc::clone(&ours), context.task_ctx()).await.unwrap();
+        let ours = concat_batches(&schema, &ours).unwrap();
+        let expected = concat_batches(&schema, &expected).unwrap();
+        for (at, field) in schema.fields().iter().enumerate() {
+            let (ours, expected) = (ours.column(at), expected.column(at));
+            let name = field.name();
+            assert_eq!(ours, expected, "{name} of {query} in batches of {batch_rows}");
+        }
+    }
+}
+
+/// Aggregates of all types, of any frame.
+const AGGREGATES: &str = "count(*) OVER w, count(i) OVER w, sum(i) OVER w, sum(u) OVER w,
+    sum(v) OVER w, sum(d) OVER w, avg(v) OVER w, avg(d) OVER w, min(i) OVER w,
+    max(t) OVER w, min(d) OVER w, max(v) OVER w, max(u) OVER w, count(i, v) OVER w";
+
+/// What is known of frames that begin with their partition.
+const OF_RUNNING: &str = "min(n) OVER w, max(n) OVER w, sum(n) OVER w, max(s) OVER w,
+    stddev(i) OVER w, count(DISTINCT i) OVER w, first_value(s) OVER w, last_value(d) OVER w,
+    nth_value(i, 3) OVER w, nth_value(s, 1) OVER w, bool_or(i > 3) OVER w, avg(i + 1) OVER w";
+
+#[tokio::test]
+async fn frames_agree_with_those_of_datafusion() {
+    let running = [
+        "",
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+        "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+        "GROUPS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+    ];
+    let bounded = [
+        "ROWS BETWEEN 2 PRECEDING AND CURRENT ROW",
+        "ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING",
+        "ROWS BETWEEN 4 PRECEDING AND 2 FOLLOWING",
+        "ROWS BETWEEN CURRENT ROW AND CURRENT ROW",
+        "ROWS BETWEEN 100 PRECEDING AND 70 FOLLOWING",
+    ];
+    for seed in 0..3 {
+        let batch = few([0, 1, 120][seed as usize], seed);
+        for partition in ["", "PARTITION BY g"] {
+            for order in ["", "ORDER BY o", "ORDER BY o DESC NULLS LAST, id"] {
+                for frame in running {
+                    if frame.starts_with("GROUPS") && order.is_empty() {
+                        continue;
+                    }
+                    let query = format!(
+                        "SELECT *, {AGGREGATES}, {OF_RUNNING} FROM t WINDOW w AS ({partition} {order} {frame})"
+                    );
+                    agree_in_batches(&query, &batch, true).await;
+                }
+                for frame in bounded {
+                    let query = format!(
+                        "SELECT *, {AGGREGATES} FROM t WINDOW w AS ({partition} {order} {frame})"
+                    );
+                    agree_in_batches(&query, &batch, true).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn ranks_and_other_rows_agree_with_those_of_datafusion() {
+    for seed in 0..4 {
+        let batch = few([0, 1, 9, 150][seed as usize], seed);
+        for window in [
+            "PARTITION BY g ORDER BY o",
+            "PARTITION BY g ORDER BY o, id",
+            "ORDER BY o NULLS FIRST",
+            "ORDER BY id DESC",
+            "PARTITION BY g, o ORDER BY i DESC",
+            "PARTITION BY g",
+        ] {
+            let query = format!(
+                "SELECT *, row_number() OVER w, rank() OVER w, dense_rank() OVER w,
+                 percent_rank() OVER w, cume_dist() OVER w, ntile(3) OVER w, ntile(1000) OVER w,
+                 lag(i) OVER w, lag(s, 2, 'none') OVER w, lead(d) OVER w, lead(v, 4, -1) OVER w,
+                 lag(i, 0) OVER w, lead(i, -2) OVER w, lag(i, 200) OVER w
+                 FROM t WINDOW w AS ({window})"
+            );
+            agree_in_batches(&query, &batch, true).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_ours_stays_beside_what_is() {
+    let batch = few(100, 7);
+    let queries = [
+        "SELECT *, sum(i) OVER w, lag(i) IGNORE NULLS OVER w, last_value(s) IGNORE NULLS OVER w
+         FROM t WINDOW w AS (PARTITION BY g ORDER BY id)",
+        "SELECT *, sum(i) FILTER (WHERE v > 3) OVER w, max(i) OVER w, count(*) OVER (PARTITION BY g)
+         FROM t WINDOW w AS (PARTITION BY g ORDER BY id)",
+        "SELECT *, sum(i) OVER w, nth_value(i, -2) OVER w, row_number() OVER w
+         FROM t WINDOW w AS (PARTITION BY g ORDER BY id)",
+        "SELECT *, sum(i) OVER a, row_number() OVER w, sum(i) OVER r, avg(v) OVER b FROM t
+         WINDOW w AS (PARTITION BY g ORDER BY id), b AS (PARTITION BY g ORDER BY id ROWS 2 PRECEDING),
+         a AS (PARTITION BY g ORDER BY id ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING),
+         r AS (PARTITION BY g ORDER BY id RANGE BETWEEN 3 PRECEDING AND 1 PRECEDING)",
+    ];
+    for query in queries {
+        agree_in_batches(query, &batch, true).await;
+    }
+    let query = "SELECT *, sum(i) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)
+                 FROM t";
+    agree_in_batches(query, &batch, false).await;
+}
+
 #[test]
 fn whole_partitions_are_answered_under_any_limit() {
     agree(
@@ -108,6 +268,16 @@ fn ranks_and_groups_are_answered_under_any_limit() {
     );
     agree(
         "SELECT *, cume_dist() OVER w, cume_dist() OVER (PARTITION BY g), percent_rank() OVER w
+         FROM t WINDOW w AS (PARTITION BY g ORDER BY v) ORDER BY g, id",
+        &LIMITS,
+    );
+    agree(
+        "SELECT *, first_value(id) OVER w, last_value(v) OVER w, nth_value(id, 70000) OVER w, lead(id, 3) OVER w
+         FROM t WINDOW w AS (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY id",
+        &LIMITS,
+    );
+    agree(
+        "SELECT *, sum(v) OVER w, dense_rank() OVER w, count(v) OVER (PARTITION BY g)
          FROM t WINDOW w AS (PARTITION BY g ORDER BY v) ORDER BY g, id",
         &LIMITS,
     );
