@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) orders_joins: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
+    /// Whether rows go that cannot be among the first of their group.
+    pub(crate) drops_rows: bool,
     /// Whether GROUP BY is run by an operator of ours, rather than DataFusion's.
     pub(crate) spills_groups: bool,
     /// Whether Parquet files are read by pages, rather than by DataFusion.
@@ -314,6 +316,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "first_rows",
+        unit: "",
+        description: "whether rows that cannot be among the first of their group go before they are sorted, where no others \
+                      are asked for; on by default, as the answer is the same",
+        get: |settings| settings.drops_rows.to_string(),
+        set: |settings, value| {
+            settings.drops_rows = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "spilling_groups",
         unit: "",
         description: "whether GROUP BY and DISTINCT run by an operator of Relatrix, which finishes whatever the memory; \
@@ -500,6 +513,7 @@ impl Default for Settings {
             contractions: true,
             orders_joins: true,
             shares_plans: true,
+            drops_rows: true,
             spills_groups: true,
             reads_pages: true,
             fusion: true,
@@ -641,6 +655,7 @@ impl Settings {
             threads: self.threads,
             orders_joins: self.orders_joins,
             shares_plans: self.shares_plans,
+            drops_rows: self.drops_rows,
             spills_groups: self.spills_groups,
             reservable_bytes,
         };

@@ -18,6 +18,8 @@ pub(crate) struct ForRules {
     pub(crate) orders_joins: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
+    /// Whether rows go that cannot be among the first of their group, where those are asked for.
+    pub(crate) drops_rows: bool,
     /// Whether GROUP BY is run by an operator that finishes whatever the memory.
     pub(crate) spills_groups: bool,
     /// Bytes that operators may reserve together.

@@ -14,16 +14,13 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Sort as SortKey, WindowFunction};
-use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{
-    BinaryExpr, Expr, Extension, LogicalPlan, Operator, Projection, SubqueryAlias, Window,
-    WindowFunctionDefinition,
-};
+use datafusion::common::{Column, Result};
+use datafusion::logical_expr::expr::Sort as SortKey;
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, SubqueryAlias};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::matrix_node::MatrixNode;
+use super::ranking::{Ranking, ranking};
 use crate::exec::kernels::best::Best;
 
 /// The rule; see the header of this file.
@@ -33,27 +30,23 @@ pub(super) fn rewrite(
 ) -> Result<Transformed<LogicalPlan>> {
     let found = match &plan {
         LogicalPlan::Sort(sort) => {
-            let count = sort.fetch.and_then(|count| match &sort.expr[..] {
+            let wanted = sort.fetch.and_then(|count| match &sort.expr[..] {
                 [key] => ranked(key, count),
                 _ => None,
             });
-            count.and_then(|(best, by)| pruned(&sort.input, Wanted { best, by, each: None }))
+            let wanted = wanted.map(|(best, by)| Wanted { best, by, each: None });
+            let input = wanted.and_then(|wanted| pruned(&sort.input, wanted));
+            input.map(|input| plan.with_new_exprs(plan.expressions(), vec![input]))
         }
-        LogicalPlan::Filter(filter) => match filter.input.as_ref() {
-            LogicalPlan::Window(window) => {
-                let wanted = numbered(window, &filter.predicate);
-                let rows = wanted.and_then(|wanted| pruned(&window.input, wanted));
-                rows.map(|rows| {
-                    LogicalPlan::Window(Window { input: Arc::new(rows), ..window.clone() })
-                })
-            }
-            _ => None,
-        },
-        _ => None,
+        _ => ranking(&plan).filter(|ranking| !ranking.has_ties).and_then(|ranking| {
+            let rows = pruned(&ranking.window.input, numbered(&ranking)?)?;
+            Some(ranking.over(rows))
+        }),
     };
-    let Some(input) = found else { return Ok(Transformed::no(plan)) };
-    let expressions = plan.expressions();
-    Ok(Transformed::yes(plan.with_new_exprs(expressions, vec![input])?))
+    match found {
+        Some(found) => Ok(Transformed::yes(found?)),
+        None => Ok(Transformed::no(plan)),
+    }
 }
 
 /// What a query wants of some rows.
@@ -71,45 +64,15 @@ fn ranked(key: &SortKey, count: usize) -> Option<(Best, Column)> {
     Some((Best { count, largest: !key.asc }, by.clone()))
 }
 
-/// What a bound on the numbers of rows wants, where a window has nothing else to do than to number them.
-fn numbered(window: &Window, predicate: &Expr) -> Option<Wanted> {
-    let [Expr::WindowFunction(function)] = &window.window_expr[..] else { return None };
-    let WindowFunction { fun: WindowFunctionDefinition::WindowUDF(udf), params } =
-        function.as_ref()
-    else {
-        return None;
-    };
-    if udf.name() != "row_number" || params.filter.is_some() {
-        return None;
-    }
-    let name = window.window_expr[0].schema_name().to_string();
-    let count = split_conjunction(predicate).into_iter().find_map(|part| bound(part, &name))?;
-    let [key] = &params.order_by[..] else { return None };
-    let (best, by) = ranked(key, count)?;
-    let each = params.partition_by.iter().map(|expr| match expr {
+/// What a condition on the numbers of rows wants.
+fn numbered(ranking: &Ranking) -> Option<Wanted> {
+    let [key] = ranking.order_by else { return None };
+    let (best, by) = ranked(key, ranking.count)?;
+    let each = ranking.partition_by.iter().map(|expr| match expr {
         Expr::Column(column) => Some(column.clone()),
         _ => None,
     });
     Some(Wanted { best, by, each: Some(each.collect::<Option<_>>()?) })
-}
-
-/// The largest number that a condition on a column lets through.
-fn bound(condition: &Expr, name: &str) -> Option<usize> {
-    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return None };
-    let (Expr::Column(column), Expr::Literal(limit, _)) = (left.as_ref(), right.as_ref()) else {
-        return None;
-    };
-    let limit = match limit {
-        ScalarValue::UInt64(Some(limit)) => usize::try_from(*limit).ok()?,
-        ScalarValue::Int64(Some(limit)) => usize::try_from(*limit).ok()?,
-        _ => return None,
-    };
-    match op {
-        _ if column.name != name => None,
-        Operator::LtEq | Operator::Eq => Some(limit),
-        Operator::Lt => limit.checked_sub(1),
-        _ => None,
-    }
 }
 
 /// A plan whose rows are the entries of a matrix, with none but the wanted ones.

@@ -19,7 +19,9 @@
 //! shared         plans that a statement contains more than once, run once
 //! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
-//! best_entries   what is read of a matrix for the best few of each row
+//! ranking        conditions that let through the first few rows of each group, of which
+//!  ├ best_entries   reads the best few of each row of a matrix, and
+//!  └ first_rows     drops rows before they are sorted
 //! transform      filters over numbers, and what is computed of the rows they keep
 //! decimals       arithmetic of decimals
 //! expressions    those of a physical operator, rewritten where they stand
@@ -38,6 +40,7 @@ mod cost;
 pub(crate) mod decimals;
 mod estimate;
 mod expressions;
+mod first_rows;
 mod functions;
 mod fuse;
 mod graph;
@@ -52,6 +55,7 @@ mod network;
 pub(crate) mod ordered;
 mod pair_sums;
 mod patterns;
+mod ranking;
 mod relation;
 pub(crate) mod relational;
 mod relations;
@@ -71,6 +75,7 @@ mod written;
 pub(crate) use bind::Parameter;
 pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub(crate) use contraction::ContractionPlanner;
+pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};

@@ -55,7 +55,8 @@ use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
-    Calibration, ContractionPlanner, MatrixPlanner, Statistics, ordered, relational,
+    Calibration, ContractionPlanner, FirstRowsPlanner, MatrixPlanner, Statistics, ordered,
+    relational,
 };
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
@@ -114,6 +115,7 @@ impl QueryPlanner for Planner {
             Arc::new(ModifyPlanner) as _,
             Arc::new(MatrixPlanner) as _,
             Arc::new(ContractionPlanner) as _,
+            Arc::new(FirstRowsPlanner) as _,
             Arc::new(SharedPlanner) as _,
         ];
         DefaultPhysicalPlanner::with_extension_planners(nodes)

@@ -1,8 +1,11 @@
-//! SQL's operators where DataFusion's fail for want of memory.
+//! SQL's operators: where DataFusion's fail for want of memory, and where rows need not go all the way.
 
 pub(crate) mod aggregate;
+mod cells;
 mod feed;
 mod files;
+pub(crate) mod first_rows;
+mod groups;
 pub(crate) mod join;
 mod memory;
 mod packed;

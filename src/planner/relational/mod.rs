@@ -33,7 +33,7 @@ use super::rule::Rule;
 use super::shared::SharedPlans;
 use super::spilling::SpillingOperators;
 use super::statistics::Statistics;
-use super::{best_entries, contraction, pair_sums};
+use super::{best_entries, contraction, first_rows, pair_sums};
 use crate::functions::StringSubscript;
 
 pub(crate) use types::TypeNames;
@@ -105,6 +105,8 @@ pub(crate) fn optimizer_rules(
     rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("filtered_windows", filtered::rewrite)));
     rules.push(Arc::new(SharedPlans::new(Arc::clone(statistics))));
+    // Windows that are shared have all their rows.
+    rules.push(Arc::new(Rule::top_down("first_rows", first_rows::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("contractions", contraction::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("pair_sums", pair_sums::rewrite)));
     rules

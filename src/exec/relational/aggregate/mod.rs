@@ -7,12 +7,11 @@
 //! the answers, their types and errors. Not here: which aggregations are run like this (`planner::spilling`).
 //!
 //! - `run`: the way from inputs to outputs
-//! - `worker`: one who aggregates and deals out; `table`, `groups`: groups and their keys
+//! - `worker`: one who aggregates and deals out; `table`: groups and their keys
 //! - `deal`, `parts`: groups by hash, in memory and in files
 //! - `spec`: keys, aggregates, and how rows look on their way
 
 mod deal;
-mod groups;
 mod parts;
 mod run;
 mod spec;

@@ -9,8 +9,8 @@ use arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::groups::Groups;
 use super::spec::Spec;
+use crate::exec::relational::groups::Groups;
 
 /// Bytes that a new group takes in an accumulator, about.
 const STATE_BYTES: usize = 32;

@@ -137,6 +137,7 @@ fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -
         threads,
         orders_joins: true,
         shares_plans: false,
+        drops_rows: false,
         spills_groups: true,
         reservable_bytes: 1 << 30,
     };

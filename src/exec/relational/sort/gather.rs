@@ -13,8 +13,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::metrics::SpillMetrics;
 use futures::StreamExt;
 
-use super::cells::{Cell, Key};
 use super::runs::{BLOCK_KEYS, Run, Writer, WrittenRun};
+use crate::exec::relational::cells::{Cell, Key};
 use crate::exec::relational::memory::Memory;
 
 /// Bytes of a held run at most. Larger ones take longer to sort than a statement that is to stop may wait.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayData, ArrayRef, RecordBatch, make_array, new_null_array};
 use arrow::buffer::Buffer;
 use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use bytemuck::Zeroable;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
@@ -21,11 +21,11 @@ use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 
-use super::cells::{Cell, Key};
 use super::gather::{Gather, Runs};
 use super::pieces::Pieces;
 use super::runs::Writer;
 use crate::error::{Error, ErrorKind};
+use crate::exec::relational::cells::{Cell, Key, with_cell};
 
 /// Keys of a piece: 1 MiB of 64-bit keys, within a core's cache.
 const PIECE_KEYS_MAX: usize = 128 << 10;
@@ -48,17 +48,7 @@ pub(super) struct KeySort {
 
 /// Whether cells of this type are sorted as numbers.
 pub(super) fn is_key(data_type: &DataType) -> bool {
-    use DataType::{
-        Date32, Date64, Decimal32, Decimal64, Decimal128, Duration, Float32, Float64, Int8, Int16,
-        Int32, Int64, Interval, Time32, Time64, Timestamp, UInt8, UInt16, UInt32, UInt64,
-    };
-    match data_type {
-        Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64 => true,
-        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) => true,
-        Decimal32(..) | Decimal64(..) | Decimal128(..) => true,
-        Interval(unit) => *unit == IntervalUnit::YearMonth,
-        _ => false,
-    }
+    with_cell!(data_type, _Cell => ()).is_some()
 }
 
 impl KeySort {
@@ -70,32 +60,12 @@ impl KeySort {
         self,
         inputs: Vec<SendableRecordBatchStream>,
     ) -> Result<SendableRecordBatchStream> {
-        use DataType::{
-            Date32, Date64, Decimal32, Decimal64, Decimal128, Duration, Float32, Float64, Int8,
-            Int16, Int32, Int64, Interval, Time32, Time64, Timestamp, UInt8, UInt16, UInt32,
-            UInt64,
-        };
-        match self.schema.field(0).data_type() {
-            Int8 => Ok(self.sorted_as::<i8>(inputs)),
-            Int16 => Ok(self.sorted_as::<i16>(inputs)),
-            Int32 | Date32 | Time32(_) | Decimal32(..) | Interval(IntervalUnit::YearMonth) => {
-                Ok(self.sorted_as::<i32>(inputs))
-            }
-            Int64 | Date64 | Time64(_) | Timestamp(..) | Duration(_) | Decimal64(..) => {
-                Ok(self.sorted_as::<i64>(inputs))
-            }
-            Decimal128(..) => Ok(self.sorted_as::<i128>(inputs)),
-            UInt8 => Ok(self.sorted_as::<u8>(inputs)),
-            UInt16 => Ok(self.sorted_as::<u16>(inputs)),
-            UInt32 => Ok(self.sorted_as::<u32>(inputs)),
-            UInt64 => Ok(self.sorted_as::<u64>(inputs)),
-            Float32 => Ok(self.sorted_as::<f32>(inputs)),
-            Float64 => Ok(self.sorted_as::<f64>(inputs)),
-            other => {
-                let message = format!("cells of {other} are not sorted as numbers");
-                Err(Error::from(ErrorKind::Internal(message)).into())
-            }
-        }
+        let schema = Arc::clone(&self.schema);
+        let data_type = schema.field(0).data_type();
+        with_cell!(data_type, C => self.sorted_as::<C>(inputs)).ok_or_else(|| {
+            let message = format!("cells of {data_type} are not sorted as numbers");
+            Error::from(ErrorKind::Internal(message)).into()
+        })
     }
 
     fn sorted_as<C: Cell>(

@@ -6,17 +6,15 @@
 //! partition, and of several partitions the first's.
 //!
 //! ```text
-//! keys      rows that are one number each: the numbers are sorted    cells, gather, runs, pieces
+//! keys      rows that are one number each: the numbers are sorted    gather, runs, pieces
 //! rows      all others: what compares like the keys is sorted, and rows are gathered in that order
 //! ```
 //!
 //! All that is held is reserved in the memory pool. A refusal makes rows go to a file; what a sort needs to go on at all
 //! is taken without asking.
 
-mod cells;
 mod gather;
 mod keys;
-
 mod order;
 mod pieces;
 mod rows;

@@ -15,10 +15,10 @@ use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
 use futures::{Stream, StreamExt, stream};
 
-use super::cells::Key;
 use super::gather::Runs;
 use super::runs::{BLOCK_KEYS, Reader, Run};
 use crate::error::{Error, ErrorKind};
+use crate::exec::relational::cells::Key;
 
 /// What is left of some runs.
 pub(super) struct Pieces<K> {

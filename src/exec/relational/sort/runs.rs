@@ -14,8 +14,8 @@ use datafusion::execution::{SpillFile, SpillWriter};
 use datafusion::physical_plan::metrics::SpillMetrics;
 use futures::{Stream, StreamExt};
 
-use super::cells::Key;
 use crate::error::{Error, ErrorKind};
+use crate::exec::relational::cells::Key;
 
 /// Keys of a block, all but the last of a run: 64 KiB of 64-bit keys, which a disk reads as fast as larger ones.
 pub(super) const BLOCK_KEYS: usize = 8192;

@@ -13,11 +13,29 @@ use bytemuck::Pod;
 pub(super) trait Key:
     Pod + Ord + BitXor<Output = Self> + Not<Output = Self> + Send + Sync + 'static
 {
+    /// A number that is not less for a greater key. Most keys have one of their own; those of cells of 128 bits beyond the
+    /// 64-bit integers have that of the nearest of these.
+    fn place(self) -> u64;
 }
 
-impl Key for u32 {}
-impl Key for u64 {}
-impl Key for u128 {}
+impl Key for u32 {
+    fn place(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Key for u64 {
+    fn place(self) -> u64 {
+        self
+    }
+}
+
+impl Key for u128 {
+    fn place(self) -> u64 {
+        let least = i128::from(i64::MIN).key();
+        u64::try_from(self.saturating_sub(least)).unwrap_or(u64::MAX)
+    }
+}
 
 /// A cell that has such a key.
 pub(super) trait Cell: ArrowNativeType {
@@ -29,6 +47,36 @@ pub(super) trait Cell: ArrowNativeType {
     /// The cell of a key.
     fn of(key: Self::Key) -> Self;
 }
+
+/// What an expression makes with the type of the cells of a column; nothing where those are none of ours.
+macro_rules! with_cell {
+    ($data_type:expr, $cell:ident => $made:expr) => {{
+        use arrow::datatypes::{DataType as Of, IntervalUnit};
+        macro_rules! made {
+            ($type:ty) => {{
+                type $cell = $type;
+                Some($made)
+            }};
+        }
+        match $data_type {
+            Of::Int8 => made!(i8),
+            Of::Int16 => made!(i16),
+            Of::Int32 | Of::Date32 | Of::Time32(_) | Of::Decimal32(..) => made!(i32),
+            Of::Interval(IntervalUnit::YearMonth) => made!(i32),
+            Of::Int64 | Of::Date64 | Of::Time64(_) | Of::Decimal64(..) => made!(i64),
+            Of::Timestamp(..) | Of::Duration(_) => made!(i64),
+            Of::Decimal128(..) => made!(i128),
+            Of::UInt8 => made!(u8),
+            Of::UInt16 => made!(u16),
+            Of::UInt32 => made!(u32),
+            Of::UInt64 => made!(u64),
+            Of::Float32 => made!(f32),
+            Of::Float64 => made!(f64),
+            _ => None,
+        }
+    }};
+}
+pub(super) use with_cell;
 
 macro_rules! signed {
     ($($cell:ty, $wide:ty, $key:ty);*) => {$(
