@@ -28,7 +28,7 @@ struct Setting {
 
 /// All but the first with memory that is NaN where it must be overwritten, which then shows in an answer.
 /// The last three with memory for a small part of what some scripts compute.
-const SETTINGS: [Setting; 9] = [
+const SETTINGS: [Setting; 10] = [
     Setting { name: "one thread", threads: 1, times: 1, statements: &[] },
     Setting { name: "four threads", threads: 4, times: 1, statements: &[POISON] },
     Setting {
@@ -43,6 +43,7 @@ const SETTINGS: [Setting; 9] = [
         times: 1,
         statements: &["SET spilling_groups = off; SET first_rows = off", POISON],
     },
+    Setting { name: REMEMBERED, threads: 2, times: 2, statements: &[ALL_REMEMBERED, POISON] },
     Setting { name: "answers compared", threads: 2, times: 2, statements: &[VERIFY, POISON] },
     Setting {
         name: "tiny tiles",
@@ -72,6 +73,12 @@ const SETTINGS: [Setting; 9] = [
 
 /// Aggregations as DataFusion runs them, and windows that are given all rows.
 const OTHER_PLANS: &str = "other plans";
+
+/// Answers that were remembered, and those from groups that were.
+const REMEMBERED: &str = "answers remembered";
+
+/// However quickly it came.
+const ALL_REMEMBERED: &str = "SET result_cache_after_ms = 0";
 
 /// Every answer is remembered, and compared with that of the next run.
 const VERIFY: &str = "SET result_cache = 'verify'";
@@ -104,9 +111,10 @@ pub(crate) fn run(options: &Options) -> bool {
         .filter(|(name, _)| options.selects(name))
         .collect();
     let runs = files.iter().flat_map(|file| SETTINGS.iter().map(move |setting| (file, setting)));
-    // What is planned may depend on the memory there is and on the operators; what is answered may not.
+    // What is planned may depend on the memory there is, on the operators and on what was asked before; what is answered may not.
     let is_of_interest = |(file, setting): &(&(String, PathBuf), &Setting)| {
-        let plans_alike = setting.name != OTHER_PLANS && !setting.name.ends_with("MiB");
+        let plans_alike =
+            ![OTHER_PLANS, REMEMBERED].contains(&setting.name) && !setting.name.ends_with("MiB");
         plans_alike || !file.0.starts_with("plan")
     };
     let runs: Vec<_> = runs.filter(is_of_interest).collect();

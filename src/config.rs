@@ -71,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) tile_rows: usize,
     pub(crate) result_cache: ResultCache,
     pub(crate) result_cache_bytes: usize,
+    /// What takes less is not remembered.
+    pub(crate) result_cache_after_ms: u64,
 }
 
 /// One setting, as SHOW ALL presents it.
@@ -450,6 +452,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    Setting {
+        name: "result_cache_after_ms",
+        unit: "milliseconds",
+        description: "answers that took less are not remembered, for they are computed as quickly as they are looked up; 1 by \
+                      default, and 0 remembers all",
+        get: |settings| settings.result_cache_after_ms.to_string(),
+        set: |settings, value| {
+            settings.result_cache_after_ms = number(value)?;
+            Ok(())
+        },
+    },
 ];
 
 /// The values of the setting `join_order`.
@@ -525,6 +538,7 @@ impl Default for Settings {
             tile_rows: 0,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
+            result_cache_after_ms: 1,
         }
     }
 }
@@ -604,9 +618,18 @@ impl Settings {
         CacheLimits { bytes, answer_bytes }
     }
 
+    /// What takes less is not remembered; where this is zero, all is.
+    pub(crate) fn remembered_seconds_min(&self) -> f64 {
+        match self.result_cache {
+            ResultCache::Verify => 0.0,
+            ResultCache::On | ResultCache::Off => self.result_cache_after_ms as f64 / 1e3,
+        }
+    }
+
     /// The values that an answer may depend on and that are not as they come, as one text.
     pub(crate) fn text_for_answers(&self) -> String {
-        let others = ["result_cache", "result_cache_limit", "statement_timeout_ms"];
+        let others =
+            ["result_cache", "result_cache_limit", "result_cache_after_ms", "statement_timeout_ms"];
         let defaults = Self::default();
         let changed = SETTINGS.iter().filter(|setting| {
             !others.contains(&setting.name) && setting.get(self) != setting.get(&defaults)

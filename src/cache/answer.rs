@@ -1,5 +1,6 @@
 //! The rows that answered a question: in memory, or in files when memory gets short.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,16 +15,43 @@ use crate::memory::{Movable, Shelf, Tier, is_away, shelved};
 /// Bytes that an answer takes beside its rows and the text of its query, about: columns, buffers, names of what it read.
 const OVERHEAD_BYTES: usize = 2 << 10;
 
+/// What rows that are remembered are.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) kind: Kind,
+    /// The query that they answer, as it was written; of groups one that computes them.
+    pub(crate) query: String,
+    /// What they were made of.
+    pub(crate) reads: Reads,
+    /// What it took to compute them.
+    pub(crate) seconds: f64,
+}
+
+/// What part of a query rows are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// All of its rows.
+    Answer,
+    /// The groups that its rows are made of.
+    Groups,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Answer => "answer",
+            Self::Groups => "groups",
+        })
+    }
+}
+
 /// Rows that stay for as long as somebody reads them.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// As it was written.
-    query: String,
+    about: About,
     schema: SchemaRef,
-    reads: Reads,
     rows: usize,
     bytes: usize,
-    seconds: f64,
     place: Mutex<Place>,
     shelf: Arc<Mutex<Shelf>>,
 }
@@ -37,26 +65,23 @@ struct Place {
 }
 
 impl Answer {
-    /// Rows that took so many seconds to compute, and that are counted in memory.
+    /// Rows that are counted in memory.
     pub(super) fn new(
-        query: String,
+        about: About,
         schema: SchemaRef,
         batches: Vec<RecordBatch>,
-        reads: Reads,
-        seconds: f64,
         in_memory: MemoryReservation,
         shelf: &Arc<Mutex<Shelf>>,
     ) -> Self {
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        in_memory.grow(query.len() + OVERHEAD_BYTES);
+        in_memory.grow(about.query.len() + OVERHEAD_BYTES);
         let bytes = in_memory.size();
         let place = Mutex::new(Place { batches, in_memory, used: Instant::now() });
-        Self { query, schema, reads, rows, bytes, seconds, place, shelf: Arc::clone(shelf) }
+        Self { about, schema, rows, bytes, place, shelf: Arc::clone(shelf) }
     }
 
-    /// The query that it answers, as it was written.
-    pub(crate) fn query(&self) -> &str {
-        &self.query
+    pub(crate) fn about(&self) -> &About {
+        &self.about
     }
 
     pub(crate) fn schema(&self) -> SchemaRef {
@@ -78,16 +103,6 @@ impl Answer {
     /// Of all rows, wherever they are.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// What it took to compute them.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.seconds
-    }
-
-    /// What they were made of.
-    pub(super) fn reads(&self) -> &Reads {
-        &self.reads
     }
 
     pub(crate) fn tier(&self) -> Tier {
@@ -141,6 +156,6 @@ impl Movable for Answer {
         if to != Tier::Disk || place.is_read() {
             return 0;
         }
-        place.put_away(&mut shelf, self.query.len() + OVERHEAD_BYTES).unwrap_or(0)
+        place.put_away(&mut shelf, self.about.query.len() + OVERHEAD_BYTES).unwrap_or(0)
     }
 }

@@ -4,17 +4,22 @@
 //! read for them is as it was. Not here: what a statement reads ([`Reads`]), and which statements ask (`session`).
 //!
 //! ```text
-//! Question    a query, the values of its parameters, the settings that it is asked under
-//! Cache       questions and their answers: which are worth their bytes
-//! Answer      rows in memory, or in files when memory gets short
-//! Recording   the rows of a run on their way to its reader, to be kept
-//! Comparison  the same, compared with what is remembered
+//! Question      a query, the values of its parameters, the settings that it is asked under
+//! Cache         questions and their answers: which are worth their bytes
+//! Answer        rows in memory, or in files when memory gets short
+//! Recording     the rows of a run on their way to its reader, to be kept
+//! RecordedExec  the rows of an operator within a run, likewise
+//! Comparison    the rows of a run, compared with what is remembered
 //! ```
+//!
+//! A part of a query is a question too: the groups that it makes (`planner::remembered`) answer others, and those that are
+//! asked once there are more rows.
 
 mod answer;
 mod compare;
 mod question;
 mod record;
+mod recorded;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::logical_expr::LogicalPlan;
 use sqlparser::ast::Query;
 
 use crate::catalog::Reads;
@@ -29,11 +35,12 @@ use crate::config::CacheLimits;
 use crate::memory::{Eviction, Shelf};
 use crate::value::Parameters;
 
-pub(crate) use self::answer::Answer;
+pub(crate) use self::answer::{About, Answer, Kind};
 pub(crate) use self::compare::Comparison;
 use self::question::Hashes;
 pub(crate) use self::question::{Question, query_of};
 pub(crate) use self::record::Recording;
+pub(crate) use self::recorded::RecordedExec;
 
 /// The answers that a database remembers.
 #[derive(Debug)]
@@ -46,6 +53,7 @@ pub(crate) struct Cache {
     hits: AtomicU64,
     misses: AtomicU64,
     outdated: AtomicU64,
+    reused: AtomicU64,
 }
 
 struct State {
@@ -80,6 +88,8 @@ pub(crate) struct CacheUsage {
     pub(crate) misses: u64,
     /// Answers that were forgotten because what they were made of had changed.
     pub(crate) outdated: u64,
+    /// Queries without an answer that were computed from groups, as they were or with those of more rows.
+    pub(crate) reused: u64,
 }
 
 impl Cache {
@@ -100,6 +110,7 @@ impl Cache {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             outdated: AtomicU64::new(0),
+            reused: AtomicU64::new(0),
         })
     }
 
@@ -132,7 +143,7 @@ impl Cache {
             return None;
         };
         // Files are looked at while nobody waits for the lock.
-        let is_current = is_current(answer.reads());
+        let is_current = is_current(&answer.about().reads);
         let mut state = self.state();
         if !is_current {
             let is_it = |slot: &Slot| Arc::ptr_eq(&slot.answer, &answer);
@@ -143,13 +154,25 @@ impl Cache {
             self.misses.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let clock = state.clock;
-        if let Some(slot) = state.answers.get_mut(question) {
-            slot.uses += 1;
-            slot.worth = clock + worth(&slot.answer, slot.uses);
-        }
+        state.used(question);
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(answer)
+    }
+
+    /// What is asked of a part of a plan under these settings.
+    pub(crate) fn part(&self, plan: &LogicalPlan, settings: Arc<str>) -> Question {
+        self.hashes.part(plan, settings)
+    }
+
+    /// What is remembered of a question, whatever has become of what it was made of.
+    pub(crate) fn known(&self, question: &Question) -> Option<Arc<Answer>> {
+        self.state().answers.get(question).map(|slot| Arc::clone(&slot.answer))
+    }
+
+    /// Takes note that what is known of a question was of use to another.
+    pub(crate) fn reuse(&self, question: &Question) {
+        self.state().used(question);
+        self.reused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes that an answer may have.
@@ -181,6 +204,7 @@ impl Cache {
             hits: count(&self.hits),
             misses: count(&self.misses),
             outdated: count(&self.outdated),
+            reused: count(&self.reused),
         }
     }
 
@@ -199,6 +223,13 @@ impl Cache {
 }
 
 impl State {
+    fn used(&mut self, question: &Question) {
+        if let Some(slot) = self.answers.get_mut(question) {
+            slot.uses += 1;
+            slot.worth = self.clock + worth(&slot.answer, slot.uses);
+        }
+    }
+
     fn forget(&mut self, question: &Question) {
         if let Some(slot) = self.answers.remove(question) {
             self.bytes -= slot.answer.bytes();
@@ -230,7 +261,7 @@ impl State {
 /// Seconds that an answer saves for each of its bytes, as often as it was used (as in Cherkasova, *Improving WWW proxies
 /// performance with Greedy-Dual-Size-Frequency caching policy*, HP Laboratories, 1998).
 fn worth(answer: &Answer, uses: u64) -> f64 {
-    uses as f64 * answer.seconds() / answer.bytes().max(1) as f64
+    uses as f64 * answer.about().seconds / answer.bytes().max(1) as f64
 }
 
 #[cfg(test)]

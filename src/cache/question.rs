@@ -1,20 +1,21 @@
 //! What is asked: equal questions have equal answers, while what they read stays as it is.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Query, Statement};
 
 use crate::value::{Parameters, Scalars};
 
-/// A query whose names are resolved, under some settings.
+/// A query whose names are resolved, or a part of its plan, under some settings.
 ///
-/// Of the query only two hashes of its tree are kept, each under a key of its own that nobody knows: a tree takes hundreds
+/// Of either only two hashes of its tree are kept, each under a key of its own that nobody knows: a tree takes hundreds
 /// of times the memory of most answers, and two that differ have the same hashes once in 2¹²⁸.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
-    query: [u64; 2],
+    tree: [u64; 2],
     parameters: Scalars,
     /// Those under which it is asked, as a text.
     settings: Arc<str>,
@@ -33,8 +34,16 @@ impl Hashes {
         settings: Arc<str>,
     ) -> Option<Question> {
         let parameters = parameters.all_scalars()?.clone();
-        let query = self.0.each_ref().map(|hash| hash.hash_one(query));
-        Some(Question { query, parameters, settings })
+        Some(Question { tree: self.of(query), parameters, settings })
+    }
+
+    /// What is asked of a part of a plan, in which values stand for all parameters.
+    pub(super) fn part(&self, plan: &LogicalPlan, settings: Arc<str>) -> Question {
+        Question { tree: self.of(plan), parameters: Scalars::default(), settings }
+    }
+
+    fn of(&self, tree: &impl Hash) -> [u64; 2] {
+        self.0.each_ref().map(|hash| hash.hash_one(tree))
     }
 }
 

@@ -13,12 +13,8 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use futures::{Stream, StreamExt};
 
-use super::{Answer, Cache, Question};
-use crate::catalog::Reads;
+use super::{About, Answer, Cache, Question};
 use crate::memory::compacted;
-
-/// What takes less is asked again as quickly as it is remembered.
-const SECONDS_MIN: f64 = 1e-3;
 
 /// Bytes a second at which an answer is read back: one that was computed as fast need not be remembered.
 const BYTES_PER_SECOND: f64 = (1_u64 << 30) as f64;
@@ -28,40 +24,26 @@ const BYTES_PER_SECOND: f64 = (1_u64 << 30) as f64;
 pub(crate) struct Recording {
     cache: Arc<Cache>,
     question: Question,
-    query: String,
-    reads: Reads,
-    /// What the answer has taken, without the time for which its reader let it wait.
-    taken: Duration,
-    /// Whether every answer is kept, however quickly it came.
-    keeps_all: bool,
+    /// Of what has come by: the time that it took, without that for which its reader let it wait.
+    about: About,
+    /// What takes less is not remembered; where this is zero, all is.
+    seconds_min: f64,
     batches: Vec<RecordBatch>,
     bytes: MemoryReservation,
     bytes_max: usize,
 }
 
 impl Recording {
-    /// Begins to record what answers a question, which is a query of this text; planning has taken so much.
+    /// Begins to record what answers a question, for which some time was needed already.
     pub(crate) fn new(
         cache: &Arc<Cache>,
         question: Question,
-        query: String,
-        reads: Reads,
-        planning: Duration,
-        keeps_all: bool,
+        about: About,
+        seconds_min: f64,
     ) -> Self {
         let bytes = MemoryConsumer::new("remembered answer").register(&cache.pool);
         let (bytes_max, cache) = (cache.answer_bytes_max(), Arc::clone(cache));
-        Self {
-            cache,
-            question,
-            query,
-            reads,
-            taken: planning,
-            keeps_all,
-            batches: Vec::new(),
-            bytes,
-            bytes_max,
-        }
+        Self { cache, question, about, seconds_min, batches: Vec::new(), bytes, bytes_max }
     }
 
     /// The same rows, recorded as they pass.
@@ -70,7 +52,7 @@ impl Recording {
     }
 
     /// Takes a batch in; whether there is room for it.
-    fn push(&mut self, batch: &RecordBatch) -> bool {
+    pub(super) fn push(&mut self, batch: &RecordBatch) -> bool {
         let batch = compacted(batch);
         let bytes = get_record_batch_memory_size(&batch);
         let has_room =
@@ -81,12 +63,17 @@ impl Recording {
         has_room
     }
 
-    fn finish(self, schema: SchemaRef) {
-        let seconds = self.taken.as_secs_f64();
-        let seconds_min = SECONDS_MIN + self.bytes.size() as f64 / BYTES_PER_SECOND;
-        if self.keeps_all || seconds >= seconds_min {
-            let Self { cache, question, query, reads, batches, bytes, .. } = self;
-            let answer = Answer::new(query, schema, batches, reads, seconds, bytes, &cache.shelf);
+    /// Takes note of time that the rows took.
+    pub(super) fn took(&mut self, time: Duration) {
+        self.about.seconds += time.as_secs_f64();
+    }
+
+    /// All rows have come by.
+    pub(super) fn finish(self, schema: SchemaRef) {
+        let least = self.seconds_min + self.bytes.size() as f64 / BYTES_PER_SECOND;
+        if self.seconds_min == 0.0 || self.about.seconds >= least {
+            let Self { cache, question, about, batches, bytes, .. } = self;
+            let answer = Answer::new(about, schema, batches, bytes, &cache.shelf);
             cache.keep(question, answer);
         }
     }
@@ -108,7 +95,7 @@ impl Stream for Recorded {
         let item = ready!(self.rows.poll_next_unpin(context));
         self.waited = None;
         let Some(mut recording) = self.recording.take() else { return Poll::Ready(item) };
-        recording.taken += since.elapsed();
+        recording.took(since.elapsed());
         match &item {
             Some(Ok(batch)) => {
                 if recording.push(batch) {

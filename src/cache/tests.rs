@@ -44,9 +44,8 @@ impl Memory {
         let bytes = MemoryConsumer::new("test").register(&self.pool);
         bytes.grow(get_record_batch_memory_size(&batch));
         let (schema, reads) = (batch.schema(), Reads::default());
-        let shelf = &self.cache.shelf;
-        let batches = vec![batch];
-        let answer = Answer::new(text.into(), schema, batches, reads, seconds, bytes, shelf);
+        let about = About { kind: Kind::Answer, query: text.into(), reads, seconds };
+        let answer = Answer::new(about, schema, vec![batch], bytes, &self.cache.shelf);
         self.cache.keep(self.question(text), answer);
     }
 
@@ -65,7 +64,7 @@ impl Memory {
     }
 
     fn queries(&self) -> Vec<String> {
-        self.cache.all().into_iter().map(|(answer, _)| answer.query().to_owned()).collect()
+        self.cache.all().into_iter().map(|(answer, _)| answer.about().query.clone()).collect()
     }
 }
 

@@ -21,7 +21,7 @@ use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 pub(crate) use files::{Format, check_local, format_of};
 pub(crate) use local::LocalFiles;
-pub(crate) use reads::Reads;
+pub(crate) use reads::{Growth, Reads};
 pub(crate) use scope::{ROW_NUMBERS, Scope};
 pub(crate) use versions::{Source, Stamp};
 

@@ -6,6 +6,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::listing::ListingTable;
 
 use super::{Source, TableName, View};
+use crate::storage::Snapshot;
 
 /// What a name stood for.
 #[derive(Debug, Clone)]
@@ -41,6 +42,25 @@ impl Content {
             (Self::View(one), Self::View(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
+    }
+}
+
+/// A table that has got rows since some of it was read, and lost none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Its number.
+    pub(crate) table: u64,
+    /// How many rows there were.
+    pub(crate) rows: usize,
+}
+
+impl Growth {
+    /// What has come to a table since this was read of it; nothing where other things have happened.
+    pub(super) fn since(read: &Content, now: &Snapshot) -> Option<Self> {
+        let Content::Rows(Source::Version { table, number, rows }) = *read else { return None };
+        let versions = now.grown_since()..now.version();
+        let has_grown = table == now.table().id() && versions.contains(&number);
+        has_grown.then_some(Self { table, rows })
     }
 }
 

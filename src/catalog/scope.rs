@@ -20,7 +20,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::ObjectName;
 
-use super::reads::{Content, Reads};
+use super::reads::{Content, Growth, Reads};
 use super::{CATALOG, Catalog, Entry, IfTaken, SCHEMA, Source, TableName, View, files};
 use crate::error::{Error, Result};
 use crate::storage::{MemoryTable, Snapshot};
@@ -203,6 +203,21 @@ impl Scope {
             };
             now.is_same(content)
         })
+    }
+
+    /// The tables that have got rows since another statement has read them, as this statement sees them; nothing where
+    /// anything else is not as that one has read it.
+    pub(crate) fn growth(&self, reads: &Reads) -> Option<Vec<Growth>> {
+        let seen = self.seen();
+        let mut growth = Vec::new();
+        for (name, content) in &reads.tables {
+            let now = seen.get(name)?;
+            if now.content.is_same(content) {
+                continue;
+            }
+            growth.push(Growth::since(content, now.table.downcast_ref::<Snapshot>()?)?);
+        }
+        Some(growth)
     }
 
     fn others(&self) -> MutexGuard<'_, Reads> {

@@ -20,15 +20,16 @@ const TICKS: Duration = Duration::from_millis(50);
 /// Rows that stay as they are: other rows are another source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
-    /// A version of a table in memory.
-    Version { table: u64, number: u64 },
+    /// So many rows of a version of a table in memory: all of them, or the last.
+    Version { table: u64, number: u64, rows: usize },
     /// In the order of their paths.
     Files(Vec<Stamp>),
 }
 
 impl Source {
     pub(crate) fn of_table(snapshot: &Snapshot) -> Self {
-        Self::Version { table: snapshot.table().id(), number: snapshot.version() }
+        let (table, number) = (snapshot.table().id(), snapshot.version());
+        Self::Version { table, number, rows: snapshot.row_count() }
     }
 
     /// The files that addresses mean; nothing where there are too many or they are not of this machine.
@@ -46,7 +47,10 @@ impl Source {
     pub(crate) fn is_settled(&self) -> bool {
         match self {
             Self::Version { .. } => true,
-            Self::Files(stamps) => stamps.iter().all(Stamp::is_settled),
+            Self::Files(stamps) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+                now.is_some_and(|now| stamps.iter().all(|stamp| stamp.is_settled(now)))
+            }
         }
     }
 }
@@ -76,9 +80,9 @@ impl Stamp {
         }
     }
 
-    fn is_settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
-        let age = now.zip(self.changed).and_then(|(now, changed)| now.checked_sub(changed));
+    /// Whether it is so at a time since 1970.
+    fn is_settled(&self, now: Duration) -> bool {
+        let age = self.changed.and_then(|changed| now.checked_sub(changed));
         age.is_some_and(|age| age > TICKS)
     }
 }
@@ -124,7 +128,12 @@ mod tests {
         fs::write(&path, "a\n1\n").unwrap();
         let (one, all) = (files(&path), files(&pattern));
         assert_eq!((&files(&path), &files(&pattern)), (&one, &all));
-        assert!(!one.is_settled());
+        let Source::Files(stamps) = &one else { panic!("{one:?}") };
+        let changed = stamps[0].changed.unwrap();
+        for (age, is_settled) in [(Duration::ZERO, false), (TICKS, false), (TICKS * 2, true)] {
+            assert_eq!(stamps[0].is_settled(changed + age), is_settled, "{age:?}");
+        }
+        assert!(!stamps[0].is_settled(changed - TICKS * 2));
         // As many bytes under the same name, and as old as before.
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         std::thread::sleep(TICKS * 2);

@@ -33,6 +33,11 @@ pub(crate) use single_value::single_value;
 pub(crate) use slice::StringSubscript;
 pub(crate) use text_to_integer::text_to_integer;
 
+/// `sum(x)` as it is registered.
+pub(crate) fn sum() -> Arc<AggregateUDF> {
+    Arc::new(AggregateUDF::from(sum::Sum::default()))
+}
+
 /// What an aggregate that replaces one of DataFusion's leaves to it, which is its field `any`: everything
 /// but how values are accumulated.
 macro_rules! as_datafusion_does {
@@ -122,7 +127,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::from(type_name::TypeName::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(slice::Slice::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(mode::Mode::default())))?;
-    registry.register_udaf(Arc::new(AggregateUDF::from(sum::Sum::default())))?;
+    registry.register_udaf(sum())?;
     for extreme in [extremes::Extreme::least(), extremes::Extreme::greatest()] {
         registry.register_udaf(Arc::new(AggregateUDF::from(extreme)))?;
     }

@@ -14,6 +14,7 @@
 //!  └ MatrixExec
 //!
 //! repeatable     whether a plan comes to the same each time
+//! remembered     groups that are remembered, in place of an aggregation or of most of its rows
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
 //! joins          the order of joins by cost, which statistics estimate
 //! shared         plans that a statement contains more than once, run once
@@ -59,6 +60,7 @@ mod ranking;
 mod relation;
 pub(crate) mod relational;
 mod relations;
+pub(crate) mod remembered;
 mod repeatable;
 mod rule;
 pub(crate) mod scans;

@@ -89,6 +89,12 @@ impl Session {
                 "answers",
                 "forgotten, for what they were made of had changed",
             ),
+            count(
+                "cache_reused",
+                remembered.reused,
+                "queries",
+                "of those without an answer, the ones whose groups were remembered",
+            ),
         ]);
         for directory in self.shared.disk.usage() {
             let path = directory.path.display();

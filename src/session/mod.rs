@@ -50,6 +50,7 @@ use crate::pages::ParquetByPages;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::decimals::DecimalArithmetic;
 use crate::planner::modify::{self, ModifyPlanner};
+use crate::planner::remembered::WatchedPlanner;
 use crate::planner::scans::FileParts;
 use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
@@ -117,6 +118,7 @@ impl QueryPlanner for Planner {
             Arc::new(ContractionPlanner) as _,
             Arc::new(FirstRowsPlanner) as _,
             Arc::new(SharedPlanner) as _,
+            Arc::new(WatchedPlanner) as _,
         ];
         DefaultPhysicalPlanner::with_extension_planners(nodes)
             .create_physical_plan(plan, session)
@@ -439,7 +441,10 @@ impl Session {
                                or changes a setting; explain the query alone";
                 Err(Error::unsupported(message))
             }
-            plan => self.run(&scope, plan, &names, asked, began, running).await,
+            plan => {
+                let plan = self.reusing_groups(plan, asked.as_ref(), &scope)?;
+                self.run(&scope, plan, &names, asked, began, running).await
+            }
         }
     }
 

@@ -1,22 +1,25 @@
-//! Queries whose answers are remembered: asked before they are planned, recorded as they run; and SHOW CACHE.
+//! Queries whose answers are remembered, or the groups that they are made of: asked before and after they are planned, recorded
+//! as they run; and SHOW CACHE.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::{Analyze, Explain, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as SqlStatement;
 use futures::stream;
 
 use super::{Session, Started, locked};
-use crate::cache::{Answer, Comparison, Question, Recording, query_of};
+use crate::cache::{About, Answer, Comparison, Kind, Question, RecordedExec, Recording, query_of};
 use crate::catalog::{Reads, Scope};
 use crate::config::ResultCache;
 use crate::error::Result;
 use crate::memory::Kept;
+use crate::planner::remembered::{Groups, Watch};
 use crate::query::{ResultStream, Running};
 use crate::sql::DisplayNames;
 use crate::value::Parameters;
@@ -102,14 +105,92 @@ impl Session {
         scope: &Scope,
         began: Instant,
     ) -> SendableRecordBatchStream {
-        let Some(Asked { question, text, remembered, mode }) = asked else { return rows };
+        let Some(Asked { question, text, remembered, .. }) = asked else { return rows };
         if let Some(answer) = remembered {
             return Comparison::with(answer).of(rows);
         }
         let Some(reads) = scope.reads() else { return rows };
-        let keeps_all = mode == ResultCache::Verify;
+        let seconds = began.elapsed().as_secs_f64();
+        let about = About { kind: Kind::Answer, query: text, reads, seconds };
+        self.recording(question, about).of(rows)
+    }
+
+    fn recording(&self, question: Question, about: About) -> Recording {
+        let seconds_min = locked(&self.settings).remembered_seconds_min();
+        Recording::new(&self.shared.cache, question, about, seconds_min)
+    }
+
+    /// A query whose groups are remembered, or come from what is remembered of them; the same plan where neither can be.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn reusing_groups(
+        &self,
+        plan: LogicalPlan,
+        asked: Option<&Asked>,
+        scope: &Scope,
+    ) -> Result<LogicalPlan> {
+        if locked(&self.settings).result_cache != ResultCache::On {
+            return Ok(plan);
+        }
+        // What is explained is not computed, and what is analyzed takes longer than it would.
+        match plan {
+            LogicalPlan::Explain(explain) => {
+                let inner = LogicalPlan::clone(&explain.plan);
+                let plan = Arc::new(self.with_groups(inner, None, scope)?);
+                Ok(LogicalPlan::Explain(Explain { plan, ..explain }))
+            }
+            LogicalPlan::Analyze(analyze) => {
+                let inner = LogicalPlan::clone(&analyze.input);
+                let input = Arc::new(self.with_groups(inner, None, scope)?);
+                Ok(LogicalPlan::Analyze(Analyze { input, ..analyze }))
+            }
+            plan if asked.is_some() => self.with_groups(plan, asked, scope),
+            plan => Ok(plan),
+        }
+    }
+
+    /// The plan of a query, with somebody to watch its groups where it is run to be answered.
+    fn with_groups(
+        &self,
+        plan: LogicalPlan,
+        asked: Option<&Asked>,
+        scope: &Scope,
+    ) -> Result<LogicalPlan> {
+        let Some(reads) = scope.reads() else { return Ok(plan) };
+        let Some(groups) = Groups::of(&plan)? else { return Ok(plan) };
         let cache = &self.shared.cache;
-        Recording::new(cache, question, text, reads, began.elapsed(), keeps_all).of(rows)
+        let question = cache.part(groups.computed(), self.asked_under());
+        // What the groups would take without what is known of them.
+        let watch = |seconds| {
+            let query = asked?.text.clone();
+            let about = About { kind: Kind::Groups, query, reads: reads.clone(), seconds };
+            let recording = Mutex::new(Some(self.recording(question.clone(), about)));
+            Some(Watch::new(move |input| match locked(&recording).take() {
+                Some(recording) => Arc::new(RecordedExec::new(input, recording)) as _,
+                None => input,
+            }))
+        };
+        let known = cache.known(&question);
+        let growth = known.as_ref().and_then(|known| scope.growth(&known.about().reads));
+        let found = match (known, growth.as_deref()) {
+            (Some(known), Some([])) => Some(groups.remembered(known.schema(), known.batches())?),
+            (Some(known), Some([growth])) => {
+                let watch = watch(known.about().seconds);
+                groups.updated(known.schema(), known.batches(), growth, watch)?
+            }
+            _ => None,
+        };
+        if let Some(found) = found {
+            if asked.is_some() {
+                cache.reuse(&question);
+            }
+            return Ok(found);
+        }
+        Ok(match watch(0.0) {
+            Some(watch) => groups.watched(watch)?,
+            None => plan,
+        })
     }
 
     /// What EXPLAIN ANALYZE shows of a query whose answer is remembered; nothing for all else.
@@ -135,7 +216,7 @@ impl Session {
             answer.rows(),
             answer.bytes(),
             answer.tier(),
-            answer.seconds()
+            answer.about().seconds
         );
         let text = |text: &str| Arc::new(StringArray::from(vec![text])) as ArrayRef;
         let columns = [("plan_type", text("Plan with Metrics")), ("plan", text(&plan))];
@@ -152,11 +233,13 @@ impl Session {
             let counts = all.iter().map(|(answer, _)| count(answer) as u64);
             Arc::new(UInt64Array::from_iter_values(counts))
         };
-        let queries = all.iter().map(|(answer, _)| answer.query());
+        let kinds = all.iter().map(|(answer, _)| answer.about().kind.to_string());
+        let queries = all.iter().map(|(answer, _)| answer.about().query.as_str());
         let tiers = all.iter().map(|(answer, _)| answer.tier().to_string());
         let uses = all.iter().map(|(_, uses)| *uses);
-        let seconds = all.iter().map(|(answer, _)| answer.seconds());
+        let seconds = all.iter().map(|(answer, _)| answer.about().seconds);
         Ok(RecordBatch::try_from_iter([
+            ("kind", Arc::new(StringArray::from_iter_values(kinds)) as ArrayRef),
             ("query", Arc::new(StringArray::from_iter_values(queries)) as ArrayRef),
             ("rows", counts(Answer::rows)),
             ("bytes", counts(Answer::bytes)),

@@ -61,8 +61,46 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) number: u64,
+    /// The first version of which this one has all rows, before those that have come since.
+    pub(crate) grown_since: u64,
     pub(crate) batches: Vec<RecordBatch>,
     pub(crate) rows: usize,
+}
+
+impl Version {
+    /// The version after this one, which has its rows and some more.
+    fn grown(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
+        self.next(self.grown_since, batches)
+    }
+
+    /// The version after this one, with other rows.
+    fn changed(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
+        self.next(self.number + 1, batches)
+    }
+
+    fn next(&self, grown_since: u64, batches: Vec<RecordBatch>) -> Arc<Self> {
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        Arc::new(Self { number: self.number + 1, grown_since, batches, rows })
+    }
+
+    /// The same rows where they lie now.
+    fn moved(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
+        Arc::new(Self { batches, ..*self })
+    }
+
+    /// The rows after so many of them.
+    pub(super) fn after(&self, rows: usize) -> Arc<Self> {
+        let mut first = 0;
+        let mut batches = Vec::new();
+        for batch in &self.batches {
+            let skipped = rows.saturating_sub(first).min(batch.num_rows());
+            first += batch.num_rows();
+            if skipped < batch.num_rows() {
+                batches.push(batch.slice(skipped, batch.num_rows() - skipped));
+            }
+        }
+        Arc::new(Self { batches, rows: self.rows.saturating_sub(rows), ..*self })
+    }
 }
 
 impl Movable for MemoryTable {
@@ -85,7 +123,7 @@ impl Movable for MemoryTable {
         let State { current, kept, .. } = &mut *state;
         let freed = kept.memory_bytes();
         let Some(batches) = kept.put_away(&current.batches) else { return 0 };
-        *current = Arc::new(Version { number: current.number, batches, rows: current.rows });
+        *current = current.moved(batches);
         freed
     }
 }
@@ -119,7 +157,7 @@ impl MemoryTable {
             // Metadata of the source, as a file's, says nothing about the table.
             Field::new(field.name(), field.data_type().clone(), nullable)
         });
-        let empty = Version { number: 0, batches: Vec::new(), rows: 0 };
+        let empty = Version { number: 0, grown_since: 0, batches: Vec::new(), rows: 0 };
         let table = Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
@@ -211,8 +249,7 @@ impl MemoryTable {
         for (key, new) in keys.iter_mut().zip(new) {
             key.keep(new);
         }
-        *current =
-            Arc::new(Version { number: current.number + 1, batches, rows: current.rows + count });
+        *current = current.grown(batches);
         Ok(count as u64)
     }
 
@@ -262,9 +299,8 @@ impl MemoryTable {
                 (None, None) => key.forget(),
             }
         }
-        let rows = batches.iter().map(RecordBatch::num_rows).sum();
         kept.recount(&batches);
-        *current = Arc::new(Version { number: current.number + 1, batches, rows });
+        *current = current.changed(batches);
         Ok(count)
     }
 
@@ -275,7 +311,7 @@ impl MemoryTable {
         let count = current.rows as u64;
         kept.recount(&[]);
         keys.iter_mut().for_each(UniqueKey::forget);
-        *current = Arc::new(Version { number: current.number + 1, batches: Vec::new(), rows: 0 });
+        *current = current.changed(Vec::new());
         count
     }
 

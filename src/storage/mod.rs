@@ -16,4 +16,5 @@ mod snapshot;
 
 pub(crate) use keys::Key;
 pub(crate) use memory::{MemoryTable, TableDefinition};
+pub(crate) use scan::Counted;
 pub(crate) use snapshot::{ContiguousParts, ROW_NUMBER, Snapshot};

@@ -18,18 +18,25 @@ use futures::StreamExt;
 
 /// A source of rows whose scan has `output_rows` among its metrics; else it is what it was.
 #[derive(Debug, Clone)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     source: Arc<dyn DataSource>,
+    /// What EXPLAIN calls it.
+    name: Option<&'static str>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl Counted {
     pub(super) fn new(source: Arc<dyn DataSource>) -> Self {
-        Self { source, metrics: ExecutionPlanMetricsSet::new() }
+        Self { source, name: None, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    fn of(source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
-        Arc::new(Self::new(source))
+    /// One that EXPLAIN calls by a name, for it is no table's.
+    pub(crate) fn named(name: &'static str, source: Arc<dyn DataSource>) -> Self {
+        Self { name: Some(name), ..Self::new(source) }
+    }
+
+    fn of(&self, source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
+        Arc::new(Self { name: self.name, ..Self::new(source) })
     }
 }
 
@@ -55,6 +62,9 @@ impl DataSource for Counted {
     }
 
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.name {
+            write!(f, "{name}, ")?;
+        }
         self.source.fmt_as(format, f)
     }
 
@@ -64,7 +74,10 @@ impl DataSource for Counted {
         file_bytes_min: usize,
         order: Option<LexOrdering>,
     ) -> Result<Option<Arc<dyn DataSource>>> {
-        Ok(self.source.repartitioned(partitions, file_bytes_min, order)?.map(Self::of))
+        Ok(self
+            .source
+            .repartitioned(partitions, file_bytes_min, order)?
+            .map(|source| self.of(source)))
     }
 
     fn output_partitioning(&self) -> Partitioning {
@@ -84,7 +97,7 @@ impl DataSource for Counted {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
-        self.source.with_fetch(limit).map(Self::of)
+        self.source.with_fetch(limit).map(|source| self.of(source))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -95,7 +108,7 @@ impl DataSource for Counted {
         &self,
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn DataSource>>> {
-        Ok(self.source.try_swapping_with_projection(projection)?.map(Self::of))
+        Ok(self.source.try_swapping_with_projection(projection)?.map(|source| self.of(source)))
     }
 
     fn apply_expressions(

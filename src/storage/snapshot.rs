@@ -57,6 +57,16 @@ impl Snapshot {
         self.version.number
     }
 
+    /// The first version of which this one has all rows, before those that have come since.
+    pub(crate) fn grown_since(&self) -> u64 {
+        self.version.grown_since
+    }
+
+    /// The rows after so many of them.
+    pub(crate) fn after(&self, rows: usize) -> Self {
+        Self { version: self.version.after(rows), ..self.clone() }
+    }
+
     pub(crate) fn row_count(&self) -> usize {
         self.version.rows
     }

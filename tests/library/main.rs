@@ -4,6 +4,7 @@ mod fusion;
 mod join_order;
 mod memory;
 mod remembered;
+mod remembered_groups;
 mod shared_plans;
 
 use std::sync::Arc;
@@ -24,6 +25,14 @@ fn numbers(connection: &Connection, query: &str) -> Vec<Option<i64>> {
 
 fn number(connection: &Connection, query: &str) -> i64 {
     numbers(connection, query)[0].unwrap()
+}
+
+/// A figure of SHOW MEMORY.
+fn figure(connection: &Connection, name: &str) -> u64 {
+    let rows = connection.query("SHOW MEMORY").unwrap();
+    let rows = rows.rows::<(String, Option<String>, String, String)>().unwrap();
+    let value = rows.into_iter().find_map(|(found, value, ..)| (found == name).then_some(value));
+    value.flatten().unwrap().parse().unwrap()
 }
 
 fn error(connection: &Connection, text: &str) -> String {

@@ -1,0 +1,310 @@
+//! Groups that are remembered in place of an aggregation, and brought up to date by the rows that have come since.
+//!
+//! ```text
+//! Sort, Projection, …                 Sort, Projection, …                  Sort, Projection, …
+//!   Aggregate: k, sum(v), avg(i)        Projection: k, sum, sum / count      Projection: k, sum, sum / count
+//!     Filter                    ──►       Watched                      or      Watched
+//!       sales                               Aggregate: k, sum(v),                Aggregate: k, sum(sum), …
+//!                                                      sum(i), count(i)            Union
+//!                                             Filter                                 remembered groups
+//!                                               sales                                Aggregate: k, sum(v), …
+//!                                                                                      Filter
+//!                                                                                        sales, its new rows
+//! ```
+//!
+//! Where nothing has come since, the remembered groups alone stand under the projection. What is remembered of a group is
+//! such that two of them can be merged to the same bits in any order (`merge`): sums of integers and decimals, counts, extremes.
+//! Rows that are added to one table must add rows to what is aggregated and change none: of filters, projections and inner
+//! joins that is so.
+//!
+//! Not here: where groups are kept, and whether what they were made of has changed.
+
+mod merge;
+mod node;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result, TableReference};
+use datafusion::datasource::listing::ListingTable;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::{
+    Aggregate, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Projection,
+    SubqueryAlias, TableScan, TableScanBuilder, TableType, ident,
+};
+use datafusion::physical_plan::ExecutionPlan;
+
+use self::merge::Parts;
+use crate::catalog::Growth;
+use crate::storage::{Counted, Snapshot};
+
+pub(crate) use self::node::{Watch, WatchedPlanner};
+
+/// The scan of groups that are remembered, as EXPLAIN names it; no table is called so.
+const REMEMBERED: &str = "remembered groups";
+
+/// An aggregation all of whose groups a query is about.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    /// What is done with them, from the last to the first.
+    above: Vec<LogicalPlan>,
+    /// As the query has it.
+    asked: Aggregate,
+    parts: Parts,
+    /// The aggregation of what is remembered of each group.
+    computed: LogicalPlan,
+}
+
+impl Groups {
+    /// The groups that a plan, which is not optimized yet, is about; nothing where they cannot be merged, or where others
+    /// than those that the query wants would be computed.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn of(plan: &LogicalPlan) -> Result<Option<Self>> {
+        let (mut above, mut at) = (Vec::new(), plan);
+        let asked = loop {
+            let input = match at {
+                LogicalPlan::Aggregate(aggregate) => break aggregate,
+                LogicalPlan::Projection(Projection { input, .. })
+                | LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => input,
+                LogicalPlan::Sort(sort) => &sort.input,
+                LogicalPlan::Limit(limit) => &limit.input,
+                LogicalPlan::Filter(having) if is_of_answers(having) => &having.input,
+                _ => return Ok(None),
+            };
+            above.push(at.clone());
+            at = input;
+        };
+        if !is_linear(&asked.input)? {
+            return Ok(None);
+        }
+        let Some(parts) = Parts::of(asked)? else { return Ok(None) };
+        let aggregate = Aggregate::try_new(
+            Arc::clone(&asked.input),
+            asked.group_expr.clone(),
+            parts.expressions().collect(),
+        )?;
+        let computed = numbered(LogicalPlan::Aggregate(aggregate))?;
+        Ok(Some(Self { above, asked: asked.clone(), parts, computed }))
+    }
+
+    /// The plan that makes what is remembered.
+    pub(crate) fn computed(&self) -> &LogicalPlan {
+        &self.computed
+    }
+
+    /// The query, with somebody to watch the groups.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn watched(&self, watch: Watch) -> Result<LogicalPlan> {
+        self.with(node::watched(self.computed.clone(), watch))
+    }
+
+    /// The query, from remembered groups.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn remembered(
+        &self,
+        schema: SchemaRef,
+        groups: Vec<RecordBatch>,
+    ) -> Result<LogicalPlan> {
+        self.with(scan(schema, groups)?)
+    }
+
+    /// The query, from remembered groups and the rows that a table has got since; nothing where the query reads the
+    /// table not once alone.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn updated(
+        &self,
+        schema: SchemaRef,
+        groups: Vec<RecordBatch>,
+        growth: &Growth,
+        watch: Option<Watch>,
+    ) -> Result<Option<LogicalPlan>> {
+        let mut found = 0;
+        let new = self.computed.clone().transform_up(|plan| match new_rows(&plan, growth)? {
+            Some(new) => {
+                found += 1;
+                Ok(Transformed::yes(new))
+            }
+            None => Ok(Transformed::no(plan)),
+        });
+        let new = new.data()?;
+        if found != 1 {
+            return Ok(None);
+        }
+        let all = LogicalPlanBuilder::from(scan(schema, groups)?).union(new)?.build()?;
+        let keys = keys(&self.asked);
+        let merges = self.parts.merges(keys);
+        let merged = Aggregate::try_new(Arc::new(all), (0..keys).map(column).collect(), merges)?;
+        let merged = numbered(LogicalPlan::Aggregate(merged))?;
+        let fields = self.computed.schema().fields().iter();
+        let typed = (0..keys).map(column).chain(self.parts.merged(keys)).zip(fields).enumerate();
+        let typed = typed.map(|(at, (part, field))| {
+            // Sums of decimals get longer with each sum.
+            let typed = part.cast_to(field.data_type(), merged.schema())?;
+            Ok(typed.alias(name(at)))
+        });
+        let typed = typed.collect::<Result<Vec<_>>>()?;
+        let merged = LogicalPlanBuilder::from(merged).project(typed)?.build()?;
+        Ok(Some(self.with(match watch {
+            Some(watch) => node::watched(merged, watch),
+            None => merged,
+        })?))
+    }
+
+    /// The query over a plan of what is remembered of its groups.
+    fn with(&self, parts: LogicalPlan) -> Result<LogicalPlan> {
+        let fields = self.asked.schema.iter().zip(self.parts.answers(keys(&self.asked)));
+        let answers = fields.map(|((table, field), answer)| {
+            let answer = answer.cast_to(field.data_type(), parts.schema())?;
+            Ok(answer.alias_qualified(table.cloned(), field.name()))
+        });
+        let answers = answers.collect::<Result<Vec<_>>>()?;
+        let groups = LogicalPlanBuilder::from(parts).project(answers)?.build()?;
+        self.above
+            .iter()
+            .rev()
+            .try_fold(groups, |input, plan| plan.with_new_exprs(plan.expressions(), vec![input]))
+    }
+}
+
+/// How many columns of groups are keys: one for each that differs.
+fn keys(aggregate: &Aggregate) -> usize {
+    aggregate.schema.fields().len() - aggregate.aggr_expr.len()
+}
+
+/// Whether a condition is one on what is computed of groups: one on their keys leaves out rows before they are aggregated.
+fn is_of_answers(having: &Filter) -> bool {
+    let LogicalPlan::Aggregate(aggregate) = having.input.as_ref() else { return false };
+    let keys = keys(aggregate);
+    let is_computed = |column: &&Column| {
+        aggregate.schema.maybe_index_of_column(column).is_some_and(|at| at >= keys)
+    };
+    having.predicate.column_refs().iter().all(is_computed) && !has_query(&having.predicate)
+}
+
+/// Whether more rows of a table only add rows to those of a plan.
+fn is_linear(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_linear = true;
+    plan.apply(|plan| {
+        is_linear &= match plan {
+            LogicalPlan::TableScan(scan) => scan.fetch.is_none() && is_named(scan)?,
+            LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Filter(_) => {
+                true
+            }
+            LogicalPlan::Join(join) => join.join_type == JoinType::Inner,
+            _ => false,
+        };
+        is_linear &= !plan.expressions().iter().any(has_query);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(is_linear)
+}
+
+/// Whether the name of a scan tells what it reads: functions that make tables leave their arguments out of theirs.
+fn is_named(scan: &TableScan) -> Result<bool> {
+    let table = source_as_provider(&scan.source)?;
+    Ok(table.is::<Snapshot>() || table.is::<ListingTable>())
+}
+
+/// Whether an expression looks at other rows than its own.
+fn has_query(expr: &Expr) -> bool {
+    let looks = |expr: &Expr| {
+        Ok(matches!(
+            expr,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+                | Expr::Unnest(_)
+                | Expr::Placeholder(_)
+        ))
+    };
+    expr.exists(looks).unwrap_or(true)
+}
+
+/// In place of the scan of a table that has grown, the scan of its new rows, under the same name.
+fn new_rows(plan: &LogicalPlan, growth: &Growth) -> Result<Option<LogicalPlan>> {
+    let LogicalPlan::TableScan(scan) = plan else { return Ok(None) };
+    let provider = source_as_provider(&scan.source)?;
+    let Some(snapshot) = provider.downcast_ref::<Snapshot>() else { return Ok(None) };
+    if snapshot.table().id() != growth.table {
+        return Ok(None);
+    }
+    // Under the table's own name the new rows would be taken for all of them, where a statement reads it twice.
+    let name = TableReference::bare(format!("{}, new rows", scan.table_name.table()));
+    let rows = provider_as_source(Arc::new(snapshot.after(growth.rows)));
+    let new = TableScanBuilder::new(name, rows)
+        .with_projection(scan.projection.clone())
+        .with_filters(scan.filters.clone())
+        .build()?;
+    let new =
+        SubqueryAlias::try_new(Arc::new(LogicalPlan::TableScan(new)), scan.table_name.clone())?;
+    Ok(Some(LogicalPlan::SubqueryAlias(new)))
+}
+
+fn scan(schema: SchemaRef, groups: Vec<RecordBatch>) -> Result<LogicalPlan> {
+    let groups = provider_as_source(Arc::new(Remembered { schema, groups }));
+    LogicalPlanBuilder::scan(TableReference::bare(REMEMBERED), groups, None)?.build()
+}
+
+/// Groups that are remembered, as a table.
+#[derive(Debug)]
+struct Remembered {
+    schema: SchemaRef,
+    groups: Vec<RecordBatch>,
+}
+
+#[async_trait]
+impl TableProvider for Remembered {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (parts, schema) = ([self.groups.clone()], self.schema());
+        let source = MemorySourceConfig::try_new(&parts, schema, projection.cloned())?
+            .with_show_sizes(state.config_options().explain.show_sizes);
+        Ok(DataSourceExec::from_data_source(Counted::named(REMEMBERED, Arc::new(source))))
+    }
+}
+
+/// The same with columns that are named by their numbers.
+fn numbered(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns().into_iter().enumerate();
+    let columns: Vec<Expr> =
+        columns.map(|(at, column)| Expr::Column(column).alias(name(at))).collect();
+    LogicalPlanBuilder::from(plan).project(columns)?.build()
+}
+
+fn name(at: usize) -> String {
+    format!("c{at}")
+}
+
+/// The column of this number, of what is remembered of a group.
+fn column(at: usize) -> Expr {
+    ident(name(at))
+}
