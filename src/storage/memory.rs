@@ -15,6 +15,7 @@ use datafusion::logical_expr::Expr;
 use tokio::sync::OwnedMutexGuard;
 
 use super::keys::{Key, UniqueKey};
+use super::zones::Zones;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Kept, Movable, Tier};
 
@@ -58,12 +59,13 @@ impl State {
 }
 
 /// All rows at one time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Version {
     pub(crate) number: u64,
     /// The first version of which this one has all rows, before those that have come since.
     pub(crate) grown_since: u64,
     pub(crate) batches: Vec<RecordBatch>,
+    pub(super) zones: Zones,
     pub(crate) rows: usize,
 }
 
@@ -80,12 +82,13 @@ impl Version {
 
     fn next(&self, grown_since: u64, batches: Vec<RecordBatch>) -> Arc<Self> {
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        Arc::new(Self { number: self.number + 1, grown_since, batches, rows })
+        let zones = self.zones.next(&self.batches, &batches);
+        Arc::new(Self { number: self.number + 1, grown_since, batches, zones, rows })
     }
 
     /// The same rows where they lie now.
     fn moved(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
-        Arc::new(Self { batches, ..*self })
+        Arc::new(Self { batches, zones: self.zones.clone(), ..*self })
     }
 
     /// The rows after so many of them.
@@ -99,7 +102,8 @@ impl Version {
                 batches.push(batch.slice(skipped, batch.num_rows() - skipped));
             }
         }
-        Arc::new(Self { batches, rows: self.rows.saturating_sub(rows), ..*self })
+        let zones = self.zones.next(&self.batches, &batches);
+        Arc::new(Self { batches, zones, rows: self.rows.saturating_sub(rows), ..*self })
     }
 }
 
@@ -157,7 +161,7 @@ impl MemoryTable {
             // Metadata of the source, as a file's, says nothing about the table.
             Field::new(field.name(), field.data_type().clone(), nullable)
         });
-        let empty = Version { number: 0, grown_since: 0, batches: Vec::new(), rows: 0 };
+        let empty = Version::default();
         let table = Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),

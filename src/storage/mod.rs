@@ -7,12 +7,15 @@
 //! MemoryTable ─ current Version ─ Snapshot ─► scan            a statement reads one version throughout
 //!      ▲                                        │
 //!      └──── insert, change (all or nothing) ◄──┘ rows         a writer makes the next one
+//!
+//! keys      PRIMARY KEY and UNIQUE           zones     bounds of each batch, by which a scan leaves some out
 //! ```
 
 mod keys;
 mod memory;
 mod scan;
 mod snapshot;
+mod zones;
 
 pub(crate) use keys::Key;
 pub(crate) use memory::{MemoryTable, TableDefinition};

@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics, plan_err};
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
@@ -20,7 +19,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::TryStreamExt;
 
 use super::memory::{Change, MemoryTable, Version};
-use super::scan::Counted;
+use super::scan::{Counted, Rows};
 
 /// The column that [`Snapshot::with_row_numbers`] adds; no unquoted name is spelled so.
 pub(crate) const ROW_NUMBER: &str = "(row)";
@@ -149,9 +148,14 @@ impl TableProvider for Snapshot {
             Some(parts) => parts.of(batches),
             None => vec![batches],
         };
-        let source = MemorySourceConfig::try_new(&parts, self.schema(), projection.cloned())?
-            .with_show_sizes(state.config_options().explain.show_sizes);
-        Ok(DataSourceExec::from_data_source(Counted::new(Arc::new(source))))
+        let rows = Rows {
+            parts,
+            zones: self.version.zones.clone(),
+            schema: self.schema(),
+            projection: projection.cloned(),
+            shows_sizes: state.config_options().explain.show_sizes,
+        };
+        Ok(DataSourceExec::from_data_source(Counted::new(rows)?))
     }
 
     fn statistics(&self) -> Option<Statistics> {

@@ -6,6 +6,7 @@ mod memory;
 mod remembered;
 mod remembered_groups;
 mod shared_plans;
+mod zones;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

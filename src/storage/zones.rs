@@ -1,0 +1,221 @@
+//! The least and the greatest value in each batch of a table, by which a scan leaves out what a condition rules out.
+//!
+//! They are found once, as a batch comes in, for columns of integers, decimals, dates and times: floating-point numbers
+//! have more than one order. For 8,192 rows they take a quarter of a percent of what the rows take.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch, UInt64Array,
+    downcast_primitive_array,
+};
+use arrow::compute::{max, min};
+use arrow::datatypes::{ArrowNativeTypeOp, DataType, SchemaRef};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+
+/// Those of all batches of a table, in their order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Zones(Arc<[Arc<Zone>]>);
+
+/// Those of a batch.
+#[derive(Debug)]
+struct Zone {
+    rows: u64,
+    /// Nothing where a column has no such values.
+    columns: Vec<Option<Bounds>>,
+}
+
+#[derive(Debug)]
+struct Bounds {
+    least: ScalarValue,
+    greatest: ScalarValue,
+    nulls: u64,
+}
+
+impl Zones {
+    /// Those of batches, some of which may be among others whose zones are these.
+    pub(super) fn next(&self, others: &[RecordBatch], batches: &[RecordBatch]) -> Self {
+        let known = || self.0.iter().zip(others);
+        // Most batches are where they were; after a deletion they are further ahead.
+        let same = known().zip(batches).take_while(|((_, other), batch)| is_same(other, batch));
+        let mut zones: Vec<_> = same.map(|((zone, _), _)| Arc::clone(zone)).collect();
+        let first = zones.len();
+        let rest: HashMap<_, _> =
+            known().skip(first).map(|known| (place(known.1), known)).collect();
+        zones.extend(batches[first..].iter().map(|batch| {
+            let known = rest.get(&place(batch)).filter(|(_, other)| is_same(other, batch));
+            known.map_or_else(|| Arc::new(Zone::of(batch)), |(zone, _)| Arc::clone(zone))
+        }));
+        Self(zones.into())
+    }
+
+    /// Which batches of a table of this schema may have rows that meet all of the conditions, which are over some of its
+    /// columns; nothing where that cannot be told.
+    pub(super) fn that_may_meet(
+        &self,
+        conditions: &[Arc<dyn PhysicalExpr>],
+        columns: &SchemaRef,
+        schema: &SchemaRef,
+    ) -> Option<Vec<bool>> {
+        let statistics = Statistics { zones: &self.0, schema };
+        let mut all: Option<Vec<bool>> = None;
+        for condition in conditions {
+            let builder = PruningPredicateBuilder::new().with_file_schema(Arc::clone(columns));
+            let Some(predicate) = builder.build(Arc::clone(condition)) else { continue };
+            let Ok(kept) = predicate.prune(&statistics) else { continue };
+            match &mut all {
+                Some(all) => all.iter_mut().zip(kept).for_each(|(all, kept)| *all &= kept),
+                None => all = Some(kept),
+            }
+        }
+        all
+    }
+}
+
+/// Whether both have the same columns, and not only the same values.
+fn is_same(one: &RecordBatch, other: &RecordBatch) -> bool {
+    one.columns().iter().zip(other.columns()).all(|(one, other)| Arc::ptr_eq(one, other))
+}
+
+/// Where the first column of a batch lies.
+fn place(batch: &RecordBatch) -> Option<usize> {
+    batch.columns().first().map(|column| Arc::as_ptr(column).addr())
+}
+
+impl Zone {
+    fn of(batch: &RecordBatch) -> Self {
+        let columns = batch.columns().iter().map(Bounds::of).collect();
+        Self { rows: batch.num_rows() as u64, columns }
+    }
+}
+
+impl Bounds {
+    fn of(column: &ArrayRef) -> Option<Self> {
+        use DataType::{Date32, Date64, Time32, Time64, Timestamp};
+        let data_type = column.data_type();
+        let is_exact = data_type.is_integer() || data_type.is_decimal();
+        if !is_exact
+            && !matches!(data_type, Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..))
+        {
+            return None;
+        }
+        let column = column.as_ref();
+        downcast_primitive_array!(
+            column => Self::of_values(column),
+            _ => None
+        )
+    }
+
+    fn of_values<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>) -> Option<Self>
+    where
+        T::Native: ArrowNativeTypeOp,
+    {
+        let scalar = |value| ScalarValue::new_primitive::<T>(value, column.data_type()).ok();
+        let nulls = column.null_count() as u64;
+        Some(Self { least: scalar(min(column))?, greatest: scalar(max(column))?, nulls })
+    }
+}
+
+/// The zones as DataFusion asks for them: a container is a batch.
+struct Statistics<'a> {
+    zones: &'a [Arc<Zone>],
+    schema: &'a SchemaRef,
+}
+
+impl Statistics<'_> {
+    /// A figure of a column, batch by batch.
+    fn bounds(&self, column: &Column) -> Option<impl Iterator<Item = Option<&Bounds>>> {
+        let (at, _) = self.schema.column_with_name(column.name())?;
+        Some(self.zones.iter().map(move |zone| zone.columns.get(at)?.as_ref()))
+    }
+
+    fn scalars(&self, column: &Column, of: fn(&Bounds) -> &ScalarValue) -> Option<ArrayRef> {
+        let scalars = self.bounds(column)?.map(|bounds| bounds.map(|bounds| of(bounds).clone()));
+        ScalarValue::iter_to_array(scalars.collect::<Option<Vec<_>>>()?).ok()
+    }
+}
+
+impl PruningStatistics for Statistics<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.scalars(column, |bounds| &bounds.least)
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.scalars(column, |bounds| &bounds.greatest)
+    }
+
+    fn num_containers(&self) -> usize {
+        self.zones.len()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let nulls = self.bounds(column)?.map(|bounds| bounds.map(|bounds| bounds.nulls));
+        Some(Arc::new(nulls.collect::<UInt64Array>()))
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        Some(Arc::new(UInt64Array::from_iter_values(self.zones.iter().map(|zone| zone.rows))))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Float64Array, Int64Array, TimestampMicrosecondArray};
+
+    use super::*;
+
+    fn batch(values: &[Option<i64>]) -> RecordBatch {
+        let integers: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+        let floats = values.iter().map(|value| value.map(|value| value as f64));
+        let floats: ArrayRef = Arc::new(floats.collect::<Float64Array>());
+        let times: ArrayRef =
+            Arc::new(TimestampMicrosecondArray::from(values.to_vec()).with_timezone("+02:00"));
+        RecordBatch::try_from_iter([("i", integers), ("f", floats), ("t", times)]).unwrap()
+    }
+
+    fn all(zones: &Zones) -> Vec<*const Zone> {
+        zones.0.iter().map(Arc::as_ptr).collect()
+    }
+
+    #[test]
+    fn what_stays_is_not_looked_at_again() {
+        let batches: Vec<_> = (0..5).map(|value| batch(&[Some(value), None])).collect();
+        let zones = Zones::default().next(&[], &batches);
+        let known = all(&zones);
+        let more = [&batches[..], &[batch(&[Some(9)])]].concat();
+        let after = all(&zones.next(&batches, &more));
+        assert_eq!(after[..5], known);
+        // One is gone, one has a new column beside the old ones, and one is there twice.
+        let mut columns = batches[3].columns().to_vec();
+        columns[1] = Arc::clone(batches[4].column(1));
+        let changed = RecordBatch::try_new(batches[3].schema(), columns).unwrap();
+        let left = [batches[0].clone(), batches[2].clone(), changed, batches[4].clone()];
+        let left = [&left[..], &[batches[4].clone()]].concat();
+        let after = all(&zones.next(&batches, &left));
+        assert_eq!(
+            [after[0], after[1], after[3], after[4]],
+            [known[0], known[2], known[4], known[4]]
+        );
+        assert!(!known.contains(&after[2]));
+    }
+
+    #[test]
+    fn bounds_are_those_of_exact_numbers_and_times() {
+        let zone = Zone::of(&batch(&[Some(3), None, Some(-7), None]));
+        assert_eq!(zone.rows, 4);
+        let [Some(integers), None, Some(times)] = &zone.columns[..] else { panic!("{zone:?}") };
+        assert_eq!((&integers.least, integers.nulls), (&ScalarValue::from(-7_i64), 2));
+        let zone = Some("+02:00".into());
+        assert_eq!(times.greatest, ScalarValue::TimestampMicrosecond(Some(3), zone));
+        let empty = Zone::of(&batch(&[None, None]));
+        assert!(empty.columns[0].as_ref().is_some_and(|bounds| bounds.least.is_null()));
+    }
+}

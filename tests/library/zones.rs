@@ -1,0 +1,141 @@
+//! Batches of a table that a condition rules out are not read, and no row of the others is lost.
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use relatrix::{Connection, Database};
+
+use super::number;
+
+/// Values that grow with the row numbers, that have nothing to do with them, and NULLs in long runs.
+fn rows(first: i64, end: i64) -> String {
+    format!(
+        "SELECT value AS id, CAST(value / 100 AS SMALLINT) AS hundred, value * 7919 % 1009 AS scattered,
+           CASE WHEN CAST(value / 9000 AS BIGINT) % 2 = 1 THEN value END AS often_null,
+           CAST(value / 4.0 AS DECIMAL(12, 2)) AS price, DATE '2024-01-01' + CAST(value / 500 AS INT) AS day,
+           CAST(value AS TIMESTAMP) AS at, value / 2.0 AS half, 'n' || CAST(value / 8000 AS BIGINT) AS text
+         FROM range({first}, {end})"
+    )
+}
+
+fn connection() -> Connection {
+    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let connection = builder.build().unwrap().connect();
+    connection.execute(&format!("CREATE TABLE t AS {}", rows(0, 60_000))).unwrap();
+    connection
+}
+
+/// The number of batches that a query reads.
+fn batches(connection: &Connection, query: &str) -> usize {
+    let rows = connection.query(&format!("EXPLAIN {query}")).unwrap();
+    let plan: String =
+        rows.rows::<(String, String)>().unwrap().into_iter().map(|row| row.1).collect();
+    let (_, sizes) = plan.split_once("partition_sizes=[").unwrap();
+    let (sizes, _) = sizes.split_once(']').unwrap();
+    sizes.split(", ").map(|size| size.parse::<usize>().unwrap()).sum()
+}
+
+#[test]
+fn no_row_is_lost() {
+    let connection = connection();
+    let mut random = SmallRng::seed_from_u64(5);
+    let terms = [
+        "id = 31000",
+        "id > 58000",
+        "id BETWEEN 7000 AND 9000",
+        "id IN (3, 30000, 59999)",
+        "NOT id < 59000",
+        "hundred = 12",
+        "hundred >= 590",
+        "scattered = 17",
+        "scattered < 0",
+        "often_null IS NULL",
+        "often_null IS NOT NULL",
+        "often_null > 50000",
+        "often_null = 9001",
+        "price = 250.25",
+        "price < 12",
+        "price > 14990.5",
+        "day = DATE '2024-02-03'",
+        "day > DATE '2024-04-20'",
+        "day < '2023-12-31'",
+        "at >= TIMESTAMP '1970-01-01 16:00:00'",
+        "half = 12.5",
+        "half > 29000",
+        "text = 'n3'",
+        "text LIKE 'n7%'",
+        "id + 1 = 5",
+        "id % 1000 = 7",
+        "id <> 5",
+        "id IS DISTINCT FROM 5",
+        "id = often_null",
+        "id < scattered",
+        "abs(id) < 10",
+        "NULL",
+        "id = NULL",
+        "true",
+        "id > 1e9",
+        "id = 12.5",
+        "CAST(id AS TEXT) = '77'",
+    ];
+    let changes = [
+        "DELETE FROM t WHERE id BETWEEN 10000 AND 30000",
+        "UPDATE t SET often_null = id + 100000 WHERE id % 9000 = 0",
+        "UPDATE t SET id = -id WHERE scattered = 17",
+        &format!("INSERT INTO t {}", rows(100_000, 120_000)),
+        "INSERT INTO t SELECT * FROM t WHERE id > 115000",
+        "DELETE FROM t",
+        &format!("INSERT INTO t {}", rows(-3_000, 20)),
+    ];
+    for change in [""].iter().chain(&changes) {
+        if !change.is_empty() {
+            connection.execute(change).unwrap();
+        }
+        let conjunctions = (0..150).map(|_| {
+            let [one, other, third] = [(); 3].map(|()| *terms.choose(&mut random).unwrap());
+            let join = *["AND", "OR", "AND NOT"].choose(&mut random).unwrap();
+            format!("({one}) {join} (({other}) OR ({third}))")
+        });
+        for condition in terms.iter().map(|&term| term.to_owned()).chain(conjunctions) {
+            let kept = format!("SELECT count(*) + coalesce(sum(id), 0) FROM t WHERE {condition}");
+            // A FILTER reads all rows.
+            let all = format!(
+                "SELECT count(*) FILTER (WHERE {condition}) + coalesce(sum(id) FILTER (WHERE {condition}), 0) FROM t"
+            );
+            assert_eq!(
+                number(&connection, &kept),
+                number(&connection, &all),
+                "{change}: {condition}"
+            );
+        }
+    }
+}
+
+#[test]
+fn batches_without_such_rows_are_not_read() {
+    let connection = connection();
+    let all = batches(&connection, "SELECT * FROM t");
+    assert!(all >= 7, "{all}");
+    for (condition, count) in [
+        ("id = 31000", 1),
+        ("31000 = id", 1),
+        ("price = 250.25 AND scattered < 2000", 1),
+        ("id < 0", 0),
+        ("at < TIMESTAMP '1970-01-01 00:00:05'", 1),
+        ("half = 12.5", all),
+        ("id = 31000 OR half = 12.5", all),
+    ] {
+        let query = format!("SELECT half FROM t WHERE {condition}");
+        assert_eq!(batches(&connection, &query), count, "{condition}");
+    }
+    // Of a table that has changed, too.
+    connection
+        .execute("DELETE FROM t WHERE id = 5; UPDATE t SET half = 0 WHERE id = 50000")
+        .unwrap();
+    connection.execute("INSERT INTO t (id) VALUES (31000)").unwrap();
+    assert_eq!(batches(&connection, "SELECT half FROM t WHERE id = 31000"), 2);
+    assert_eq!(batches(&connection, "SELECT half FROM t WHERE id = 5"), 1);
+    let prepared = "PREPARE p AS SELECT count(*) FROM t WHERE id = $1; EXECUTE p(31000)";
+    connection.execute(prepared).unwrap();
+    assert_eq!(number(&connection, "EXECUTE p(31000)"), 2);
+}
