@@ -1,7 +1,12 @@
 //! What a statement costs that has next to nothing to compute: names, plans and operators, through the library.
 
+use std::sync::Arc;
+
 use divan::Bencher;
-use relatrix::{Connection, Database};
+use relatrix::datafusion::catalog::MemTable;
+use relatrix::datafusion::common::ScalarValue;
+use relatrix::datafusion::prelude::{SessionConfig, SessionContext};
+use relatrix::{Connection, Database, params};
 
 fn main() {
     divan::main();
@@ -45,4 +50,41 @@ fn result_cache(bencher: Bencher<'_, '_>, (mode, query): (&str, &str)) {
     let connection = connection();
     connection.execute(&format!("SET result_cache = '{mode}'")).expect("it is a mode");
     bencher.bench(|| connection.query(query).and_then(|rows| rows.collect()).expect("it runs"));
+}
+
+/// The table of the point queries: a million rows.
+const POINTS: &str =
+    "SELECT value AS id, value * 7 % 1000 AS a, value * 0.5 AS x FROM range(1000000)";
+
+/// One row of them, by a number that is another one each time, and through DataFusion alone with a plan that is prepared.
+#[divan::bench]
+fn point(bencher: Bencher<'_, '_>) {
+    let connection = connection();
+    connection.execute(&format!("CREATE TABLE points AS {POINTS}")).expect("it is a table");
+    let mut id = 0_i64;
+    bencher.bench_local(|| {
+        id = (id + 104_729) % 1_000_000;
+        let rows = connection.query_with("SELECT id, a, x FROM points WHERE id = $1", params![id]);
+        let batches = rows.and_then(|rows| rows.collect()).expect("it runs");
+        assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+    });
+}
+
+#[divan::bench]
+fn point_in_datafusion(bencher: Bencher<'_, '_>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
+    let runtime = runtime.expect("threads are to be had");
+    let rows = connection().query(POINTS).and_then(|rows| rows.collect()).expect("it runs");
+    let table = MemTable::try_new(rows[0].schema(), vec![rows]).expect("they have one schema");
+    let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
+    context.register_table("points", Arc::new(table)).expect("it is new");
+    let query = context.sql("SELECT id, a, x FROM points WHERE id = $1");
+    let query = runtime.block_on(query).expect("it is a query");
+    let mut id = 0_i64;
+    bencher.bench_local(|| {
+        id = (id + 104_729) % 1_000_000;
+        let query = query.clone().with_param_values(vec![ScalarValue::from(id)]);
+        let rows = runtime.block_on(query.expect("it has one parameter").collect());
+        assert_eq!(rows.expect("it runs").iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+    });
 }

@@ -7,10 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::PrimitiveArray;
-use arrow::datatypes::{DataType, Float32Type, Float64Type};
-use datafusion::common::tree_node::Transformed;
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan, Values, cast};
 
 use crate::error::{ErrorKind, Result};
@@ -235,6 +236,40 @@ impl Parameters {
 }
 
 impl Parameters {
+    /// The same names with NULLs of the same types; nothing where one is a matrix, which may be any.
+    pub(crate) fn types(&self) -> Option<Self> {
+        let null =
+            |value: &Value| Some(Value(ScalarValue::try_new_null(&value.0.data_type()).ok()?));
+        let Scalars { positional, named } = self.all_scalars()?;
+        let positional = positional.iter().map(null).collect::<Option<_>>()?;
+        let named = named.iter().map(|(name, value)| Some((name.clone(), null(value)?)));
+        let scalars = Scalars { positional, named: named.collect::<Option<_>>()? };
+        Some(Self { scalars, ..Self::default() })
+    }
+
+    /// Gives a plan's parameters the types of their values, which are put in place later.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn type_them(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let typed = |expr: Expr| match &expr {
+            Expr::Placeholder(Placeholder { id, .. }) => Ok(match self.scalar(id) {
+                Some(value) => {
+                    let field = Field::new("", value.0.data_type(), true);
+                    let field = Some(Arc::new(field));
+                    Transformed::yes(Expr::Placeholder(Placeholder { id: id.clone(), field }))
+                }
+                None => Transformed::no(expr),
+            }),
+            _ => Ok(Transformed::no(expr)),
+        };
+        let typed = plan.transform_up_with_subqueries(|node| {
+            node.map_expressions(|expr| expr.transform_up(typed))?
+                .map_data(LogicalPlan::recompute_schema)
+        })?;
+        Ok(typed.data)
+    }
+
     /// Puts the scalars in the place of a plan's parameters.
     ///
     /// # Errors

@@ -81,6 +81,11 @@ impl Reads {
         }
     }
 
+    /// A view that was read, if not by its name.
+    pub(super) fn add_view(&mut self, name: &TableName, view: &Arc<View>) {
+        self.tables.push((name.clone(), Content::View(Arc::clone(view))));
+    }
+
     pub(super) fn add_change(&mut self) {
         self.changes = true;
     }

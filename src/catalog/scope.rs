@@ -187,9 +187,29 @@ impl Scope {
     /// What the statement has read until now; nothing where some of it would be read otherwise the next time, or might.
     pub(crate) fn reads(&self) -> Option<Reads> {
         let mut reads = self.others().clone();
-        reads.tables =
-            self.seen().iter().map(|(name, seen)| (name.clone(), seen.content.clone())).collect();
+        let seen = self.seen();
+        reads.tables.extend(seen.iter().map(|(name, seen)| (name.clone(), seen.content.clone())));
         reads.repeatable()
+    }
+
+    /// Reads what another statement has read, in the versions that this one sees: tables by their numbers. Nothing where a
+    /// name stands for something else than that table or that view.
+    pub(crate) fn read_again(&self, reads: &Reads) -> Option<HashMap<u64, Snapshot>> {
+        let mut tables = HashMap::new();
+        for (name, content) in &reads.tables {
+            match (content, self.entry(name)?) {
+                (Content::Rows(Source::Version { table, .. }), Entry::Table(now))
+                    if *table == now.id() =>
+                {
+                    tables.insert(*table, self.snapshot(name).ok()?);
+                }
+                (Content::View(view), Entry::View(now)) if Arc::ptr_eq(view, &now) => {
+                    self.others().add_view(name, view);
+                }
+                _ => return None,
+            }
+        }
+        Some(tables)
     }
 
     /// Whether the names of tables stand for what another statement has read under them.

@@ -7,14 +7,12 @@
 mod catalog;
 mod held;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::common::ScalarValue;
 use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
@@ -26,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{self, Cancel, operation::Stored};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
-use crate::memory::{statement_share, task};
+use crate::memory::task;
 use crate::planner::{
     Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, is_repeatable,
     lone_exec, lone_plan, matrix_exec, whole_plan,
@@ -102,6 +100,9 @@ pub(crate) struct Statements {
     pub(crate) running: Arc<Running>,
 }
 
+/// What becomes of the parameters in a plan.
+type Place = fn(&Parameters, LogicalPlan) -> Result<LogicalPlan>;
+
 impl Statements {
     /// A statement with the names of its matrix expressions resolved.
     ///
@@ -119,6 +120,19 @@ impl Statements {
     /// # Errors
     /// Whatever keeps the statement from being planned.
     pub(crate) async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
+        self.plan_with(statement, Parameters::fill).await
+    }
+
+    /// The same with parameters in the place of their values, which it may depend on all the same: where a matrix expression
+    /// names one.
+    ///
+    /// # Errors
+    /// Whatever keeps the statement from being planned.
+    pub(crate) async fn generic_plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
+        self.plan_with(statement, Parameters::type_them).await
+    }
+
+    async fn plan_with(&self, statement: SqlStatement, place: Place) -> Result<LogicalPlan> {
         let mut held = Vec::new();
         let seed = rand::random();
         for _round in 0..ROUNDS_MAX {
@@ -127,9 +141,9 @@ impl Statements {
             let relations = Arc::new(MatrixRelations(Arc::clone(&planning)));
             let planned = self.scope.plan(statement.clone(), relations).await;
             let Some(relation) = planning.wanted() else {
-                return self.noted(planned?);
+                return self.noted(planned?, place);
             };
-            let plan = self.noted(whole_plan(relation.clone())?)?;
+            let plan = self.noted(whole_plan(relation.clone())?, Parameters::fill)?;
             let matrix = Arc::new(self.run(&plan).await?.matrix);
             let name = relation.name.clone();
             held.push((relation, Stored { name, matrix }));
@@ -139,8 +153,8 @@ impl Statements {
     }
 
     /// A plan with the values of its parameters, which the statement may come to again or not.
-    fn noted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
-        let plan = self.parameters.fill(plan)?;
+    fn noted(&self, plan: LogicalPlan, place: Place) -> Result<LogicalPlan> {
+        let plan = place(&self.parameters, plan)?;
         if !is_repeatable(&plan)? {
             self.scope.computes_changes();
         }
@@ -160,17 +174,16 @@ impl Statements {
         let session = self.scope.session();
         let settings = session.config().get_extension::<Settings>().unwrap_or_default();
         let calibration = session.config().get_extension::<Calibration>();
-        let (plan, context): (Arc<dyn ExecutionPlan>, _) =
-            match lone_exec(plan, &settings, calibration.as_deref())? {
-                Some(exec) => (Arc::new(exec), without_functions(session)),
-                None => {
-                    let plan = self.scope.state()?.create_physical_plan(plan).await?;
-                    let plan = cooperative::stoppable(plan, self.running.stop_check())?;
-                    (plan, task(session))
-                }
-            };
+        let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings, calibration.as_deref())?
+        {
+            Some(exec) => Arc::new(exec),
+            None => {
+                let plan = self.scope.state()?.create_physical_plan(plan).await?;
+                cooperative::stoppable(plan, self.running.stop_check())?
+            }
+        };
         self.running.watch(exec::scans(&plan));
-        let matrix = matrix_exec(&plan)?.matrix(context).await?;
+        let matrix = matrix_exec(&plan)?.matrix(task(session)).await?;
         Ok(Computed { matrix, plan })
     }
 
@@ -392,14 +405,6 @@ impl Statements {
         write_file(copy.path, &copy.options, matrix).await?;
         Ok(rows)
     }
-}
-
-/// What runs an operator that calls no function of SQL's, of which a session has hundreds to copy.
-fn without_functions(session: &SessionState) -> Arc<TaskContext> {
-    let (id, config) = (session.session_id().to_owned(), session.config().clone());
-    let runtime = statement_share(session.runtime_env());
-    let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-    Arc::new(TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, runtime))
 }
 
 async fn read_file(

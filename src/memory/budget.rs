@@ -428,7 +428,7 @@ pub(crate) fn share_of(bytes: usize) -> Arc<dyn MemoryPool> {
 }
 
 /// The environment for one more statement: its own share of the budget, all else as it is.
-pub(crate) fn statement_share(environment: &RuntimeEnv) -> Arc<RuntimeEnv> {
+fn statement_share(environment: &RuntimeEnv) -> Arc<RuntimeEnv> {
     let budget = environment.memory_pool.downcast_ref::<Share>().map(|share| &share.budget);
     let memory_pool =
         budget.map_or_else(|| Arc::clone(&environment.memory_pool), |budget| budget.share());
@@ -437,7 +437,11 @@ pub(crate) fn statement_share(environment: &RuntimeEnv) -> Arc<RuntimeEnv> {
 
 /// What one statement's plan runs in: the session's settings, and memory of its own.
 pub(crate) fn task(state: &SessionState) -> Arc<TaskContext> {
-    Arc::new(TaskContext::from(state).with_runtime(statement_share(state.runtime_env())))
+    let (id, config) = (state.session_id().to_owned(), state.config().clone());
+    let runtime = statement_share(state.runtime_env());
+    // Operators have the functions that they call; a session has hundreds of them to copy.
+    let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+    Arc::new(TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, runtime))
 }
 
 /// The part of one statement in a [`Budget`].

@@ -46,7 +46,7 @@ mod watch;
 pub(crate) use block::{Block, MAPPED_BYTES_MIN, Refused};
 #[cfg(test)]
 pub(crate) use budget::share_of;
-pub(crate) use budget::{Budget, Limits, statement_share, task};
+pub(crate) use budget::{Budget, Limits, task};
 pub(crate) use disk::Disk;
 pub(crate) use eviction::{Eviction, Movable, Thresholds, Tier};
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //!  ├ ordered     relations whose rows come as they are stored
 //!  └ MatrixExec
 //!
+//! generic        plans for any values and any rows
 //! repeatable     whether a plan comes to the same each time
 //! remembered     groups that are remembered, in place of an aggregation or of most of its rows
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
@@ -44,6 +45,7 @@ mod expressions;
 mod first_rows;
 mod functions;
 mod fuse;
+pub(crate) mod generic;
 mod graph;
 mod images;
 mod joins;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::settings::{Row, table};
-use super::{Session, Started};
+use super::{Session, Started, locked};
 use crate::error::Result;
 use crate::memory::Resident;
 
@@ -94,6 +94,12 @@ impl Session {
                 remembered.reused,
                 "queries",
                 "of those without an answer, the ones whose groups were remembered",
+            ),
+            count(
+                "plan_hits",
+                locked(&self.plans).hits(),
+                "queries",
+                "of this connection, whose plans were known but for values and rows",
             ),
         ]);
         for directory in self.shared.disk.usage() {

@@ -10,6 +10,7 @@ mod define;
 mod explain;
 mod memory;
 mod parameters;
+mod plans;
 mod prepare;
 mod remember;
 mod settings;
@@ -64,6 +65,7 @@ use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
 
 use self::explain::Explained;
+use self::plans::{Planning, Plans};
 use self::remember::Asked;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
@@ -225,6 +227,7 @@ pub(crate) struct Session {
     /// What RESET goes back to.
     defaults: Settings,
     prepared: Mutex<HashMap<String, prepare::Prepared>>,
+    plans: Mutex<Plans>,
     pub(crate) statements: Arc<Statements>,
     planning_time: Mutex<Duration>,
 }
@@ -282,6 +285,7 @@ impl Session {
             settings: Mutex::new(defaults.clone()),
             defaults,
             prepared: Mutex::default(),
+            plans: Mutex::default(),
             statements: Arc::default(),
             planning_time: Mutex::default(),
         }
@@ -350,6 +354,7 @@ impl Session {
                 match explain::explain(&matrices, explain).await? {
                     Explained::Analyzed(batch) => Ok(rows(batch)),
                     Explained::Plan(plan) => {
+                        let plan = self.optimized(&scope, &plan)?;
                         self.run(&scope, plan, &DisplayNames::default(), None, began, running).await
                     }
                 }
@@ -414,6 +419,16 @@ impl Session {
         if let Some(answer) = asked.as_ref().and_then(Asked::answer) {
             return Ok(self.answered(answer, &names, began, running));
         }
+        let planning = self.planning(&syntax, parameters, &scope)?;
+        let learnt = match planning {
+            Planning::Known(plan) => {
+                // Names are not looked up any more.
+                let plan = Optimized { state: Arc::clone(scope.session()), plan };
+                return self.run(&scope, plan, &names, asked, began, running).await;
+            }
+            Planning::Learnt(question, syntax) => Some((question, syntax)),
+            Planning::Made => None,
+        };
         // Whoever writes to a table reads the version that it will change: its turn comes first.
         let table = modify::written_table(&syntax).map(|name| scope.memory_table(&name));
         let _turn = match table {
@@ -443,6 +458,10 @@ impl Session {
             }
             plan => {
                 let plan = self.reusing_groups(plan, asked.as_ref(), &scope)?;
+                let plan = self.optimized(&scope, &plan)?;
+                if let Some((question, syntax)) = learnt {
+                    self.learn(question, syntax, parameters, &plan, &scope, running).await;
+                }
                 self.run(&scope, plan, &names, asked, began, running).await
             }
         }
@@ -503,11 +522,24 @@ impl Session {
         }
     }
 
+    /// Logical plan to one whose order, joins and conditions are chosen.
+    fn optimized(&self, scope: &Arc<Scope>, plan: &LogicalPlan) -> Result<Optimized> {
+        let state = match plan {
+            // Rows are inserted in the order in which they were stored.
+            LogicalPlan::Dml(insert) if ordered::comes_as_stored(&insert.input) => {
+                ordered::serial(&scope.state()?)
+            }
+            _ => scope.state()?,
+        };
+        let plan = state.optimize(plan)?;
+        Ok(Optimized { state: Arc::new(state), plan })
+    }
+
     /// Logical plan to rows, or to the count of those written.
     async fn run(
         &self,
         scope: &Arc<Scope>,
-        plan: LogicalPlan,
+        Optimized { state, plan }: Optimized,
         names: &DisplayNames,
         asked: Option<Asked>,
         began: Instant,
@@ -518,14 +550,7 @@ impl Session {
             LogicalPlan::Extension(extension) => modify::is_modification(extension),
             _ => false,
         };
-        let state = match &plan {
-            // Rows are inserted in the order in which they were stored.
-            LogicalPlan::Dml(insert) if ordered::comes_as_stored(&insert.input) => {
-                ordered::serial(&scope.state()?)
-            }
-            _ => scope.state()?,
-        };
-        let plan = state.create_physical_plan(&plan).await?;
+        let plan = state.query_planner().create_physical_plan(&plan, state.as_ref()).await?;
         let plan = cooperative::stoppable(plan, running.stop_check())?;
         *locked(&self.planning_time) = began.elapsed();
         running.watch(exec::scans(&plan));
@@ -538,6 +563,12 @@ impl Session {
         let stream = names.renamed(stream);
         Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running), kept)))
     }
+}
+
+/// A plan whose order, joins and conditions are chosen, and what its operators are chosen by.
+struct Optimized {
+    state: Arc<SessionState>,
+    plan: LogicalPlan,
 }
 
 /// The count that a plan which writes yields.

@@ -1,10 +1,11 @@
-//! PREPARE, EXECUTE and DEALLOCATE: a statement is kept as syntax and planned anew each time, so that it
-//! sees the tables and settings of that time.
+//! PREPARE, EXECUTE and DEALLOCATE: a statement is kept as syntax, so that it sees the tables and settings of each time; its plan
+//! may be known (`plans`).
 
 use std::ops::ControlFlow;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{Expr as LogicalExpr, LogicalPlan};
 use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{
@@ -133,11 +134,28 @@ impl Session {
         let scope = self.scope();
         let state = scope.state()?;
         let plan = self.plan(&scope, syntax, &Parameters::new(), &Running::new(None)).await?;
+        if let LogicalPlan::Projection(projection) = &plan
+            && let Some(values) = projection.expr.iter().map(constant).collect::<Option<Vec<_>>>()
+        {
+            return Ok(values.into_iter().collect());
+        }
         let plan = state.create_physical_plan(&plan).await?;
         let batches: Vec<RecordBatch> = collect(plan, task(&state)).await?;
         let row = batches.iter().find(|batch| batch.num_rows() == 1);
         let row = row.ok_or_else(|| Error::argument("EXECUTE", "its values are not one row"))?;
         let value = |column: &ArrayRef| ScalarValue::try_from_array(column, 0);
         Ok(row.columns().iter().map(value).collect::<Result<Vec<_>, _>>()?.into_iter().collect())
+    }
+}
+
+/// The value of an expression that need not be computed.
+fn constant(expr: &LogicalExpr) -> Option<ScalarValue> {
+    match expr {
+        LogicalExpr::Literal(value, _) => Some(value.clone()),
+        LogicalExpr::Alias(alias) => constant(&alias.expr),
+        LogicalExpr::Cast(cast) => {
+            constant(&cast.expr).filter(|value| value.data_type() == *cast.field.data_type())
+        }
+        _ => None,
     }
 }

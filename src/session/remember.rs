@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// The settings under which questions are asked: those that are not as they come.
-    fn asked_under(&self) -> Arc<str> {
+    pub(super) fn asked_under(&self) -> Arc<str> {
         static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
             let all = ConfigOptions::default().entries().into_iter();
             all.map(|entry| (entry.key, entry.value)).collect()

@@ -3,6 +3,7 @@
 mod fusion;
 mod join_order;
 mod memory;
+mod plans;
 mod remembered;
 mod remembered_groups;
 mod shared_plans;
