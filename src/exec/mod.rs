@@ -16,6 +16,7 @@ pub(crate) mod decimals;
 pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
+pub(crate) mod expected;
 mod explain;
 mod footprint;
 pub(crate) mod intake;

@@ -29,6 +29,7 @@
 //! expressions    those of a physical operator, rewritten where they stand
 //! scans          large files in parts that threads take as they come to them
 //! spilling       operators that finish whatever the memory
+//! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
 
@@ -41,6 +42,7 @@ pub(crate) mod cooperative;
 mod cost;
 pub(crate) mod decimals;
 mod estimate;
+mod expected;
 mod expressions;
 mod first_rows;
 mod functions;
@@ -79,6 +81,7 @@ mod written;
 pub(crate) use bind::Parameter;
 pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub(crate) use contraction::ContractionPlanner;
+pub(crate) use expected::expected;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};

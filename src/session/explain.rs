@@ -1,15 +1,21 @@
-//! EXPLAIN of a statement about matrices. That of SQL is DataFusion's.
+//! EXPLAIN of a statement about matrices, and what EXPLAIN ANALYZE expected of one that is SQL. All else of SQL's is
+//! DataFusion's.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::common::format::ExplainFormat;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{ExplainOption, LogicalPlan, LogicalPlanBuilder};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 
+use super::Session;
 use crate::error::{Error, Result};
 use crate::matrices;
+use crate::planner;
 use crate::sql::{Explain, StatementKind};
 
 /// What EXPLAIN is asked to explain, and what becomes of it.
@@ -57,4 +63,27 @@ fn analyzed(plan: Option<Arc<dyn ExecutionPlan>>, verbose: bool) -> Result<Recor
         ("plan_type", column("Plan with Metrics")),
         ("plan", column(&text)),
     ])?)
+}
+
+impl Session {
+    /// The rows of EXPLAIN ANALYZE, in which operators show how many rows they were expected to yield, and the worst estimate.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn beside_estimates(
+        &self,
+        explained: &LogicalPlan,
+        plan: Arc<dyn ExecutionPlan>,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Some(analyze) = plan.downcast_ref::<AnalyzeExec>() else {
+            return Ok(execute_stream(plan, context)?);
+        };
+        let sides_are_kept = !context.session_config().options().optimizer.join_reordering;
+        let (statistics, input) = (&self.shared.statistics, Arc::clone(analyze.input()));
+        let expected = planner::expected(explained, input, statistics, sides_are_kept);
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        let shown = Arc::clone(&plan).replace_children(vec![expected.shown()], options)?;
+        Ok(expected.with_worst(execute_stream(shown, context)?))
+    }
 }

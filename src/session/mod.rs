@@ -539,18 +539,18 @@ impl Session {
     async fn run(
         &self,
         scope: &Arc<Scope>,
-        Optimized { state, plan }: Optimized,
+        Optimized { state, plan: logical }: Optimized,
         names: &DisplayNames,
         asked: Option<Asked>,
         began: Instant,
         running: &Arc<Running>,
     ) -> Result<Started> {
-        let writes = match &plan {
+        let writes = match &logical {
             LogicalPlan::Dml(_) | LogicalPlan::Copy(_) => true,
             LogicalPlan::Extension(extension) => modify::is_modification(extension),
             _ => false,
         };
-        let plan = state.query_planner().create_physical_plan(&plan, state.as_ref()).await?;
+        let plan = state.query_planner().create_physical_plan(&logical, state.as_ref()).await?;
         let plan = cooperative::stoppable(plan, running.stop_check())?;
         *locked(&self.planning_time) = began.elapsed();
         running.watch(exec::scans(&plan));
@@ -559,7 +559,12 @@ impl Session {
         }
         let context = task(&state);
         let kept = Kept::new("answer", context.memory_pool());
-        let stream = self.watched(asked, execute_stream(plan, context)?, scope, began);
+        let stream = match &logical {
+            LogicalPlan::Analyze(analyze) => {
+                self.beside_estimates(&analyze.input, plan, context)?
+            }
+            _ => self.watched(asked, execute_stream(plan, context)?, scope, began),
+        };
         let stream = names.renamed(stream);
         Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running), kept)))
     }

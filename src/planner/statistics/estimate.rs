@@ -115,6 +115,25 @@ impl<'a> Estimates<'a> {
         }
     }
 
+    /// Rows that a plan yields, if all that it reads is known, and all that keeps rows from it is counted.
+    pub(in crate::planner) fn known_rows(&self, plan: &LogicalPlan) -> Option<f64> {
+        (self.is_known(plan) && !is_restricted(plan)).then(|| self.rows(plan))
+    }
+
+    /// Whether an estimate rests on what is known of all that a plan reads.
+    fn is_known(&self, plan: &LogicalPlan) -> bool {
+        match plan {
+            LogicalPlan::TableScan(scan) => self.relation(scan).is_some(),
+            LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => true,
+            LogicalPlan::Unnest(_) | LogicalPlan::RecursiveQuery(_) => false,
+            LogicalPlan::Extension(_) => behind(plan).is_some_and(|plan| self.is_known(plan)),
+            other => {
+                let inputs = other.inputs();
+                !inputs.is_empty() && inputs.into_iter().all(|input| self.is_known(input))
+            }
+        }
+    }
+
     /// Rows that a plan would yield without its filters.
     pub(in crate::planner) fn rows_unfiltered(&self, plan: &LogicalPlan) -> f64 {
         match plan {
@@ -254,6 +273,14 @@ fn are_keys(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with(ASKED_KEYS),
         _ => false,
+    }
+}
+
+/// Whether rows of a plan are restricted to the keys that a join above asks for.
+fn is_restricted(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(join) => are_keys(&join.left) || are_keys(&join.right),
+        other => other.inputs().into_iter().any(is_restricted),
     }
 }
 
