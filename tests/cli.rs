@@ -420,8 +420,9 @@ fn costs_are_measured_where_it_matters_and_kept_for_later_runs() {
     assert_eq!(measured(&rows("SHOW COSTS")), again);
     let ran = "CREATE MATRIX c = rand(1500, 1500, 1) @ rand(1500, 1500, 2); SHOW COSTS";
     let ran = rows(ran);
-    assert_eq!(ran[0]["runs"], 1);
-    assert!(ran[0]["ratio"].as_f64().unwrap() > 0.0);
+    // What bounds the product is for the machine to say, and for what else it had to do while it was measured.
+    let ran: Vec<&Value> = ran.as_array().unwrap().iter().filter(|row| row["runs"] != 0).collect();
+    assert!(!ran.is_empty() && ran.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0));
 }
 
 /// What a process was resident with at most, in MiB, as the system counts it.
