@@ -143,6 +143,18 @@ impl Scope {
         Some(table.primary_key()?.iter().map(name).collect())
     }
 
+    /// What a name stands for, be it a table, a view or a file.
+    ///
+    /// # Errors
+    /// Where it stands for nothing, or for what cannot be opened.
+    pub(crate) async fn relation(
+        self: &Arc<Self>,
+        name: &TableName,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let table = self.table(name.clone(), &None).await?;
+        table.ok_or_else(|| super::unknown("table", &name.to_string()))
+    }
+
     /// The columns of tables, of those that can be opened.
     pub(crate) async fn columns(
         self: &Arc<Self>,

@@ -43,6 +43,17 @@ impl Source {
         Some(Self::Files(stamps))
     }
 
+    /// Whether both are of one table or of the same files, at whatever time.
+    pub(crate) fn is_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Version { table, .. }, Self::Version { table: other, .. }) => table == other,
+            (Self::Files(files), Self::Files(others)) => {
+                files.iter().map(|stamp| &stamp.path).eq(others.iter().map(|stamp| &stamp.path))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether other rows would be another source for certain.
     pub(crate) fn is_settled(&self) -> bool {
         match self {

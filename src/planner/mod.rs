@@ -87,4 +87,4 @@ pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
 pub(crate) use repeatable::is_repeatable;
-pub(crate) use statistics::Statistics;
+pub(crate) use statistics::{Analysis, Statistics};

@@ -3,6 +3,7 @@
 //! [`new_state`] lists everything that Relatrix adds to DataFusion; [`Session::start`] is the way of a
 //! statement from syntax to rows.
 
+mod analyze;
 mod calibrate;
 mod copy;
 mod defaults;
@@ -362,8 +363,8 @@ impl Session {
             StatementKind::Transaction(_) => {
                 Err(Error::unsupported("transactions come with durable storage"))
             }
-            StatementKind::Analyze { .. } => {
-                Err(Error::unsupported("ANALYZE comes with durable storage"))
+            StatementKind::Analyze { table } => {
+                self.analyze(table.as_ref()).await.map(|()| Started::Done)
             }
         }
     }

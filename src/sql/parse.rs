@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as SqlStatement};
-use sqlparser::ast::{Expr, Ident, Statement as SqlAst};
+use sqlparser::ast::{Analyze, Expr, Ident, Statement as SqlAst};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
@@ -119,7 +119,25 @@ fn statement(parser: &mut DFParser, source: &mut Source) -> Result<StatementKind
         SqlAst::Rollback { .. } => StatementKind::Transaction(Transaction::Rollback),
         SqlAst::Savepoint { .. } => StatementKind::Transaction(Transaction::Savepoint),
         SqlAst::ReleaseSavepoint { .. } => StatementKind::Transaction(Transaction::Release),
-        SqlAst::Analyze(analyze) => StatementKind::Analyze { table: analyze.table_name.clone() },
+        SqlAst::Analyze(analyze) => {
+            let table = analyze.table_name.clone();
+            let (partitions, columns, compute_statistics) = (None, Vec::new(), false);
+            let plain = Analyze {
+                table_name: table.clone(),
+                partitions,
+                for_columns: false,
+                columns,
+                cache_metadata: false,
+                noscan: false,
+                compute_statistics,
+                has_table_keyword: analyze.has_table_keyword,
+            };
+            if *analyze != plain {
+                let message = "ANALYZE takes a table or none: it reads all rows and columns";
+                return Err(ParserError::ParserError(message.to_owned()).into());
+            }
+            StatementKind::Analyze { table }
+        }
         _ => StatementKind::Sql(Box::new(parsed)),
     })
 }

@@ -1,5 +1,6 @@
 //! The library as its users see it.
 
+mod analyze;
 mod expected_rows;
 mod fusion;
 mod join_order;

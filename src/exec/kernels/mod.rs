@@ -19,6 +19,7 @@
 //! vectors    products and distances of pairs of lists
 //! pairs      sums of products of pairs of columns
 //! moments    sums of products of columns, by blocks of rows
+//! distinct   how many values differ, by a sketch of their hashes
 //! decimals   sums and products of decimals
 //! numbering  numbers for keys, the same for equal ones
 //! lookup     the rows of a table that have a key
@@ -42,6 +43,7 @@ pub mod contract;
 pub(crate) mod decimals;
 pub mod decompose;
 pub mod dense;
+pub(crate) mod distinct;
 mod dot;
 pub mod elementwise;
 pub mod fused;

@@ -42,7 +42,7 @@ impl Cardinality {
             .map(|class| {
                 let members = class.iter().map(|member| {
                     let plan = &graph.relations[member.relation].plan;
-                    (member.relation, estimates.distinct(plan, &member.expr).max(1.0))
+                    (member.relation, estimates.keys_of(plan, &member.expr))
                 });
                 let mut members: Vec<_> = members.collect();
                 members.sort_by(|one, other| other.1.total_cmp(&one.1));
@@ -56,6 +56,7 @@ impl Cardinality {
         this.note_conditions(graph, estimates);
         this.note_semis(graph, estimates);
         this.note_repeated_pairs(graph, estimates);
+        this.note_common_keys(graph, estimates);
         this
     }
 
@@ -99,6 +100,29 @@ impl Cardinality {
             let Some(semi) = &relation.filters else { continue };
             let share = share_kept(graph, semi, &relation.plan, estimates);
             self.shares.push((semi.required.with(Set::one(at)), share));
+        }
+    }
+
+    /// Where two relations are joined by one class, and no other relation by that, puts what is known of values that are
+    /// common in both in the place of an even spread.
+    fn note_common_keys(&mut self, graph: &Graph, estimates: &Estimates<'_>) {
+        for (class, known) in graph.classes.iter().zip(&self.classes) {
+            let [one, other] = class.as_slice() else { continue };
+            let pair = Set::from_iter([one.relation, other.relation]);
+            let is_pair = |class: &&Vec<(usize, f64)>| {
+                let members: Set = class.iter().map(|(relation, _)| *relation).collect();
+                members.includes(pair)
+            };
+            let is_only = self.classes.iter().filter(is_pair).count() == 1;
+            if pair.count() < 2 || !self.joined.includes(pair) || !is_only {
+                continue;
+            }
+            let sides =
+                [one, other].map(|member| (&graph.relations[member.relation].plan, &member.expr));
+            if let (Some(share), Some((_, most))) = (estimates.share_of_pairs(sides), known.first())
+            {
+                self.shares.push((pair, share * most));
+            }
         }
     }
 

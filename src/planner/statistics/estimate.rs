@@ -9,12 +9,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::{Column, DFSchema, JoinType};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, FetchType, Join, LogicalPlan, SkipType, TableScan, TableSource,
 };
 
+use super::pinned::is_pinned;
+use super::profile::{Profile, comparable};
 use super::{Relation, Spread, Statistics};
 use crate::planner::shared::behind;
 
@@ -178,6 +181,37 @@ impl<'a> Estimates<'a> {
         Some(self.relation(scan)?.spread(&scan.source.schema(), column))
     }
 
+    /// What ANALYZE has found of a column, and its type.
+    pub(super) fn profile(
+        &self,
+        plans: &[&LogicalPlan],
+        expr: &Expr,
+    ) -> Option<(Arc<Profile>, DataType)> {
+        let (_, scan, column) = origin_in(plans, expr)?;
+        let of = scan.source.schema().field(column).data_type().clone();
+        Some((self.relation(scan)?.profile(column)?, of))
+    }
+
+    /// The values of a key that rows of a join's side may have: one where a filter says which.
+    pub(in crate::planner) fn keys_of(&self, side: &LogicalPlan, key: &Expr) -> f64 {
+        if is_pinned(side, key) { 1.0 } else { self.distinct(side, key).max(1.0) }
+    }
+
+    /// The share of the pairs of rows of two sides that have the same key, where values that are common in both are known and
+    /// no filter says which it is.
+    pub(in crate::planner) fn share_of_pairs(
+        &self,
+        sides: [(&LogicalPlan, &Expr); 2],
+    ) -> Option<f64> {
+        if sides.iter().any(|(side, key)| is_pinned(side, key)) {
+            return None;
+        }
+        let [one, other] = sides.map(|(side, key)| self.profile(&[side], key));
+        let ((one, of_one), (other, of_other)) = (one?, other?);
+        let is_like = comparable(&of_one) == comparable(&of_other);
+        if is_like { one.share_of_pairs(&other) } else { None }
+    }
+
     fn relation(&self, scan: &TableScan) -> Option<Rc<Relation>> {
         let address = Arc::as_ptr(&scan.source).addr();
         if let Some((_, known)) = self.relations.borrow().get(&address) {
@@ -228,7 +262,12 @@ impl<'a> Estimates<'a> {
         let kept = self.kept(&filters.collect::<Vec<_>>(), &sides);
         let keys = [self.keys(&join.left, &join.on, 0), self.keys(&join.right, &join.on, 1)];
         let all = sides.map(|side| self.rows_unfiltered(side));
-        let pairs = left * right / domain([(keys[0], all[0]), (keys[1], all[1])]) * kept;
+        let share = match join.on.as_slice() {
+            [(one, other)] => self.share_of_pairs([(&join.left, one), (&join.right, other)]),
+            _ => None,
+        };
+        let share = share.unwrap_or(1.0 / domain([(keys[0], all[0]), (keys[1], all[1])]));
+        let pairs = left * right * share * kept;
         let keys = [keys[0].min(all[0]), keys[1].min(all[1])];
         let semi = |rows: f64, own: f64, other: f64| match sides.iter().any(|side| are_keys(side)) {
             true => rows,
@@ -251,7 +290,7 @@ impl<'a> Estimates<'a> {
     /// Combinations that there can be of the keys of one side.
     fn keys(&self, side: &LogicalPlan, on: &[(Expr, Expr)], at: usize) -> f64 {
         let keys = on.iter().map(|pair| if at == 0 { &pair.0 } else { &pair.1 });
-        keys.map(|key| self.distinct(side, key).max(1.0)).product()
+        keys.map(|key| self.keys_of(side, key)).product()
     }
 }
 
@@ -325,7 +364,7 @@ fn origin<'p>(plan: &'p LogicalPlan, expr: &Expr) -> Option<(&'p TableScan, usiz
 }
 
 /// The place of exactly this column.
-fn place_of(schema: &DFSchema, column: &Column) -> Option<usize> {
+pub(super) fn place_of(schema: &DFSchema, column: &Column) -> Option<usize> {
     schema.iter().position(|(relation, field)| {
         relation == column.relation.as_ref() && *field.name() == column.name
     })

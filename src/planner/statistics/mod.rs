@@ -4,18 +4,22 @@
 //! Statistics     facts of tables and files, kept until these change
 //!  ├ files       rows, ranges and NULLs by the metadata of Parquet files, and a few runs of their rows
 //!  ├ distinct    how many values a column has that differ, by such runs
+//!  ├ profile     what ANALYZE knows of a column by all of its rows, in the place of these
 //!  └ axis        numbers, dates and times as places on one line
 //! estimate       rows of a plan and values of its columns
+//!  ├ pinned        columns that a filter holds to one value
 //!  └ selectivity   the share of rows that a condition keeps
 //! ```
 //!
 //! Enters: logical plans. Leaves: numbers. Facts are looked up when a column is first asked for, by reads that
-//! are bounded: some pages of a file, some thousand rows of a table.
+//! are bounded: some pages of a file, some thousand rows of a table. What ANALYZE found stays until the table or the files change.
 
 mod axis;
 mod distinct;
 mod estimate;
 mod files;
+mod pinned;
+mod profile;
 mod selectivity;
 
 use std::collections::HashMap;
@@ -24,12 +28,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::logical_expr::TableScan;
+use rayon::prelude::*;
 
 use self::files::Files;
+use self::profile::{Profile, READER_BYTES, Reader};
 use crate::catalog::Source;
 use crate::storage::Snapshot;
 
@@ -55,6 +62,7 @@ pub(crate) struct Statistics {
 struct Facts {
     rows: f64,
     columns: Vec<ColumnFacts>,
+    is_analyzed: bool,
 }
 
 /// What is known of a column, from the first time on that somebody asks.
@@ -62,6 +70,15 @@ struct Facts {
 struct ColumnFacts {
     spread: OnceLock<Spread>,
     distinct: OnceLock<f64>,
+    /// What ANALYZE found.
+    profile: Option<Arc<Profile>>,
+}
+
+/// What ANALYZE has found so far of rows that it reads.
+pub(crate) struct Analysis {
+    source: Source,
+    rows: usize,
+    columns: Vec<Reader>,
 }
 
 /// Where the values of a column lie.
@@ -109,15 +126,16 @@ impl Statistics {
     fn relation(&self, scan: &TableScan) -> Option<Relation> {
         let provider = source_as_provider(&scan.source).ok()?;
         let schema = provider.schema();
-        if let Some(snapshot) = provider.downcast_ref::<Snapshot>() {
+        let source = source_of(provider.as_ref());
+        if let Some(snapshot) = provider.downcast_ref::<Snapshot>()
+            && let Some(source) = source
+        {
             // Numbers of rows are no column of the table, and nothing is known of them.
             let columns = snapshot.table().schema();
-            let source = Source::of_table(snapshot);
             let facts = self.facts(source, columns, || snapshot.row_count() as f64);
             return Some(Relation { facts, rows: Rows::Table(snapshot.clone()) });
         }
-        if let Some(listing) = provider.downcast_ref::<ListingTable>()
-            && let Some(source) = Source::of_files(listing.table_paths())
+        if let Some(source) = source
             && let Source::Files(stamps) = &source
         {
             let files = Files::new(stamps.clone(), Arc::clone(&self.footers));
@@ -134,19 +152,77 @@ impl Statistics {
         }
         // Files are read while nobody waits for the lock; whoever is second finds the same.
         let facts = Arc::new(Facts::new(rows(), schema));
+        self.insert(source, Arc::clone(&facts));
+        facts
+    }
+
+    /// What is analyzed goes last, for it is not looked up again.
+    fn insert(&self, source: Source, facts: Arc<Facts>) {
         let mut kept = self.kept();
+        if kept.len() >= KEPT_MAX {
+            kept.retain(|_, facts| facts.is_analyzed);
+        }
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
-        kept.insert(source, Arc::clone(&facts));
-        facts
+        kept.insert(source, facts);
+    }
+
+    /// Keeps what was found, in the place of what is known of the same table or files.
+    pub(crate) fn keep(&self, analysis: Analysis) {
+        let Analysis { source, rows, columns } = analysis;
+        let columns = columns.into_iter().map(|column| ColumnFacts::of(column.profile(), rows));
+        let facts = Facts { rows: rows as f64, columns: columns.collect(), is_analyzed: true };
+        self.kept().retain(|known, _| !known.is_of_same(&source));
+        self.insert(source, Arc::new(facts));
+    }
+}
+
+/// The rows of a table, where these stay as they are.
+fn source_of(provider: &dyn TableProvider) -> Option<Source> {
+    if let Some(snapshot) = provider.downcast_ref::<Snapshot>() {
+        return Some(Source::of_table(snapshot));
+    }
+    Source::of_files(provider.downcast_ref::<ListingTable>()?.table_paths())
+}
+
+impl Analysis {
+    /// That of a table of which nothing was read; nothing where nobody could tell that its rows are others.
+    pub(crate) fn of(provider: &dyn TableProvider) -> Option<Self> {
+        let columns = provider.schema().fields().iter().map(|_| Reader::new()).collect();
+        Some(Self { source: source_of(provider)?, rows: 0, columns })
+    }
+
+    /// Bytes that it takes at most, until it is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.columns.len() * READER_BYTES
+    }
+
+    /// Looks at some rows, on the threads of the pool that it is called in.
+    pub(crate) fn look(&mut self, batch: &RecordBatch) {
+        self.rows += batch.num_rows();
+        let columns = self.columns.par_iter_mut().zip(batch.columns());
+        columns.for_each(|(column, values)| column.look(values));
+    }
+
+    /// Whether a table has the rows still that were read.
+    pub(crate) fn is_of(&self, provider: &dyn TableProvider) -> bool {
+        source_of(provider).as_ref() == Some(&self.source)
+    }
+}
+
+impl ColumnFacts {
+    fn of(profile: Profile, rows: usize) -> Self {
+        let spread = Spread { range: profile.range(), nulls: profile.nulls, distinct_max: None };
+        let distinct = profile.distinct.unwrap_or(rows as f64).max(1.0);
+        Self { spread: spread.into(), distinct: distinct.into(), profile: Some(Arc::new(profile)) }
     }
 }
 
 impl Facts {
     fn new(rows: f64, schema: &SchemaRef) -> Self {
         let columns = schema.fields().iter().map(|_| ColumnFacts::default()).collect();
-        Self { rows, columns }
+        Self { rows, columns, is_analyzed: false }
     }
 }
 
@@ -161,6 +237,11 @@ impl Relation {
             Rows::Table(_) | Rows::Files(_) => true,
             Rows::Elsewhere => false,
         }
+    }
+
+    /// What ANALYZE has found of a column.
+    fn profile(&self, column: usize) -> Option<Arc<Profile>> {
+        self.facts.columns.get(column)?.profile.clone()
     }
 
     /// Where the values of a column lie.

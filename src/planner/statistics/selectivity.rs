@@ -1,13 +1,14 @@
 //! The share of rows that conditions keep.
 //!
-//! Bounds of one column are one interval, cut out of where its values lie as if they were spread evenly. Conditions are
-//! taken to be half independent of one another: the strongest counts whole, each further one to a power less.
+//! Bounds of one column are one interval, cut out of where its values lie: as ANALYZE has found them, else as if they were spread
+//! evenly, and so it is with one value among all. Conditions are taken to be half independent of one another: the strongest counts whole,
+//! each further one to a power less.
 
 use std::collections::BTreeMap;
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator};
 
 use super::axis;
 use super::estimate::{Estimates, plain};
@@ -75,6 +76,14 @@ impl Estimates<'_> {
             return BOUND.powi(interval.bounds);
         };
         let one = 1.0 / self.distinct_in(plans, interval.column).max(1.0);
+        let found = self.profile(plans, interval.column);
+        if let Some(share) =
+            found.and_then(|(profile, _)| profile.within(interval.from, interval.to))
+        {
+            let is_beyond = interval.from > high || interval.to < low;
+            let least = if is_beyond { LEAST } else { one * (1.0 - spread.nulls) };
+            return share.max(least);
+        }
         let length = interval.to.min(high) - interval.from.max(low);
         let share = match (length, high - low) {
             (length, _) if length < 0.0 => LEAST,
@@ -84,11 +93,28 @@ impl Estimates<'_> {
         share * (1.0 - spread.nulls)
     }
 
+    /// The column of an equality with a value, and the share of rows for which it holds, where ANALYZE knows that.
+    fn share_of<'e>(
+        &self,
+        left: &'e Expr,
+        right: &'e Expr,
+        plans: &[&LogicalPlan],
+    ) -> Option<(&'e Expr, f64)> {
+        let (column, value) = match (plain(left), plain(right)) {
+            (column @ Expr::Column(_), Expr::Literal(value, _))
+            | (Expr::Literal(value, _), column @ Expr::Column(_)) => (column, value),
+            _ => return None,
+        };
+        let (profile, of) = self.profile(plans, column)?;
+        Some((column, profile.share_of(value, &of)?))
+    }
+
     fn kept_by(&self, condition: &Expr, plans: &[&LogicalPlan]) -> f64 {
         let one_of = |expr: &Expr| {
             let nulls = self.spread(plans, expr).map_or(0.0, |spread| spread.nulls);
             (1.0 - nulls) / self.distinct_in(plans, expr).max(1.0)
         };
+        let nulls = |expr: &Expr| self.spread(plans, expr).map_or(0.0, |spread| spread.nulls);
         let unless = |negated: bool, share: f64| if negated { 1.0 - share } else { share };
         let share = match condition {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
@@ -97,14 +123,35 @@ impl Estimates<'_> {
                     let lost = |side| 1.0 - self.kept(&split_conjunction(side), plans);
                     1.0 - lost(left) * lost(right)
                 }
-                Operator::Eq | Operator::IsNotDistinctFrom => one_of(left).min(one_of(right)),
-                Operator::NotEq | Operator::IsDistinctFrom => 1.0 - one_of(left).min(one_of(right)),
+                Operator::Eq | Operator::IsNotDistinctFrom => {
+                    let known = self.share_of(left, right, plans);
+                    known.map_or_else(|| one_of(left).min(one_of(right)), |(_, share)| share)
+                }
+                Operator::NotEq => match self.share_of(left, right, plans) {
+                    // A NULL is not unlike anything.
+                    Some((column, share)) => 1.0 - nulls(column) - share,
+                    None => 1.0 - one_of(left).min(one_of(right)),
+                },
+                Operator::IsDistinctFrom => {
+                    let known = self.share_of(left, right, plans);
+                    1.0 - known.map_or_else(|| one_of(left).min(one_of(right)), |(_, share)| share)
+                }
                 _ => OTHER,
             },
             Expr::Not(inner) => 1.0 - self.kept(&split_conjunction(inner), plans),
             Expr::InList(list) => {
-                let share = one_of(&list.expr) * list.list.len() as f64;
-                unless(list.negated, share.min(1.0))
+                let known = list.list.iter().map(|value| self.share_of(&list.expr, value, plans));
+                match known.collect::<Option<Vec<_>>>() {
+                    Some(known) => {
+                        let share: f64 = known.into_iter().map(|(_, share)| share).sum();
+                        unless(list.negated, share.min(1.0))
+                            - if list.negated { nulls(&list.expr) } else { 0.0 }
+                    }
+                    None => {
+                        let share = one_of(&list.expr) * list.list.len() as f64;
+                        unless(list.negated, share.min(1.0))
+                    }
+                }
             }
             Expr::Like(like) => {
                 let anywhere = match plain(&like.pattern) {
@@ -119,7 +166,19 @@ impl Estimates<'_> {
             Expr::IsNotNull(inner) => {
                 1.0 - self.spread(plans, inner).map_or(0.0, |spread| spread.nulls)
             }
-            Expr::Between(between) if between.negated => OTHER,
+            Expr::Between(between) if between.negated => {
+                let inverse = Between { negated: false, ..between.clone() };
+                let known = self.profile(plans, &between.expr).is_some();
+                match bounds(&Expr::Between(inverse)).as_slice() {
+                    [(column, from, to)] if known => {
+                        let (from, to) =
+                            (from.unwrap_or(f64::NEG_INFINITY), to.unwrap_or(f64::INFINITY));
+                        let interval = Interval { column, from, to, bounds: 2 };
+                        1.0 - nulls(column) - self.within(&interval, plans)
+                    }
+                    _ => OTHER,
+                }
+            }
             Expr::Literal(ScalarValue::Boolean(value), _) => {
                 f64::from(u8::from(*value == Some(true)))
             }
@@ -144,12 +203,14 @@ fn bounds(condition: &Expr) -> Vec<(&Expr, Option<f64>, Option<f64>)> {
                 _ => return Vec::new(),
             };
             match (op, value) {
-                (Some(Operator::Lt | Operator::LtEq), Some(value)) => {
-                    vec![(plain(column), None, Some(value))]
+                (Some(Operator::Lt), Some(value)) => {
+                    vec![(plain(column), None, Some(value.next_down()))]
                 }
-                (Some(Operator::Gt | Operator::GtEq), Some(value)) => {
-                    vec![(plain(column), Some(value), None)]
+                (Some(Operator::LtEq), Some(value)) => vec![(plain(column), None, Some(value))],
+                (Some(Operator::Gt), Some(value)) => {
+                    vec![(plain(column), Some(value.next_up()), None)]
                 }
+                (Some(Operator::GtEq), Some(value)) => vec![(plain(column), Some(value), None)],
                 _ => Vec::new(),
             }
         }

@@ -13,6 +13,8 @@ use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
 
+use crate::exec::kernels::distinct::{DistinctSketch, mixed};
+
 /// Distances of the hashes of a level from those of the next.
 const LEVEL: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -98,26 +100,15 @@ fn with_own_texts(column: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// A hash of which each bit depends on all bits of this one.
-///
-/// Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
-fn mixed(hash: u64) -> u64 {
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
-}
-
-/// How many different groups were dealt, about: of the hashes that begin alike, the longest run of zeros that follows.
-///
-/// Source: Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog", AofA 2007.
+/// How many different groups were dealt, about.
 pub(super) struct Sketch {
-    runs: [u8; Self::REGISTERS],
+    groups: DistinctSketch,
     dealt: usize,
 }
 
 impl Default for Sketch {
     fn default() -> Self {
-        Self { runs: [0; Self::REGISTERS], dealt: 0 }
+        Self { groups: DistinctSketch::new(Self::REGISTERS), dealt: 0 }
     }
 }
 
@@ -127,19 +118,12 @@ impl Sketch {
     /// Looks at the hashes of groups that differ from one another.
     pub(super) fn add(&mut self, hashes: &[u64]) {
         self.dealt += hashes.len();
-        for &hash in hashes {
-            let hash = mixed(hash);
-            let run = &mut self.runs[hash as usize % Self::REGISTERS];
-            *run = (*run).max(hash.leading_zeros() as u8 + 1);
-        }
+        hashes.iter().for_each(|&hash| self.groups.add(hash));
     }
 
     /// Groups that differ, among all that were dealt.
     pub(super) fn different(&self) -> usize {
-        let registers = Self::REGISTERS as f64;
-        let sum: f64 = self.runs.iter().map(|&run| (-f64::from(run)).exp2()).sum();
-        let different = 0.7213 / (1.0 + 1.079 / registers) * registers * registers / sum;
-        (different as usize).min(self.dealt)
+        (self.groups.count() as usize).min(self.dealt)
     }
 
     /// Whether groups come back after they were dealt, every other one at least.
