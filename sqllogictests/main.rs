@@ -17,6 +17,8 @@
 mod corpora;
 mod engine;
 mod own;
+#[path = "../tests/standin/built.rs"]
+mod standin;
 mod values;
 
 use std::num::NonZero;

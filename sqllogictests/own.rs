@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use relatrix::{Connection, Database, Result};
 
 use crate::engine::{self, Expected};
+use crate::standin;
 use crate::values::{Letter, Style};
 use crate::{Options, Report, in_parallel, run_script};
 
@@ -28,7 +29,7 @@ struct Setting {
 
 /// All but the first with memory that is NaN where it must be overwritten, which then shows in an answer.
 /// The last three with memory for a small part of what some scripts compute.
-const SETTINGS: [Setting; 10] = [
+const SETTINGS: [Setting; 11] = [
     Setting { name: "one thread", threads: 1, times: 1, statements: &[] },
     Setting { name: "four threads", threads: 4, times: 1, statements: &[POISON] },
     Setting {
@@ -43,6 +44,7 @@ const SETTINGS: [Setting; 10] = [
         times: 1,
         statements: &["SET spilling_groups = off; SET first_rows = off", POISON],
     },
+    Setting { name: DEVICE, threads: 2, times: 1, statements: &["SET gpu = 'force'", POISON] },
     Setting { name: REMEMBERED, threads: 2, times: 2, statements: &[ALL_REMEMBERED, POISON] },
     Setting { name: "answers compared", threads: 2, times: 2, statements: &[VERIFY, POISON] },
     Setting {
@@ -74,6 +76,9 @@ const SETTINGS: [Setting; 10] = [
 /// Aggregations as DataFusion runs them, and windows that are given all rows.
 const OTHER_PLANS: &str = "other plans";
 
+/// Matrices by a stand-in for a GPU, where that can be built.
+const DEVICE: &str = "a GPU";
+
 /// Answers that were remembered, and those from groups that were.
 const REMEMBERED: &str = "answers remembered";
 
@@ -89,6 +94,9 @@ impl Setting {
     fn connect(&self) -> Result<Connection> {
         // Plans must not depend on the machine.
         let builder = Database::builder().threads(self.threads).set("cost_model", "built_in")?;
+        let libraries = standin::folder().filter(|_| self.name == DEVICE);
+        let libraries = libraries.map_or("", |folder| folder.to_str().expect("a path of ours"));
+        let builder = builder.set("gpu", "off")?.set("gpu_libraries", libraries)?;
         let connection = builder.build()?.connect();
         for statement in self.statements {
             connection.execute(statement)?;
@@ -113,9 +121,12 @@ pub(crate) fn run(options: &Options) -> bool {
     let runs = files.iter().flat_map(|file| SETTINGS.iter().map(move |setting| (file, setting)));
     // What is planned may depend on the memory there is, on the operators and on what was asked before; what is answered may not.
     let is_of_interest = |(file, setting): &(&(String, PathBuf), &Setting)| {
-        let plans_alike =
-            ![OTHER_PLANS, REMEMBERED].contains(&setting.name) && !setting.name.ends_with("MiB");
-        plans_alike || !file.0.starts_with("plan")
+        let plans_alike = ![OTHER_PLANS, DEVICE, REMEMBERED].contains(&setting.name)
+            && !setting.name.ends_with("MiB");
+        // The stand-in is slow, and most of SQL has nothing for it.
+        let has_matrices = ["matrix", "mixed"].iter().any(|theme| file.0.starts_with(theme));
+        let is_there = setting.name != DEVICE || (has_matrices && standin::folder().is_some());
+        is_there && (plans_alike || !file.0.starts_with("plan"))
     };
     let runs: Vec<_> = runs.filter(is_of_interest).collect();
     let reports = in_parallel(&runs, |((name, path), setting)| run_file(name, path, setting));

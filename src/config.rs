@@ -6,6 +6,7 @@
 
 mod directories;
 mod fusion;
+mod gpu;
 mod result_cache;
 mod rules;
 
@@ -19,6 +20,7 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
+pub(crate) use self::gpu::Gpu;
 pub(crate) use self::result_cache::{CacheLimits, ResultCache};
 pub(crate) use self::rules::ForRules;
 
@@ -69,6 +71,13 @@ pub(crate) struct Settings {
     pub(crate) measured_costs: bool,
     /// Zero is the planner's choice.
     pub(crate) tile_rows: usize,
+    pub(crate) gpu: Gpu,
+    /// A folder that is looked into before others; empty is none.
+    pub(crate) gpu_libraries: String,
+    /// Zero is the planner's choice.
+    pub(crate) gpu_memory_limit_bytes: usize,
+    /// Whether work that a GPU fails at is an error, rather than done by the host.
+    pub(crate) gpu_must_not_fail: bool,
     pub(crate) result_cache: ResultCache,
     pub(crate) result_cache_bytes: usize,
     /// What takes less is not remembered.
@@ -429,6 +438,50 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "gpu",
+        unit: "",
+        description: "auto (the default): matrix work goes to a GPU where there is one and that is expected to be clearly \
+                      faster, with what is moved counted; off; force: wherever a GPU can do it. SHOW GPU tells \
+                      what there is",
+        get: |settings| settings.gpu.to_string(),
+        set: |settings, value| {
+            settings.gpu = Gpu::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "gpu_libraries",
+        unit: "path",
+        description: "a folder with libraries of CUDA that is looked into before CUDA_HOME, CUDA_PATH and the system's; of \
+                      the whole process, which looks for a GPU once; none by default",
+        get: |settings| settings.gpu_libraries.clone(),
+        set: |settings, value| {
+            settings.gpu_libraries = value.to_owned();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "gpu_memory_limit",
+        unit: "bytes",
+        description: "memory of the GPU that the process takes at most; 0, the default, is nine tenths of what it has",
+        get: |settings| settings.gpu_memory_limit_bytes.to_string(),
+        set: |settings, value| {
+            settings.gpu_memory_limit_bytes = parse_bytes(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "gpu_on_failure",
+        unit: "",
+        description: "host (the default): what a GPU fails at is done by the host, and EXPLAIN ANALYZE and SHOW GPU tell \
+                      why; error",
+        get: |settings| HOST_OR_ERROR[usize::from(settings.gpu_must_not_fail)].to_owned(),
+        set: |settings, value| {
+            settings.gpu_must_not_fail = one_of(&HOST_OR_ERROR, value)? == "error";
+            Ok(())
+        },
+    },
+    Setting {
         name: "result_cache",
         unit: "",
         description: "on (the default): the answer of a query is remembered, and given again while the tables, matrices \
@@ -467,6 +520,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
 
 /// The values of the setting `join_order`.
 const COST_OR_WRITTEN: [&str; 2] = ["cost", "written"];
+
+/// The values of the setting `gpu_on_failure`.
+const HOST_OR_ERROR: [&str; 2] = ["host", "error"];
 
 /// The values of the setting `cost_model`.
 const MEASURED_OR_BUILT_IN: [&str; 2] = ["measured", "built_in"];
@@ -536,6 +592,10 @@ impl Default for Settings {
             strassen: true,
             measured_costs: true,
             tile_rows: 0,
+            gpu: Gpu::Auto,
+            gpu_libraries: String::new(),
+            gpu_memory_limit_bytes: 0,
+            gpu_must_not_fail: false,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
             result_cache_after_ms: 1,

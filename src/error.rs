@@ -396,6 +396,10 @@ pub enum ErrorKind {
         disk_bytes: Option<usize>,
     },
 
+    /// A GPU failed at what it was to do, and the host may not do it instead.
+    #[error("the GPU failed: {0}; SET gpu_on_failure = 'host' lets the host do what it cannot")]
+    Gpu(String),
+
     /// Stopped by its caller.
     #[error("cancelled")]
     Cancelled,

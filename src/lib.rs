@@ -28,6 +28,7 @@ mod connection;
 mod database;
 mod files;
 mod functions;
+mod gpu;
 mod matrices;
 mod memory;
 mod pages;

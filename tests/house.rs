@@ -20,7 +20,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("files", &["matrix"]),
     ("storage", &["memory", "matrix"]),
     ("pages", &[]),
-    ("exec", &["memory", "matrix"]),
+    ("gpu", &[]),
+    ("exec", &["memory", "matrix", "gpu"]),
     ("functions", &["matrix", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
     ("cache", &["memory", "catalog", "value"]),
@@ -29,7 +30,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &["memory", "catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"],
     ),
     // `storage` for the nodes of UPDATE and DELETE.
-    ("planner", &["memory", "sql", "catalog", "matrix", "exec", "functions", "files", "storage"]),
+    (
+        "planner",
+        &["memory", "sql", "catalog", "matrix", "gpu", "exec", "functions", "files", "storage"],
+    ),
     ("value", &["matrix"]),
     ("rows", &["matrix", "value"]),
     ("query", &["memory", "matrix", "rows", "value"]),
@@ -48,6 +52,7 @@ const EVERYONE_BELOW: &[&str] = &[
     "exec",
     "files",
     "functions",
+    "gpu",
     "matrices",
     "matrix",
     "memory",
@@ -63,11 +68,16 @@ const EVERYONE_BELOW: &[&str] = &[
 
 /// DataFusion is not named here: these build and are tested apart from it.
 const WITHOUT_DATAFUSION: &[&str] =
-    &["src/matrix/", "src/files/", "src/exec/kernels/", "src/repl/"];
+    &["src/matrix/", "src/files/", "src/exec/kernels/", "src/gpu/", "src/repl/"];
 
 /// Unsafe code lives here and nowhere else.
-const WITH_UNSAFE: &[&str] =
-    &["src/exec/kernels/", "src/memory/mapping.rs", "src/pages/texts.rs", "src/repl/allocator.rs"];
+const WITH_UNSAFE: &[&str] = &[
+    "src/exec/kernels/",
+    "src/gpu/",
+    "src/memory/mapping.rs",
+    "src/pages/texts.rs",
+    "src/repl/allocator.rs",
+];
 
 /// Files whose `pub` items are the crate's public face.
 const PUBLIC: &[&str] = &[

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::multiply::is_a_choice;
-use super::program::{BlockStep, Fusion, Pass, Program, Round, Sink, Slot, Source, Step};
+use super::program::{BlockStep, Fusion, Offload, Pass, Program, Round, Sink, Slot, Source, Step};
 use super::run::Measured;
 
 /// Share by which algebra must change what is expected for it to be worth a line.
@@ -47,6 +47,7 @@ impl Writer<'_> {
                     self.algorithms(*output, depth + 1, f)?;
                 }
                 Step::Align { output, .. } => self.line("align", *output, depth, f)?,
+                Step::Offload(offload) => self.offload(offload, depth, f)?,
                 Step::Part { .. } | Step::Release(_) => {}
                 Step::Pass(pass) => self.pass(pass, depth, f)?,
                 Step::Iterate(rounds) => {
@@ -59,6 +60,18 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a device runs: what is expected of it and of the host, and why it was the host after all.
+    fn offload(&self, offload: &Offload, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Offload { steps, leaves, seconds: [device, host], moved_bytes } = offload;
+        let (device, host, moved) = (seconds(*device), seconds(*host), bytes(*moved_bytes));
+        write!(f, "\n{:1$}on the GPU: {device}, host {host}, moves {moved}", "", 2 * depth + 2)?;
+        let measured = leaves.last().and_then(|slot| self.measured.get(slot));
+        if let Some(Measured { by_host: Some(why), .. }) = measured {
+            write!(f, " (done by the host: {why})")?;
+        }
+        self.steps(steps, depth + 1, f)
     }
 
     fn round(
@@ -154,13 +167,15 @@ impl Writer<'_> {
             seconds(note.seconds),
         )?;
         match self.measured.get(&slot) {
-            Some(Measured { shape: Some(shape), stored, bytes: held, seconds: taken }) => write!(
-                f,
-                " (measured {shape}, {:.3} stored, {}, {})",
-                *stored as f64 / shape.cells().max(1) as f64,
-                bytes(*held as f64),
-                seconds(*taken),
-            )?,
+            Some(Measured { shape: Some(shape), stored, bytes: held, seconds: taken, .. }) => {
+                write!(
+                    f,
+                    " (measured {shape}, {:.3} stored, {}, {})",
+                    *stored as f64 / shape.cells().max(1) as f64,
+                    bytes(*held as f64),
+                    seconds(*taken),
+                )?
+            }
             Some(other) => {
                 write!(f, " (measured {}, {})", bytes(other.bytes as f64), seconds(other.seconds))?;
             }

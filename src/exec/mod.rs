@@ -24,6 +24,7 @@ pub mod kernels;
 mod keys;
 pub(crate) mod labels;
 pub(crate) mod multiply;
+pub(crate) mod offload;
 pub(crate) mod operation;
 mod pass;
 pub(crate) mod program;
@@ -58,6 +59,7 @@ pub(crate) use self::bridge::blocking;
 use self::bridge::{Batches, Reserved, Sender, computing, streamed};
 use self::costs::Runs;
 use self::emit::Reading;
+use self::offload::Failures;
 use self::program::{Program, Slot};
 pub(crate) use self::run::Cancel;
 use self::run::{Inputs, Measured, Rows, Surroundings};
@@ -70,6 +72,8 @@ pub(crate) struct Engine {
     pub(crate) blocks: Arc<Pool>,
     /// What runs show about the costs they were planned by.
     pub(crate) runs: Runs,
+    /// What devices failed at.
+    pub(crate) failures: Failures,
 }
 
 impl Engine {
@@ -178,7 +182,8 @@ impl MatrixExec {
             budget: Reserved::new(context, &engine.blocks),
             engine,
             cancel,
-            tile_rows: settings.and_then(|settings| settings.tile_rows()),
+            tile_rows: settings.as_ref().and_then(|settings| settings.tile_rows()),
+            gpu_must_not_fail: settings.is_some_and(|settings| settings.gpu_must_not_fail),
             measured: Arc::clone(&self.measured),
         })
     }
@@ -203,6 +208,7 @@ struct Job {
     cancel: Cancel,
     budget: Reserved,
     tile_rows: Option<usize>,
+    gpu_must_not_fail: bool,
     measured: Arc<Mutex<HashMap<Slot, Measured>>>,
 }
 
@@ -212,7 +218,13 @@ impl Job {
         emit: &mut (dyn FnMut(&Cells, Option<&Labels>, usize) -> Result<()> + Send),
     ) -> Result<Option<Matrix>> {
         let measured = |slot: Slot, measured: Measured| {
-            self.measured.lock().unwrap_or_else(PoisonError::into_inner).insert(slot, measured);
+            let mut all = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(why) = &measured.by_host {
+                self.engine.failures.note(why);
+            }
+            let known = all.entry(slot).or_default();
+            let by_host = known.by_host.take();
+            *known = Measured { by_host: measured.by_host.clone().or(by_host), ..measured };
         };
         let around = Surroundings {
             pool: &self.engine.pool,
@@ -220,6 +232,7 @@ impl Job {
             budget: &mut self.budget,
             emit,
             tile_rows: self.tile_rows,
+            gpu_must_not_fail: self.gpu_must_not_fail,
             measured: &measured,
         };
         let (program, inputs) = (&self.program, self.inputs);

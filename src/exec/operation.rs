@@ -359,6 +359,11 @@ impl Operation {
         matches!(self, Operation::Stored(_) | Operation::Constant(_))
     }
 
+    /// Whether each cell of the result is a function of the cells at its place.
+    pub(crate) fn is_elementwise(&self) -> bool {
+        matches!(self, Operation::Unary(_) | Operation::Binary(_) | Operation::Select)
+    }
+
     /// Whether the input at this place is read whole where the others are read by rows.
     pub(crate) fn reads_whole(&self, at: usize) -> bool {
         matches!(self, Operation::Product | Operation::Outer | Operation::Convolve(_)) && at == 1

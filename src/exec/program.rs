@@ -62,8 +62,22 @@ pub(crate) enum Step {
     Pass(Pass),
     /// Rounds of steps.
     Iterate(Box<Rounds>),
+    /// Steps that a device runs.
+    Offload(Box<Offload>),
     /// Values that nobody reads any more.
     Release(Vec<Slot>),
+}
+
+/// Steps that a device runs in one go, and the host where it fails.
+#[derive(Debug, Clone)]
+pub(crate) struct Offload {
+    pub(crate) steps: Vec<Step>,
+    /// What they make that is read after them.
+    pub(crate) leaves: Vec<Slot>,
+    /// Seconds expected of the device with what is moved, and of the host.
+    pub(crate) seconds: [f64; 2],
+    /// Bytes moved to the device and back.
+    pub(crate) moved_bytes: f64,
 }
 
 /// One reading of rows, in blocks.
@@ -97,7 +111,40 @@ impl Step {
                 Source::Cut => pass.sinks.first().and_then(Sink::output),
             },
             Step::Iterate(rounds) => Some(rounds.output),
+            Step::Offload(offload) => offload.leaves.last().copied(),
             Step::Release(_) => None,
+        }
+    }
+
+    /// The slots of values from outside that the step reads or writes.
+    pub(crate) fn touched(&self) -> Vec<Slot> {
+        match self {
+            Step::Gather { output, .. } => vec![*output],
+            Step::Evaluate { inputs, output, .. } | Step::Multiply { inputs, output, .. } => {
+                inputs.iter().copied().chain([*output]).collect()
+            }
+            Step::Pass(pass) => pass.whole_slots(),
+            Step::Iterate(rounds) => {
+                let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
+                let inside = repeated.flat_map(|round| {
+                    let steps = round.steps.iter().flat_map(Step::touched);
+                    steps.chain([round.result]).collect::<Vec<_>>()
+                });
+                inside.chain([rounds.start, rounds.output]).collect()
+            }
+            Step::Align { input, output, .. } => vec![*input, *output],
+            Step::Part { of, output, .. } => vec![*of, *output],
+            Step::Offload(offload) => offload.steps.iter().flat_map(Step::touched).collect(),
+            Step::Release(_) => Vec::new(),
+        }
+    }
+
+    /// The slots of the values that the step leaves behind.
+    pub(crate) fn made(&self) -> Vec<Slot> {
+        match self {
+            Step::Pass(pass) => pass.sinks.iter().filter_map(Sink::output).collect(),
+            Step::Offload(offload) => offload.leaves.clone(),
+            step => step.output().into_iter().collect(),
         }
     }
 }
@@ -252,13 +299,13 @@ pub(crate) struct Round {
 }
 
 /// What EXPLAIN says about a value.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Note {
     /// The operation with its inputs, as `gram(x)`.
     pub(crate) text: String,
     /// The shape, with `?` for what only running can tell, and what is guessed for it.
     pub(crate) shape: String,
-    pub(crate) element: String,
+    pub(crate) element: Element,
     pub(crate) layout: String,
     /// Stored cells by cells, guessed.
     pub(crate) density: f64,

@@ -16,10 +16,12 @@ use super::evaluate::{evaluate, multiply};
 use super::footprint;
 use super::kernels::Stop;
 use super::labels::{AxisLabels, RelationLabels, resolve};
+use super::offload::{self, Failed};
 use super::operation::Operation;
-use super::program::{Program, Round, Rounds, Slot, Step};
+use super::program::{Offload, Program, Round, Rounds, Slot, Step};
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gpu;
 use crate::matrix::{Cells, Labels, Layout, Matrix};
 use crate::memory::Shelf;
 
@@ -98,6 +100,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) emit: &'a mut Emit<'a>,
     /// Rows in a block, where a setting fixes it.
     pub(crate) tile_rows: Option<usize>,
+    /// Whether what a device fails at is an error.
+    pub(crate) gpu_must_not_fail: bool,
     /// Told what each step made and how long it took.
     pub(crate) measured: &'a (dyn Fn(Slot, Measured) + Sync),
 }
@@ -109,6 +113,8 @@ pub(crate) struct Measured {
     pub(crate) stored: usize,
     pub(crate) bytes: usize,
     pub(crate) seconds: f64,
+    /// Why the host did what was meant for a device.
+    pub(crate) by_host: Option<String>,
 }
 
 /// A program in the middle of running.
@@ -218,6 +224,7 @@ impl Run<'_> {
             }
             Step::Pass(pass) => self.pass(pass)?,
             Step::Iterate(rounds) => self.iterate(rounds)?,
+            Step::Offload(offload) => self.offload(offload)?,
             Step::Release(slots) => {
                 for &slot in slots {
                     self.release(slot);
@@ -234,7 +241,15 @@ impl Run<'_> {
         inputs: &[Slot],
         output: Slot,
     ) -> Result<()> {
-        let run = |inputs: &[&Cells], stop: Stop<'_>| evaluate(operation, inputs, stop);
+        let element = self.program.notes[output].element;
+        let run = |inputs: &[&Cells], stop: Stop<'_>| {
+            let value = evaluate(operation, inputs, stop)?;
+            // Numbers in the text have no type: they widen no cells.
+            match operation.is_elementwise() && value.as_cells()?.element() != element {
+                true => evaluate(&Operation::Cast(element), &[value.as_cells()?], stop),
+                false => Ok(value),
+            }
+        };
         let is_in_blocks = |inputs: &[&Cells]| footprint::is_in_blocks(operation, inputs);
         let bytes = |inputs: &[&Cells]| footprint::bytes(operation, inputs);
         self.evaluate(inputs, output, is_in_blocks, bytes, run)
@@ -308,7 +323,8 @@ impl Run<'_> {
         self.release(slot);
         let ((shape, stored), bytes) = (value.extent(), value.size_bytes());
         let seconds = start.elapsed().as_secs_f64();
-        (self.around.measured)(slot, Measured { shape, stored, bytes, seconds });
+        let measured = Measured { shape, stored, bytes, seconds, by_host: None };
+        (self.around.measured)(slot, measured);
         self.values[slot] = Some(value);
         self.counted[slot] = counted_bytes;
     }
@@ -335,6 +351,49 @@ impl Run<'_> {
         };
         let places = entries::places(&from, &to)?;
         super::evaluate::gather_rows(self.cells(input)?, &places)
+    }
+
+    /// Steps by a device. Where it fails, the host begins them anew.
+    fn offload(&mut self, offload: &Offload) -> Result<()> {
+        let start = Instant::now();
+        let why = match self.by_device(offload, start) {
+            Ok(()) => return Ok(()),
+            Err(Failed::Stopped(error)) => return Err(error),
+            Err(failed) => failed.to_string(),
+        };
+        if self.around.gpu_must_not_fail {
+            return Err(ErrorKind::Gpu(why).into());
+        }
+        if let Some(&last) = offload.leaves.last() {
+            (self.around.measured)(last, Measured { by_host: Some(why), ..Measured::default() });
+        }
+        self.steps(&offload.steps)
+    }
+
+    fn by_device(&mut self, offload: &Offload, start: Instant) -> Result<(), Failed> {
+        let device = gpu::found().ok_or_else(|| Failed::Unfit("it was lost".into()))?;
+        let cancel = self.around.cancel;
+        let mut run = offload::Run::new(&device, self.program, &self.values, cancel)?;
+        run.steps(&offload.steps)?;
+        let mut leaves = Vec::with_capacity(offload.leaves.len());
+        for &slot in &offload.leaves {
+            let matrix = run.matrix(slot)?;
+            let what = &self.program.notes[slot].text;
+            // As for whatever the host makes in blocks: in files where memory has no room.
+            let counted = self.around.budget.grow_cells(matrix.bytes(), what);
+            let counted_bytes = counted.map_err(Failed::Stopped)?;
+            leaves.push((slot, run.download(&matrix)?, counted_bytes));
+        }
+        drop(run);
+        for (slot, cells, counted_bytes) in leaves {
+            self.keep_counted(slot, cells.into(), counted_bytes, start).map_err(Failed::Stopped)?;
+        }
+        for step in &offload.steps {
+            if let Step::Release(slots) = step {
+                slots.iter().for_each(|&slot| self.release(slot));
+            }
+        }
+        Ok(())
     }
 
     /// Rounds of an iteration. Before the first, the value before the beginning is the beginning.

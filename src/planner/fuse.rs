@@ -52,7 +52,7 @@ pub(super) fn chains(
         let depth = 1 + of.iter().filter_map(|user| depths.get(user)).max().unwrap_or(&0);
         let joins = depth <= options.depth_max
             && is_local(id)
-            && (is_elementwise(&graph.node(id).operation)
+            && (graph.node(id).operation.is_elementwise()
                 || (row_reduction(graph, id).is_some()
                     && options.patterns.contains(Pattern::RowReduce)))
             && !visible.contains(&id)
@@ -96,7 +96,7 @@ pub(super) fn chains(
         let node = graph.node(id);
         let slots = || node.inputs.iter().map(|input| input.index()).collect::<Vec<Slot>>();
         match &node.operation {
-            operation if is_local(id) && is_elementwise(operation) => {
+            operation if is_local(id) && operation.is_elementwise() => {
                 let (builder, cell, inputs) = chain(graph, id, id, &roots);
                 let program = builder.finish(cell);
                 let (output, element) = (id.index(), node.element);
@@ -150,18 +150,13 @@ fn loops(
     for &id in members {
         let is_loop = match &graph.node(id).operation {
             Op::Reduce { .. } => !is_local(id) || roots[&id] != id,
-            operation => is_local(id) && is_elementwise(operation),
+            operation => is_local(id) && operation.is_elementwise(),
         };
         if is_loop {
             loops.entry(roots[&id]).or_default().push(id);
         }
     }
     loops
-}
-
-/// Whether an operation is a function of cells.
-pub(super) fn is_elementwise(operation: &Op) -> bool {
-    matches!(operation, Op::Unary(_) | Op::Binary(_) | Op::Select)
 }
 
 /// The reduction of rows that a loop over them may compute: one of a known number of columns, few enough.
@@ -192,7 +187,7 @@ fn takes_in(graph: &Graph, user: NodeId, id: NodeId, root: NodeId) -> bool {
     };
     let fills = |of: &Node| of.rows == over.rows && of.columns == over.columns;
     match &graph.node(user).operation {
-        operation if is_elementwise(operation) => {
+        operation if operation.is_elementwise() => {
             let is_as_wide = match row_reduction(graph, id) {
                 Some(_) => fills(graph.node(node.inputs[0])),
                 None => node.columns == over.columns,
@@ -226,7 +221,7 @@ fn chain(
         let node = graph.node(id);
         let reduction = row_reduction(graph, id).filter(|_| id != root);
         let inside = roots.get(&id) == Some(&root)
-            && (is_elementwise(&node.operation) || reduction.is_some());
+            && (node.operation.is_elementwise() || reduction.is_some());
         if !inside {
             let register = match graph.as_constant(id) {
                 Some(value) => builder.constant(value),

@@ -1,5 +1,6 @@
 //! Graph → [`MatrixExec`]: the last pass, and the only one that knows operators.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -19,16 +20,19 @@ use super::graph::{Graph, NodeId};
 use super::matrix_node::MatrixNode;
 use super::ordered::ordered_input;
 use super::patterns::Expected;
+use super::place;
 use super::schedule;
 use super::written::Written;
-use crate::config::Settings;
+use crate::config::{Gpu, Settings};
 use crate::error::{ErrorKind, Result};
 use crate::exec::emit::Form;
 use crate::exec::emit::Reading;
 use crate::exec::labels::{AxisLabels, Recipe};
+use crate::exec::offload;
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
 use crate::exec::{Input, MatrixExec};
+use crate::gpu::{self, Device};
 use crate::matrix::Shape;
 
 /// Plans [`MatrixNode`]s.
@@ -116,7 +120,10 @@ fn lower(
     let emit = matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root);
     let options = schedule::Options { fusion: settings.fusion(), emit };
     let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
-    let schedule::Scheduled { steps, mut fusions } = schedule::steps(expected, root, options);
+    let schedule::Scheduled { mut steps, mut fusions } = schedule::steps(expected, root, options);
+    if let Some(device) = device(settings, seconds[0]) {
+        steps = place::place(steps, root.index(), expected, &device, settings.gpu);
+    }
     let note = |(id, _)| {
         let fusion = fusions.remove(&id);
         Note { fusion, ..note(&graph, id, &estimates[id.index()]) }
@@ -143,6 +150,28 @@ fn lower(
     let schema = Arc::clone(matrix.schema().inner());
     let reading = Reading { form: matrix.form, best: matrix.best, schema };
     Ok(MatrixExec::new(program, inputs, given.collect(), reading))
+}
+
+/// Seconds from which a plan is worth looking for a GPU: what takes less would hardly gain, and must not wait for one to be found.
+const OFFLOADED_SECONDS_MIN: f64 = 0.02;
+
+/// The GPU that may run a plan of so many seconds.
+fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
+    let is_wanted = match settings.gpu {
+        Gpu::Off => false,
+        Gpu::Auto => seconds >= OFFLOADED_SECONDS_MIN,
+        Gpu::Force => true,
+    };
+    let libraries = Path::new(&settings.gpu_libraries);
+    let libraries = Some(libraries).filter(|folder| !folder.as_os_str().is_empty());
+    let device = is_wanted.then(|| gpu::device(libraries)).and_then(Result::ok)?;
+    if offload::distrust(&device).is_some() {
+        return None;
+    }
+    if settings.gpu_memory_limit_bytes > 0 {
+        device.set_memory_limit(settings.gpu_memory_limit_bytes);
+    }
+    Some(device)
 }
 
 /// Seconds of all that a root needs; what an iteration repeats is in the iteration's.
@@ -193,7 +222,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
             guessed(shape.rows, estimate.rows),
             guessed(shape.columns, estimate.columns)
         ),
-        element: node.element.to_string(),
+        element: node.element,
         layout: estimate.layout.to_string(),
         density: estimate.density,
         bytes: estimate.bytes,

@@ -10,6 +10,7 @@
 //!  ├ algebra     another expression of equal value that costs less
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
+//!  ├ place       what a GPU runs of them
 //!  ├ ordered     relations whose rows come as they are stored
 //!  └ MatrixExec
 //!
@@ -60,6 +61,7 @@ mod network;
 pub(crate) mod ordered;
 mod pair_sums;
 mod patterns;
+mod place;
 mod ranking;
 mod relation;
 pub(crate) mod relational;

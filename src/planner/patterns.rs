@@ -7,7 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::cost::CostModel;
 use super::estimate::Estimate;
-use super::fuse::{is_elementwise, row_reduction};
+use super::fuse::row_reduction;
 use super::graph::{Graph, Node, NodeId};
 use super::lower::expected_rows;
 use crate::config::Pattern;
@@ -58,7 +58,7 @@ pub(super) fn of_producer(graph: &Graph, users: &Users, producer: NodeId) -> Pat
     }
     let mut at = producer;
     while let Some([user]) = users.get(&at).map(Vec::as_slice)
-        && is_elementwise(&graph.node(*user).operation)
+        && graph.node(*user).operation.is_elementwise()
     {
         at = *user;
         if is_activation(graph, at) {

@@ -9,6 +9,7 @@ mod copy;
 mod defaults;
 mod define;
 mod explain;
+mod gpu;
 mod memory;
 mod parameters;
 mod plans;
@@ -43,6 +44,7 @@ use crate::catalog::{CATALOG, Catalog, LocalFiles, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::costs::Runs;
+use crate::exec::offload::Failures;
 use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
@@ -189,6 +191,7 @@ impl Resources {
                 pool,
                 blocks: Arc::clone(&blocks),
                 runs: Runs::on(settings.threads),
+                failures: Failures::default(),
             }),
             blocks,
         })
@@ -477,7 +480,7 @@ impl Session {
         match syntax {
             SqlStatement::Reset(reset) => self.reset(reset),
             SqlStatement::Statement(statement) => {
-                if let Some(done) = self.setting(statement)? {
+                if let Some(done) = self.setting(statement).await? {
                     return Ok(Some(done));
                 }
                 if let Some(done) = self.keep_prepared(statement)? {

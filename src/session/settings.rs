@@ -7,8 +7,9 @@ use datafusion::sql::parser::{ResetStatement, Statement as SqlStatement};
 use sqlparser::ast::{Expr, Ident, ObjectName, Set, Statement, Value, ValueWithSpan};
 
 use super::{Session, Started, locked};
-use crate::config::{SETTINGS, Setting, Settings};
+use crate::config::{Gpu, SETTINGS, Setting, Settings};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gpu;
 use crate::query::ResultStream;
 use crate::sql;
 
@@ -32,7 +33,7 @@ pub(super) fn rewrite(syntax: &mut SqlStatement) {
 
 impl Session {
     /// Does what SET and SHOW of our own settings say; `None` for all else.
-    pub(super) fn setting(&self, statement: &Statement) -> Result<Option<Started>> {
+    pub(super) async fn setting(&self, statement: &Statement) -> Result<Option<Started>> {
         match statement {
             Statement::Set(Set::SingleAssignment { variable, values, .. }) => {
                 let Some(setting) = named(variable)? else { return Ok(None) };
@@ -50,6 +51,7 @@ impl Session {
                 [memory] if memory.value.eq_ignore_ascii_case("memory") => {
                     self.show_memory().map(Some)
                 }
+                [gpu] if gpu.value.eq_ignore_ascii_case("gpu") => self.show_gpu().await.map(Some),
                 name => match named(&ObjectName::from(name.to_vec()))? {
                     Some(setting) => self.show(&[setting]).map(Some),
                     None => Ok(None),
@@ -107,6 +109,12 @@ impl Session {
         self.shared.disk.set_threshold(new.disk_threshold_percent);
         self.shared.eviction.set_thresholds(new.thresholds());
         self.shared.cache.set_limits(new.result_cache_limits());
+        if new.gpu == Gpu::Off
+            && let Some(device) = gpu::found()
+        {
+            // What it keeps for the next; where it fails, it is lost and has nothing.
+            let _ = device.trim();
+        }
         if old.temp_directories != new.temp_directories {
             self.shared.disk.set_directories(new.temp_directories.clone());
         }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::fuse;
 use super::super::graph::NodeId;
 use super::super::patterns::{self, Users};
 use super::{Kind, Rows, Scheduler};
@@ -115,7 +114,7 @@ impl Scheduler<'_> {
     /// Whether a loop must not read blocks of what makes its input while they are in cache.
     pub(super) fn apart(&self, users: &Users, user: NodeId, input: NodeId) -> bool {
         patterns::is_producer(&self.graph.node(input).operation)
-            && fuse::is_elementwise(&self.graph.node(user).operation)
+            && self.graph.node(user).operation.is_elementwise()
             && {
                 let pattern = patterns::of_producer(self.graph, users, input);
                 !self.options.fusion.patterns.contains(pattern)

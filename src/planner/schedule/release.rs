@@ -9,7 +9,8 @@ pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
     let last = last_readers(steps);
     let mut released = Vec::with_capacity(steps.len());
     for (at, step) in std::mem::take(steps).into_iter().enumerate() {
-        let mut over: Vec<Slot> = touched(&step)
+        let mut over: Vec<Slot> = step
+            .touched()
             .into_iter()
             .filter(|slot| last[slot] == at && !keep.contains(slot))
             .collect();
@@ -26,26 +27,5 @@ pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
 /// The last step that reads, or writes, each slot.
 pub(super) fn last_readers(steps: &[Step]) -> HashMap<Slot, usize> {
     let all = steps.iter().enumerate();
-    all.flat_map(|(at, step)| touched(step).into_iter().map(move |slot| (slot, at))).collect()
-}
-
-/// The slots that a step reads or writes from outside.
-fn touched(step: &Step) -> Vec<Slot> {
-    match step {
-        Step::Gather { output, .. } => vec![*output],
-        Step::Evaluate { inputs, output, .. } | Step::Multiply { inputs, output, .. } => {
-            inputs.iter().copied().chain([*output]).collect()
-        }
-        Step::Pass(pass) => pass.whole_slots(),
-        Step::Iterate(rounds) => {
-            let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
-            let inside = repeated.flat_map(|round| {
-                round.steps.iter().flat_map(touched).chain([round.result]).collect::<Vec<_>>()
-            });
-            inside.chain([rounds.start, rounds.output]).collect()
-        }
-        Step::Align { input, output, .. } => vec![*input, *output],
-        Step::Part { of, output, .. } => vec![*of, *output],
-        Step::Release(_) => Vec::new(),
-    }
+    all.flat_map(|(at, step)| step.touched().into_iter().map(move |slot| (slot, at))).collect()
 }

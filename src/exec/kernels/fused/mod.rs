@@ -19,10 +19,11 @@
 //!   the expression; see `reduce`.
 //! - **Memory.** Nothing is allocated once a [`Scratch`] has served a program of the same size.
 
+mod cuda;
 mod reduce;
 mod strips;
 #[cfg(test)]
-mod tests;
+pub(in crate::exec) mod tests;
 mod vector;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use std::ops::Range;
 use crate::matrix::Scalar;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
+pub(crate) use cuda::{ENTRY, FINISH, Goal, Stretch};
 pub use reduce::{Accumulator, Reduction};
 pub use strips::{ROW_MAX, Results, Scratch};
 
@@ -447,6 +449,18 @@ impl Program {
             Instruction::Chain(Chain { relu, .. }, ..) => 2 + usize::from(relu),
         };
         self.steps.iter().map(of).sum()
+    }
+
+    /// Work for one cell in units of an addition, as [`UnaryFunction::flops`] has it.
+    pub(crate) fn flops(&self) -> f64 {
+        let of = |step: &Step| match step.instruction {
+            Instruction::Unary(function, _) => function.flops(),
+            Instruction::Binary(function, ..) => function.flops(),
+            Instruction::Select(..) | Instruction::Rows(..) => 1,
+            Instruction::Chain(Chain { second: Second::Divide, .. }, ..) => 3,
+            Instruction::Chain(..) => 2,
+        };
+        self.steps.iter().map(|step| f64::from(of(step))).sum()
     }
 
     /// Whether it is for blocks of at most [`ROW_MAX`] columns.

@@ -11,7 +11,7 @@ use super::{
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction, select};
 use crate::matrix::Scalar;
 
-const UNARY: [UnaryFunction; 21] = {
+pub(in crate::exec) const UNARY: [UnaryFunction; 21] = {
     use UnaryFunction::*;
     [
         Negate, Abs, Sign, Sqrt, Exp, Log, Log1p, Expm1, Sin, Cos, Tan, Tanh, Floor, Ceil, Round,
@@ -19,7 +19,7 @@ const UNARY: [UnaryFunction; 21] = {
     ]
 };
 
-const BINARY: [BinaryFunction; 15] = {
+pub(in crate::exec) const BINARY: [BinaryFunction; 15] = {
     use BinaryFunction::*;
     [
         Add,
@@ -47,7 +47,7 @@ const SECOND: [Second; 7] = {
     [Add, Subtract, SubtractFrom, Multiply, Divide, Square, Keep]
 };
 
-const REDUCTIONS: [Reduction; 8] = {
+pub(in crate::exec) const REDUCTIONS: [Reduction; 8] = {
     use Reduction::*;
     [Sum, SumOfSquares, Mean, Min, Max, Variance, PopulationVariance, Deviation]
 };

@@ -1,0 +1,10 @@
+// Types of fixed width, for there are no host headers where kernels are compiled.
+#pragma once
+
+typedef float f32;
+typedef double f64;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// Of every block of ours: enough to hide memory behind, few enough for any device.
+#define THREADS 256

@@ -1,0 +1,261 @@
+//! Steps of a program on a device: the same steps that `run` runs, over matrices that stay in its memory.
+//!
+//! Enters: the steps of an offload, and the values that it reads. Leaves: the values that somebody reads after it, all of them or none: where
+//! the device fails, the host runs the very same steps from what they read, and nobody has seen a part of the result. Not here:
+//! which steps are worth it (`planner::place`), and how a device is spoken to (`gpu`).
+//!
+//! ```text
+//! cells ─ upload ─ Matrix ─ products ─ loops ─ reductions ─ Matrix ─ download ─ cells
+//!                     └──────────── rounds of an iteration ──┘
+//! ```
+//!
+//! Everything is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
+
+mod loops;
+mod matrix;
+mod operations;
+mod reshape;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::matrix::Matrix;
+pub(crate) use self::operations::runs;
+pub(crate) use self::trial::distrust;
+use super::kernels::fused::Goal;
+use super::operation::Operation;
+use super::program::{BlockStep, Pass, Program, Rounds, Sink, Slot, Step};
+use super::run::{Cancel, cells};
+use super::value::Value;
+use crate::error::{Error, ErrorKind};
+use crate::gpu::{Device, Fault, Stream};
+use crate::matrix::Cells;
+
+/// Why a device did not run steps.
+pub(super) enum Failed {
+    /// It refused, or went wrong.
+    Device(Fault),
+    /// Something is not for devices that the planner could not see, as a matrix that turned out to be sparse.
+    Unfit(String),
+    /// Whoever asked has gone.
+    Stopped(Error),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(fault) => fault.fmt(f),
+            Self::Unfit(why) => f.write_str(why),
+            Self::Stopped(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Stopped => Self::Stopped(ErrorKind::Cancelled.into()),
+            fault => Self::Device(fault),
+        }
+    }
+}
+
+/// What runs on a device one after the other.
+struct Queue<'a> {
+    device: &'a Arc<Device>,
+    stream: Stream,
+    cancel: &'a Cancel,
+}
+
+impl<'a> Queue<'a> {
+    fn new(device: &'a Arc<Device>, cancel: &'a Cancel) -> Result<Self, Failed> {
+        Ok(Self { device, stream: device.stream()?, cancel })
+    }
+}
+
+/// Steps in the middle of running.
+pub(super) struct Run<'a> {
+    queue: Queue<'a>,
+    program: &'a Program,
+    /// Those of the host.
+    values: &'a [Option<Value>],
+    held: HashMap<Slot, Matrix>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        device: &'a Arc<Device>,
+        program: &'a Program,
+        values: &'a [Option<Value>],
+        cancel: &'a Cancel,
+    ) -> Result<Self, Failed> {
+        Ok(Self { queue: Queue::new(device, cancel)?, program, values, held: HashMap::new() })
+    }
+
+    pub(super) fn steps(&mut self, steps: &[Step]) -> Result<(), Failed> {
+        for step in steps {
+            self.queue.cancel.check().map_err(Failed::Stopped)?;
+            self.step(step)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Failed> {
+        match step {
+            Step::Evaluate { operation, inputs, output } => {
+                self.keep(operation, inputs, *output)?;
+            }
+            Step::Multiply { inputs, output, .. } => {
+                self.keep(&Operation::Product, inputs, *output)?;
+            }
+            Step::Pass(pass) => self.pass(pass)?,
+            Step::Iterate(rounds) => self.iterate(rounds)?,
+            Step::Release(slots) => {
+                for slot in slots {
+                    self.held.remove(slot);
+                }
+            }
+            Step::Gather { .. } | Step::Align { .. } | Step::Part { .. } | Step::Offload(_) => {
+                return Err(Failed::Unfit("a step that only the host runs".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A value, brought over when it is first read.
+    pub(super) fn matrix(&mut self, slot: Slot) -> Result<Matrix, Failed> {
+        if let Some(matrix) = self.held.get(&slot) {
+            return Ok(matrix.clone());
+        }
+        let whole = cells(self.program, self.values, slot)
+            .map_err(|error| Failed::Unfit(error.to_string()))?;
+        let matrix = self.queue.upload(whole)?;
+        self.held.insert(slot, matrix.clone());
+        Ok(matrix)
+    }
+
+    /// Waits for a value and brings it back.
+    pub(super) fn download(&self, matrix: &Matrix) -> Result<Cells, Failed> {
+        self.queue.download(matrix)
+    }
+
+    fn matrices(&mut self, slots: &[Slot]) -> Result<Vec<Matrix>, Failed> {
+        slots.iter().map(|&slot| self.matrix(slot)).collect()
+    }
+
+    fn keep(&mut self, operation: &Operation, inputs: &[Slot], output: Slot) -> Result<(), Failed> {
+        let inputs = self.matrices(inputs)?;
+        let mut result = self.queue.evaluate(operation, &inputs)?;
+        if operation.is_elementwise() {
+            result = self.queue.cast(&result, self.program.notes[output].element)?;
+        }
+        self.held.insert(output, result);
+        Ok(())
+    }
+
+    /// A pass over whole values: all of its rows are one block.
+    fn pass(&mut self, pass: &Pass) -> Result<(), Failed> {
+        for step in &pass.steps {
+            let (slots, output) = (step.inputs(), step.output());
+            let inputs = self.matrices(slots)?;
+            let made = match step {
+                BlockStep::Fused { program, element, .. } => {
+                    self.queue.map(program, &Vec::from_iter(&inputs), *element)?
+                }
+                BlockStep::Evaluate { operation, .. } => self.queue.evaluate(operation, &inputs)?,
+            };
+            self.held.insert(output, made);
+        }
+        for sink in &pass.sinks {
+            let inputs = self.matrices(&sink.inputs())?;
+            let (to, made) = match sink {
+                Sink::Collect { to, element, .. } => (*to, self.queue.cast(&inputs[0], *element)?),
+                Sink::Reduce {
+                    program, reduction: (reduction, looped), axis, element, to, ..
+                } => {
+                    let goal = match axis {
+                        None => Goal::Cells(*looped),
+                        Some(_) => Goal::Columns(*looped),
+                    };
+                    let inputs = Vec::from_iter(&inputs);
+                    (*to, self.queue.reduce(program, &inputs, *element, goal, *reduction)?)
+                }
+                Sink::Gram { to, .. } => (*to, self.queue.evaluate(&Operation::Gram, &inputs)?),
+                Sink::Cross { to, .. } => (*to, self.queue.evaluate(&Operation::Cross, &inputs)?),
+                Sink::CountRows { .. } | Sink::Emit { .. } => {
+                    return Err(Failed::Unfit("rows that only the host counts".into()));
+                }
+            };
+            self.held.insert(to, made);
+        }
+        // What exists for its rows alone.
+        for step in &pass.steps {
+            let stays = |sink: &Sink| sink.output() == Some(step.output());
+            if !pass.sinks.iter().any(stays) {
+                self.held.remove(&step.output());
+            }
+        }
+        Ok(())
+    }
+
+    /// Rounds of an iteration, as on the host; only what ends it comes back before the end.
+    fn iterate(&mut self, rounds: &Rounds) -> Result<(), Failed> {
+        let mut last = self.matrix(rounds.start)?;
+        self.bind(rounds, &last, &last);
+        let mut done = 0;
+        while rounds.iteration.times.is_none_or(|times| done < times) {
+            self.steps(&rounds.step.steps)?;
+            let next = self.matrix(rounds.step.result)?;
+            self.bind(rounds, &next, &last);
+            last = next;
+            done += 1;
+            if let Some(until) = &rounds.until {
+                self.steps(&until.steps)?;
+                let decides = self.matrix(until.result)?;
+                if self.queue.download(&decides)?.cell(0, 0) != 0.0 {
+                    break;
+                }
+            }
+        }
+        let made = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
+        let made = made.filter(|round| round.makes_result).map(|round| round.result);
+        for slot in rounds.variable.into_iter().chain(rounds.prior).chain(made) {
+            self.held.remove(&slot);
+        }
+        self.held.insert(rounds.output, last);
+        Ok(())
+    }
+
+    fn bind(&mut self, rounds: &Rounds, last: &Matrix, prior: &Matrix) {
+        for (slot, matrix) in [(rounds.variable, last), (rounds.prior, prior)] {
+            if let Some(slot) = slot {
+                self.held.insert(slot, matrix.clone());
+            }
+        }
+    }
+}
+
+/// What devices failed at, in the runs of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Mutex<(u64, Option<String>)>);
+
+impl Failures {
+    pub(super) fn note(&self, why: &str) {
+        let mut failures = self.lock();
+        failures.0 += 1;
+        failures.1 = Some(why.to_owned());
+    }
+
+    /// How many there were, and why the last.
+    pub(crate) fn all(&self) -> (u64, Option<String>) {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, Option<String>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

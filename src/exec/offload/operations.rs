@@ -1,0 +1,104 @@
+//! Operations of whole matrices on a device: which there are, and what each is made of.
+
+use super::matrix::Matrix;
+use super::{Failed, Queue};
+use crate::exec::kernels::fused::{Builder, Goal};
+use crate::exec::operation::{Aggregate, Axis, Operation};
+use crate::gpu::{self, Product};
+use crate::matrix::{Element, Shape};
+
+/// Whether devices run this operation, of dense matrices.
+pub(crate) fn runs(operation: &Operation) -> bool {
+    match operation {
+        Operation::Product | Operation::Gram | Operation::Cross | Operation::Outer => true,
+        Operation::Unary(_) | Operation::Binary(_) | Operation::Select | Operation::Cast(_) => true,
+        Operation::Transpose | Operation::Reshape(_) => true,
+        Operation::Slice { .. } | Operation::Stack(_) => true,
+        Operation::Reduce { aggregate, .. } => !matches!(aggregate, Aggregate::ArgMax),
+        _ => false,
+    }
+}
+
+impl Queue<'_> {
+    /// One operation of whole matrices.
+    pub(super) fn evaluate(
+        &self,
+        operation: &Operation,
+        inputs: &[Matrix],
+    ) -> Result<Matrix, Failed> {
+        let mut builder = Builder::new();
+        let cell = |builder: &mut Builder, at: usize| builder.input(at);
+        match (operation, inputs) {
+            (Operation::Product, [a, b]) => self.product(a, b, [false, false]),
+            (Operation::Cross, [a, b]) => self.product(a, b, [true, false]),
+            (Operation::Outer, [a, b]) => self.product(a, b, [false, true]),
+            (Operation::Gram, [a]) => self.product(a, a, [true, false]),
+            (Operation::Transpose, [a]) => self.transpose(a),
+            (Operation::Reshape(shape), [a]) => Ok(a.reshaped(*shape)),
+            (Operation::Slice { axis, range }, [a]) => self.slice(a, *axis, *range),
+            (Operation::Stack(axis), parts) => self.stack(parts, *axis),
+            (Operation::Cast(element), [a]) => self.cast(a, *element),
+            (Operation::Unary(function), [a]) => {
+                let x = cell(&mut builder, 0);
+                let result = builder.unary(*function, x);
+                self.map(&builder.finish(result), &[a], a.element)
+            }
+            (Operation::Binary(function), [a, b]) => {
+                let (x, y) = (cell(&mut builder, 0), cell(&mut builder, 1));
+                let result = builder.binary(*function, x, y);
+                self.map(&builder.finish(result), &[a, b], a.element.common(b.element))
+            }
+            (Operation::Select, [condition, a, b]) => {
+                let of: Vec<_> = (0..3).map(|at| cell(&mut builder, at)).collect();
+                let result = builder.select(of[0], of[1], of[2]);
+                let element = condition.element.common(a.element).common(b.element);
+                self.map(&builder.finish(result), &[condition, a, b], element)
+            }
+            (Operation::Reduce { aggregate, axis }, [a]) if runs(operation) => {
+                let x = cell(&mut builder, 0);
+                let reduction = aggregate.reduction();
+                let (value, looped) = reduction.looped(&mut builder, x);
+                let goal = match axis {
+                    None => Goal::Cells(looped),
+                    Some(Axis::Rows) => Goal::Rows(looped),
+                    Some(Axis::Columns) => Goal::Columns(looped),
+                };
+                self.reduce(&builder.finish(value), &[a], a.element, goal, reduction)
+            }
+            _ => Err(Failed::Unfit(format!("{operation} is not for devices"))),
+        }
+    }
+
+    fn product(&self, a: &Matrix, b: &Matrix, transposed: [bool; 2]) -> Result<Matrix, Failed> {
+        let element = a.element.common(b.element);
+        let (a, b) = (self.cast(a, element)?, self.cast(b, element)?);
+        let [left, right] = [(&a, transposed[0]), (&b, transposed[1])].map(|(of, is_turned)| {
+            let Shape { rows, columns } = of.shape;
+            if is_turned { Shape::new(columns, rows) } else { Shape::new(rows, columns) }
+        });
+        if left.columns != right.rows {
+            return Err(Failed::Unfit("sizes that do not fit".into()));
+        }
+        let out = self.empty(Shape::new(left.rows, right.columns), element)?;
+        let (m, k, n) = (left.rows, left.columns, right.columns);
+        let product = Product { element: gpu_element(element), transposed, m, k, n };
+        self.stream.product(product, &a.buffer, &b.buffer, &out.buffer)?;
+        Ok(out)
+    }
+
+    pub(super) fn cast(&self, matrix: &Matrix, element: Element) -> Result<Matrix, Failed> {
+        if matrix.element == element {
+            return Ok(matrix.clone());
+        }
+        let mut builder = Builder::new();
+        let cell = builder.input(0);
+        self.map(&builder.finish(cell), &[matrix], element)
+    }
+}
+
+fn gpu_element(element: Element) -> gpu::Element {
+    match element {
+        Element::Float64 => gpu::Element::F64,
+        Element::Float32 => gpu::Element::F32,
+    }
+}

@@ -1,0 +1,100 @@
+//! A device must compute what the host computes before anything is left to it.
+//!
+//! Once in a process some small matrices go through every kind of kernel that there is, on both: a driver, a compiler or a device that
+//! is not what it should be shows here, and not in a user's answer.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Failed, Queue};
+use crate::exec::evaluate::evaluate;
+use crate::exec::kernels::Stop;
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::operation::{Aggregate, Axis, Operation as Op, Span};
+use crate::exec::run::Cancel;
+use crate::gpu::Device;
+use crate::matrix::{Cells, Dense, Element, Shape};
+
+/// Rows and columns of the trial: beyond a block of threads, a tile and a part of a sum, and no multiple of any.
+const SHAPE: Shape = Shape { rows: 77, columns: 67 };
+
+/// How far sums may be apart, in units of rounding of their terms.
+const UNITS: f64 = 1000.0;
+
+/// Why a device is not to be trusted, if it is not.
+pub(crate) fn distrust(device: &Arc<Device>) -> Option<&'static str> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    FOUND.get_or_init(|| Trial::new().run(device).err()).as_deref()
+}
+
+struct Trial {
+    x: Cells,
+    y: Cells,
+}
+
+impl Trial {
+    /// Numbers of either sign and several magnitudes.
+    fn new() -> Self {
+        let matrix = |of: fn(f64) -> f64| {
+            let cells: Vec<f64> = (0..SHAPE.cells()).map(|at| of(at as f64)).collect();
+            Cells::from(Dense::new(SHAPE, cells.into()))
+        };
+        Self {
+            x: matrix(|at| (at * 0.7).sin() * 3.0),
+            y: matrix(|at| (at * 0.3).cos() + at / 5000.0),
+        }
+    }
+
+    fn run(&self, device: &Arc<Device>) -> Result<(), String> {
+        let range = Span { start: 5, count: 40 };
+        let reduce = |aggregate, axis| Op::Reduce { aggregate, axis };
+        // With how far results may be apart: single cells and those that only move, not at all.
+        let operations = [
+            (Op::Unary(UnaryFunction::Exp), 0.0),
+            (Op::Unary(UnaryFunction::Tanh), 0.0),
+            (Op::Binary(BinaryFunction::Divide), 0.0),
+            (Op::Transpose, 0.0),
+            (Op::Slice { axis: Axis::Rows, range }, 0.0),
+            (Op::Slice { axis: Axis::Columns, range }, 0.0),
+            (Op::Cast(Element::Float32), 0.0),
+            (reduce(Aggregate::Max, None), 0.0),
+            (reduce(Aggregate::Sum, None), UNITS),
+            (reduce(Aggregate::Variance, Some(Axis::Rows)), UNITS),
+            (reduce(Aggregate::Sum, Some(Axis::Columns)), UNITS),
+            (Op::Cross, UNITS),
+            (Op::Outer, UNITS),
+        ];
+        for (operation, units) in operations {
+            let is_of_two = matches!(operation, Op::Binary(_) | Op::Cross | Op::Outer);
+            let inputs = if is_of_two { vec![&self.x, &self.y] } else { vec![&self.x] };
+            let host = evaluate(&operation, &inputs, Stop::NEVER);
+            let host = host.and_then(|value| value.cells()).map_err(|error| error.to_string())?;
+            let found = by_device(device, &operation, &inputs);
+            let found = found.map_err(|failed| format!("{operation}: {failed}"))?;
+            if !is_close(&found, &host, units) {
+                return Err(format!("{operation} has another result than on the host"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn by_device(device: &Arc<Device>, operation: &Op, inputs: &[&Cells]) -> Result<Cells, Failed> {
+    let cancel = Cancel::default();
+    let queue = Queue::new(device, &cancel)?;
+    let inputs = inputs.iter().map(|cells| queue.upload(cells)).collect::<Result<Vec<_>, _>>()?;
+    queue.download(&queue.evaluate(operation, &inputs)?)
+}
+
+/// Whether two results are of one kind, and no cell is further apart than so many units of the largest.
+fn is_close(found: &Cells, expected: &Cells, units: f64) -> bool {
+    let Shape { rows, columns } = expected.shape();
+    if (found.shape(), found.element()) != (expected.shape(), expected.element()) {
+        return false;
+    }
+    let places = || (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    let size = |(row, column)| expected.cell(row, column).abs();
+    let largest = places().map(size).fold(0.0, f64::max);
+    let bound = units * f64::EPSILON * largest;
+    places()
+        .all(|(row, column)| (found.cell(row, column) - expected.cell(row, column)).abs() <= bound)
+}

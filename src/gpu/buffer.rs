@@ -1,0 +1,141 @@
+//! Memory of the device, which is freed after the work that was queued with it.
+//!
+//! Enters: a number of bytes, and what they are for. Leaves: a [`Buffer`]. Not here: who gives way where memory is
+//! short.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::result;
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::device::Device;
+use super::fault::Fault;
+use super::stream::Lane;
+
+/// Memory of the device. Who drops it need not wait: it is freed after the work that was queued with it.
+pub(crate) struct Buffer {
+    device: Arc<Device>,
+    /// Where it is allocated, written and freed.
+    home: Arc<Lane>,
+    address: CUdeviceptr,
+    bytes: usize,
+    /// In the device's ledger.
+    number: u64,
+    /// The place in its lane of the last work with it, until another lane reads it: from then on nobody writes it.
+    used: AtomicU64,
+    is_shared: AtomicBool,
+    /// Other lanes that read it, and the place of the last work with it there.
+    readers: Mutex<Vec<(Arc<Lane>, u64)>>,
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Buffer");
+        shown.field("number", &self.number).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Buffer {
+    /// So many bytes, of any content. Where the driver has no memory left, waits until what was freed is, gives it
+    /// back, and asks once more.
+    pub(super) fn new(
+        device: &Arc<Device>,
+        home: &Arc<Lane>,
+        bytes: usize,
+        what: &str,
+    ) -> Result<Self, Fault> {
+        device.enter()?;
+        let number = device.reserve(bytes, what)?;
+        let address =
+            Self::allocate(device, home, bytes).inspect_err(|_| device.release(number))?;
+        let (used, readers) = (AtomicU64::new(home.mark()), Mutex::default());
+        Ok(Self {
+            device: Arc::clone(device),
+            home: Arc::clone(home),
+            address,
+            bytes,
+            number,
+            used,
+            is_shared: AtomicBool::new(false),
+            readers,
+        })
+    }
+
+    fn allocate(device: &Device, home: &Lane, bytes: usize) -> Result<CUdeviceptr, Fault> {
+        // The driver knows no allocation of no bytes; nobody follows its address.
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let allocate = || {
+            device.call("cuMemAllocAsync", || {
+                // SAFETY: the lane's stream lives; who reads before he writes finds any bytes, as said.
+                unsafe { result::malloc_async(home.stream(), bytes) }
+            })
+        };
+        device.with_room(allocate).map_err(|fault| fault.for_bytes(bytes))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// Lets work that is queued in a lane next find what was written here.
+    pub(super) fn before(&self, lane: &Arc<Lane>) -> Result<(), Fault> {
+        if Arc::ptr_eq(lane, &self.home) {
+            return Ok(());
+        }
+        self.is_shared.store(true, Ordering::Release);
+        match self.home.is_done(self.used.load(Ordering::Acquire)) {
+            true => Ok(()),
+            false => lane.wait_for(&self.device, &self.home),
+        }
+    }
+
+    /// Remembers that work with it was queued in a lane last.
+    pub(super) fn after(&self, lane: &Arc<Lane>) {
+        let at = lane.queued();
+        if Arc::ptr_eq(lane, &self.home) {
+            if !self.is_shared.load(Ordering::Acquire) {
+                self.used.fetch_max(at, Ordering::Release);
+            }
+            return;
+        }
+        let mut readers = self.readers();
+        match readers.iter_mut().find(|(reader, _)| Arc::ptr_eq(reader, lane)) {
+            Some((_, last)) => *last = at.max(*last),
+            None => readers.push((Arc::clone(lane), at)),
+        }
+    }
+
+    fn readers(&self) -> MutexGuard<'_, Vec<(Arc<Lane>, u64)>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self) -> Result<(), Fault> {
+        for (reader, at) in self.readers().drain(..) {
+            if !reader.is_done(at) {
+                self.home.wait_for(&self.device, &reader)?;
+            }
+        }
+        self.device.call("cuMemFreeAsync", || {
+            // SAFETY: it was allocated in this lane and is freed once; work of other lanes with it comes before.
+            unsafe { result::free_async(self.address, self.home.stream()) }
+        })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // On a lost device there is nothing to free, and who asks next is told what went wrong.
+            let _ = self.free();
+        }
+        self.device.release(self.number);
+    }
+}

@@ -1,0 +1,193 @@
+//! Finds CUDA's libraries, so that cudarc does.
+//!
+//! Enters: a folder that the user has named. Leaves: libraries that stay open, or why one is [`Missing`]. Not here:
+//! what they do.
+//!
+//! cudarc asks the loader for a library by its name. A library that is open already, by whatever path, answers to its
+//! name; so what lies off the loader's path is opened first, by full path, and never closed.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use cudarc::{cublas, driver, nvrtc};
+
+/// What this layer calls. cudarc looks a function up when it is called first, and panics where there is none.
+const DRIVER_SYMBOLS: [&str; 38] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGet",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetUuid_v2",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetDefaultMemPool",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuStreamCreate",
+    "cuStreamSynchronize",
+    "cuStreamQuery",
+    "cuStreamWaitEvent",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventDestroy_v2",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuModuleGetFunction",
+    "cuFuncSetAttribute",
+    "cuLaunchKernel",
+    "cuOccupancyMaxPotentialBlockSize",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+];
+
+const NVRTC_SYMBOLS: [&str; 12] = [
+    "nvrtcVersion",
+    "nvrtcGetNumSupportedArchs",
+    "nvrtcGetSupportedArchs",
+    "nvrtcCreateProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcCompileProgram",
+    "nvrtcGetProgramLog",
+    "nvrtcGetProgramLogSize",
+    "nvrtcGetCUBIN",
+    "nvrtcGetCUBINSize",
+    "nvrtcGetPTX",
+    "nvrtcGetPTXSize",
+];
+
+const CUBLAS_SYMBOLS: [&str; 4] =
+    ["cublasCreate_v2", "cublasSetStream_v2", "cublasDgemm_v2_64", "cublasSgemm_v2_64"];
+
+/// Which libraries beside the driver there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Libraries {
+    /// The compiler of kernels, and its version.
+    pub(crate) nvrtc: Result<(u32, u32), Missing>,
+    /// Products of matrices.
+    pub(crate) cublas: Result<(), Missing>,
+}
+
+/// A library that is not there, or not as it is needed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Missing {
+    #[error("{0} is not installed")]
+    Library(&'static str),
+    #[error("{library} has no {symbol}")]
+    Symbol { library: &'static str, symbol: &'static str },
+}
+
+/// Whether there is a driver: one in a folder that was named, else the loader's.
+pub(super) fn driver(named: Option<&Path>) -> Result<(), Missing> {
+    // A toolkit has a stub in the driver's place, so only a folder that was named for it is looked into.
+    if let Some(folder) = named {
+        open(folder, &["libcuda.so.1", "nvcuda.dll"]);
+    }
+    // SAFETY: asks the loader whether it can open a library whose initialization has no conditions.
+    if !unsafe { driver::sys::is_culib_present() } {
+        return Err(Missing::Library("the NVIDIA driver"));
+    }
+    // SAFETY: it is present.
+    has_all("the NVIDIA driver", unsafe { driver::sys::culib() }, &DRIVER_SYMBOLS)
+}
+
+/// Whether there is a compiler, and its version; looked for once in a process.
+pub(super) fn nvrtc(named: Option<&Path>) -> Result<(u32, u32), Missing> {
+    static FOUND: OnceLock<Result<(u32, u32), Missing>> = OnceLock::new();
+    FOUND.get_or_init(|| find_nvrtc(named)).clone()
+}
+
+fn find_nvrtc(named: Option<&Path>) -> Result<(u32, u32), Missing> {
+    for folder in folders(named) {
+        // NVRTC opens its builtins by name when it compiles.
+        open(&folder, &["libnvrtc-builtins.so."]);
+        open(&folder, &["libnvrtc.so.13", "libnvrtc.so.12"]);
+    }
+    // SAFETY: as for the driver.
+    if !unsafe { nvrtc::sys::is_culib_present() } {
+        return Err(Missing::Library("NVRTC"));
+    }
+    // SAFETY: it is present.
+    has_all("NVRTC", unsafe { nvrtc::sys::culib() }, &NVRTC_SYMBOLS)?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: writes two numbers.
+    let _ = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
+    Ok((major.unsigned_abs(), minor.unsigned_abs()))
+}
+
+/// Whether there are products; looked for once in a process.
+pub(super) fn cublas(named: Option<&Path>) -> Result<(), Missing> {
+    static FOUND: OnceLock<Result<(), Missing>> = OnceLock::new();
+    FOUND.get_or_init(|| find_cublas(named)).clone()
+}
+
+fn find_cublas(named: Option<&Path>) -> Result<(), Missing> {
+    for folder in folders(named) {
+        open(&folder, &["libcublasLt.so.13", "libcublasLt.so.12"]);
+        open(&folder, &["libcublas.so.13", "libcublas.so.12"]);
+    }
+    // SAFETY: as for the driver.
+    if !unsafe { cublas::sys::is_culib_present() } {
+        return Err(Missing::Library("cuBLAS"));
+    }
+    // SAFETY: it is present.
+    has_all("cuBLAS", unsafe { cublas::sys::culib() }, &CUBLAS_SYMBOLS)
+}
+
+/// The folder that was named, then those of a toolkit.
+fn folders(named: Option<&Path>) -> Vec<PathBuf> {
+    let toolkit = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(toolkit);
+    let below = |root: OsString| ["lib64", "lib", "bin"].map(|below| Path::new(&root).join(below));
+    named.map(Path::to_path_buf).into_iter().chain(toolkits.flat_map(below)).collect()
+}
+
+/// Opens the first file of a folder that has one of these names, for as long as the process lives. A name that ends
+/// with a dot stands for any version.
+fn open(folder: &Path, names: &[&str]) {
+    let any = |start: &str| {
+        let files = fs::read_dir(folder).ok()?.flatten();
+        files.map(|file| file.path()).find(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(start))
+        })
+    };
+    let path = |name: &&str| match name.ends_with('.') {
+        true => any(name),
+        false => Some(folder.join(name)).filter(|path| path.exists()),
+    };
+    if let Some(path) = names.iter().find_map(path) {
+        // SAFETY: the initialization of CUDA's libraries has no conditions.
+        if let Ok(library) = unsafe { libloading::Library::new(path) } {
+            std::mem::forget(library);
+        }
+    }
+}
+
+fn has_all(
+    library: &'static str,
+    opened: &libloading::Library,
+    symbols: &[&'static str],
+) -> Result<(), Missing> {
+    // SAFETY: the symbol is looked up, not called.
+    let has = |symbol: &str| unsafe { opened.get::<unsafe extern "C" fn()>(symbol) }.is_ok();
+    match symbols.iter().find(|symbol| !has(symbol)) {
+        Some(symbol) => Err(Missing::Symbol { library, symbol }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,54 @@
+//! One device of this machine: its memory, its streams, its kernels.
+//!
+//! Enters: bytes, CUDA texts, sides of products. Leaves: bytes, in the order in which they were asked for, or a
+//! [`Fault`] after which the caller goes on without the device. Not here: what bytes mean, what is worth a device
+//! (the planner), and what gives way when its memory is short (who keeps buffers).
+//!
+//! ```text
+//! device()     probe     ─► Device    found once in a process, or why there is none (Absent)
+//! Source       compiler  ─► image     by NVRTC, else from the user's folder (cache)
+//! image        kernel    ─► Kernel    loaded once in a process
+//! &[u8]        staging   ─► Buffer    through pinned blocks: one is filled while the last is copied
+//! Buffers      Stream    ─► Buffer    launches and products, queued in order
+//! Buffer       staging   ─► &mut [u8]
+//! Stream       finish    ─► Fault     what went wrong in anything that was queued
+//! ```
+//!
+//! No CUDA is needed to build: libraries are opened when somebody asks for the device ([`library`]). cudarc, through
+//! which they are called, panics where one is missing, so it is called after the probe only; and what it says of an
+//! error is never formatted, for that calls the driver again.
+//!
+//! A stream is a queue: a call returns before the work is done, and a buffer that is dropped is freed after the work
+//! that was queued before. Another stream may read a buffer: it waits for what was queued when it asked, and the
+//! buffer waits for it before it is freed. Once another has, its own stream does not write it any more; nobody checks.
+//!
+//! Some faults leave the device useless for the rest of the process. Then it is lost: nothing is called or freed any
+//! more, each call says so, and so does [`device()`](device()).
+
+mod buffer;
+mod cache;
+mod compiler;
+mod device;
+mod fault;
+mod kernel;
+mod library;
+mod probe;
+mod product;
+mod rates;
+mod staging;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use buffer::Buffer;
+pub(crate) use compiler::Source;
+#[cfg(test)]
+pub(crate) use compiler::compile;
+pub(crate) use device::{Device, Facts, Usage};
+pub(crate) use fault::Fault;
+pub(crate) use kernel::{Argument, Launch, Work};
+pub(crate) use library::Missing;
+pub(crate) use probe::{device, found};
+pub(crate) use product::{Element, Product};
+pub(crate) use rates::Rates;
+pub(crate) use stream::Stream;

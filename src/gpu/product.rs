@@ -1,0 +1,170 @@
+//! Products of matrices, by cuBLAS.
+//!
+//! Enters: two matrices, row after row. Leaves: their product, row after row. Not here: which products are worth it.
+//!
+//! cuBLAS has matrices column after column: what it is given is each matrix transposed, so it computes `cᵗ = bᵗ·aᵗ`.
+
+use std::sync::atomic::Ordering;
+
+use cudarc::cublas::sys::{self, cublasOperation_t, cublasStatus_t};
+
+use super::buffer::Buffer;
+use super::device::{Device, Handle};
+use super::fault::Fault;
+use super::stream::Stream;
+
+/// What matrices are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Element {
+    F64,
+    F32,
+}
+
+impl Element {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// `c = a·b`: m×k by k×n, row after row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Product {
+    pub(crate) element: Element,
+    /// Whether `a` is stored as k×m, `b` as n×k.
+    pub(crate) transposed: [bool; 2],
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+}
+
+/// What cuBLAS needs in a lane; it stays as long as the process.
+#[derive(Debug)]
+pub(super) struct Products(Handle<sys::cublasContext>);
+
+impl Products {
+    fn new(device: &Device, stream: &Stream) -> Result<Self, Fault> {
+        let create = || {
+            device.enter()?;
+            let mut handle = std::ptr::null_mut();
+            // SAFETY: cuBLAS is present, and the device's context is the thread's.
+            match unsafe { sys::cublasCreate_v2(&mut handle) } {
+                // It says so too where it has no room for what it works in.
+                cublasStatus_t::CUBLAS_STATUS_NOT_INITIALIZED => Err(Fault::Memory { bytes: 0 }),
+                status => done(device, status).map(|()| handle),
+            }
+        };
+        let handle = device.with_room(create)?;
+        // SAFETY: cudarc has a type of its own for the same streams.
+        let set = unsafe { sys::cublasSetStream_v2(handle, stream.lane().stream().cast()) };
+        done(device, set).map(|()| Self(Handle(handle)))
+    }
+}
+
+/// What a status means. Of one that may be the device's, the driver is asked.
+fn done(device: &Device, status: cublasStatus_t) -> Result<(), Fault> {
+    match status {
+        cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Err(Fault::Memory { bytes: 0 }),
+        other => {
+            device.settle()?;
+            Err(Fault::Product { code: other as u32 })
+        }
+    }
+}
+
+impl Stream {
+    /// Multiplies matrices into `out`, whatever that holds.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] without cuBLAS; [`Fault::Misuse`] where a buffer is too short.
+    pub(crate) fn product(
+        &self,
+        product: Product,
+        a: &Buffer,
+        b: &Buffer,
+        out: &Buffer,
+    ) -> Result<(), Fault> {
+        let device = self.device();
+        device.facts().libraries.cublas.clone()?;
+        device.enter()?;
+        let Product { element, transposed, m, k, n } = product;
+        let fits = |buffer: &Buffer, rows: usize, columns: usize| {
+            let cells = rows.checked_mul(columns).and_then(|n| n.checked_mul(element.bytes()));
+            cells.is_some_and(|bytes| bytes <= buffer.bytes())
+        };
+        if !(fits(a, m, k) && fits(b, k, n) && fits(out, m, n)) {
+            return Err(Fault::Misuse { call: "product", code: 1 });
+        }
+        if m == 0 || n == 0 {
+            return Ok(());
+        }
+        if k == 0 {
+            return self.clear(out);
+        }
+        let mut products = self.lane().products();
+        let handle = match &*products {
+            Some(Products(handle)) => handle.0,
+            None => products.insert(Products::new(device, self)?).0.0,
+        };
+        for buffer in [a, b, out] {
+            buffer.before(self.lane())?;
+        }
+        let operation = |transposed| match transposed {
+            true => cublasOperation_t::CUBLAS_OP_T,
+            false => cublasOperation_t::CUBLAS_OP_N,
+        };
+        let [of_a, of_b] = transposed.map(operation);
+        let a_row = if transposed[0] { m } else { k };
+        let b_row = if transposed[1] { k } else { n };
+        let [m, k, n, a_row, b_row] = [m, k, n, a_row, b_row].map(|side| side as i64);
+        let [at_a, at_b, at_out] = [a, b, out].map(Buffer::address);
+        let status = match element {
+            // SAFETY: the buffers hold such matrices and are freed after what is queued here; the factors are read
+            // before the call returns.
+            Element::F64 => unsafe {
+                sys::cublasDgemm_v2_64(
+                    handle,
+                    of_b,
+                    of_a,
+                    n,
+                    m,
+                    k,
+                    &1.0,
+                    at_b as *const f64,
+                    b_row,
+                    at_a as *const f64,
+                    a_row,
+                    &0.0,
+                    at_out as *mut f64,
+                    n,
+                )
+            },
+            // SAFETY: as above.
+            Element::F32 => unsafe {
+                sys::cublasSgemm_v2_64(
+                    handle,
+                    of_b,
+                    of_a,
+                    n,
+                    m,
+                    k,
+                    &1.0,
+                    at_b as *const f32,
+                    b_row,
+                    at_a as *const f32,
+                    a_row,
+                    &0.0,
+                    at_out as *mut f32,
+                    n,
+                )
+            },
+        };
+        done(device, status)?;
+        self.queued(&[a, b, out]);
+        device.counts.products.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! A queue of work on the device.
+//!
+//! Enters: copies, launches. Leaves: buffers that later work of this queue may use at once, and, when somebody waits,
+//! what went wrong. Not here: products of matrices ([`Product`](super::Product)), and how bytes get to the device
+//! ([`Staging`](super::staging)).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use cudarc::driver::result::stream::StreamKind;
+use cudarc::driver::sys::{CUevent_flags, CUresult, CUstream};
+use cudarc::driver::{DriverError, result, sys};
+
+use super::buffer::Buffer;
+use super::device::{Device, Handle};
+use super::fault::Fault;
+use super::product::Products;
+
+/// Between two looks at whether work is done, at first and at most: a short one is not waited for much longer than
+/// it takes.
+const LOOK_EVERY_MIN: Duration = Duration::from_micros(20);
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(1);
+
+/// A stream of CUDA, which outlives its [`Stream`] and serves the next.
+#[derive(Debug)]
+pub(super) struct Lane {
+    stream: Handle<sys::CUstream_st>,
+    /// At which others wait for it.
+    event: Mutex<Handle<sys::CUevent_st>>,
+    /// How many pieces of work were queued, and how many of them are done for certain.
+    queued: AtomicU64,
+    done: AtomicU64,
+    /// For products in this lane, once there is one.
+    products: Mutex<Option<Products>>,
+}
+
+impl Lane {
+    pub(super) fn new(device: &Device) -> Result<Self, Fault> {
+        let stream =
+            device.call("cuStreamCreate", || result::stream::create(StreamKind::NonBlocking))?;
+        let event = device.call("cuEventCreate", new_event)?;
+        Ok(Self {
+            stream: Handle(stream),
+            event: Mutex::new(Handle(event)),
+            queued: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            products: Mutex::default(),
+        })
+    }
+
+    pub(super) fn stream(&self) -> CUstream {
+        self.stream.0
+    }
+
+    /// Counts a piece of work that was queued; its place.
+    pub(super) fn mark(&self) -> u64 {
+        self.queued.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The place of the last.
+    pub(super) fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody has waited for the work at a place.
+    pub(super) fn is_done(&self, place: u64) -> bool {
+        place <= self.done.load(Ordering::Acquire)
+    }
+
+    /// Lets what is queued here next wait for what is queued in another lane now.
+    pub(super) fn wait_for(&self, device: &Device, other: &Lane) -> Result<(), Fault> {
+        // The wait is for what was recorded last, so nobody may record between.
+        let event = other.event.lock().unwrap_or_else(PoisonError::into_inner);
+        device.call("cuEventRecord", || {
+            // SAFETY: the event and the stream live as long as their lane.
+            unsafe { result::event::record(event.0, other.stream()) }
+        })?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        device.call("cuStreamWaitEvent", || {
+            // SAFETY: as above.
+            unsafe { result::stream::wait_event(self.stream(), event.0, flags) }
+        })
+    }
+
+    pub(super) fn products(&self) -> MutexGuard<'_, Option<Products>> {
+        self.products.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An event that tells that, not when, something happened.
+pub(super) fn new_event() -> Result<sys::CUevent, DriverError> {
+    result::event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING)
+}
+
+/// A queue of work on a device: its calls return before the work is done, unless they say so.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    device: Arc<Device>,
+    lane: Arc<Lane>,
+}
+
+impl Stream {
+    pub(super) fn new(device: Arc<Device>, lane: Arc<Lane>) -> Self {
+        Self { device, lane }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(super) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
+    /// Memory of any content.
+    ///
+    /// # Errors
+    /// [`Fault::Memory`] where the device's limit, or the driver, has no room.
+    pub(crate) fn alloc(&self, bytes: usize, what: &str) -> Result<Buffer, Fault> {
+        Buffer::new(&self.device, &self.lane, bytes, what)
+    }
+
+    /// What the caller has, on the device. It is copied out of `bytes` before this returns.
+    pub(crate) fn upload(&self, bytes: &[u8], what: &str) -> Result<Buffer, Fault> {
+        let buffer = self.alloc(bytes.len(), what)?;
+        self.device.staging.upload(&self.device, &self.lane, buffer.address(), bytes)?;
+        buffer.after(&self.lane);
+        self.device.counts.bytes_up.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    /// The first bytes of a buffer, which are there when this returns.
+    pub(crate) fn download(&self, buffer: &Buffer, out: &mut [u8]) -> Result<(), Fault> {
+        self.device.enter()?;
+        if out.len() > buffer.bytes() {
+            return Err(Fault::Misuse { call: "download", code: 1 });
+        }
+        buffer.before(&self.lane)?;
+        let staging = &self.device.staging;
+        let copied = staging.download(&self.device, &self.lane, buffer.address(), out);
+        buffer.after(&self.lane);
+        self.device.counts.bytes_down.fetch_add(out.len() as u64, Ordering::Relaxed);
+        copied
+    }
+
+    /// A buffer of the same bytes.
+    pub(crate) fn copy(&self, buffer: &Buffer) -> Result<Buffer, Fault> {
+        let copy = self.alloc(buffer.bytes(), "copy")?;
+        if buffer.bytes() > 0 {
+            buffer.before(&self.lane)?;
+            let (to, from, lane) = (copy.address(), buffer.address(), self.lane.stream());
+            self.device.call("cuMemcpyDtoDAsync", || {
+                // SAFETY: both are so long, and are freed after what is queued here.
+                unsafe { result::memcpy_dtod_async(to, from, buffer.bytes(), lane) }
+            })?;
+            self.queued(&[buffer, &copy]);
+        }
+        Ok(copy)
+    }
+
+    /// Sets all bytes to zero.
+    pub(crate) fn clear(&self, buffer: &Buffer) -> Result<(), Fault> {
+        self.device.enter()?;
+        if buffer.bytes() > 0 {
+            buffer.before(&self.lane)?;
+            let (address, lane) = (buffer.address(), self.lane.stream());
+            self.device.call("cuMemsetD8Async", || {
+                // SAFETY: it is so long, and is freed after what is queued here.
+                unsafe { result::memset_d8_async(address, 0, buffer.bytes(), lane) }
+            })?;
+            self.queued(&[buffer]);
+        }
+        Ok(())
+    }
+
+    /// Waits for all that is queued, and tells what went wrong in any of it. With a flag, no longer than until that is
+    /// set; the work goes on, and its buffers are freed after it.
+    pub(crate) fn finish(&self, stop: Option<&AtomicBool>) -> Result<(), Fault> {
+        let last = self.lane.queued();
+        match stop {
+            None => self.device.call("cuStreamSynchronize", || {
+                // SAFETY: the stream lives as long as the lane.
+                unsafe { result::stream::synchronize(self.lane.stream()) }
+            })?,
+            Some(stop) => self.poll(stop)?,
+        }
+        self.lane.done.fetch_max(last, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn poll(&self, stop: &AtomicBool) -> Result<(), Fault> {
+        let mut pause = LOOK_EVERY_MIN;
+        loop {
+            let is_done = self.device.call("cuStreamQuery", || {
+                // SAFETY: as in `finish`.
+                match unsafe { sys::cuStreamQuery(self.lane.stream()) } {
+                    CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+                    other => other.result().map(|()| true),
+                }
+            })?;
+            if is_done {
+                return Ok(());
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Fault::Stopped);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(LOOK_EVERY_MAX);
+        }
+    }
+
+    /// Counts a piece of work that was queued, with the buffers it has to do with.
+    pub(super) fn queued(&self, buffers: &[&Buffer]) {
+        self.lane.mark();
+        for buffer in buffers {
+            buffer.after(&self.lane);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.device.put_aside(Arc::clone(&self.lane));
+    }
+}

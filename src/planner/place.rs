@@ -1,0 +1,332 @@
+//! Which steps a device runs: runs of them whose work it does so much faster that moving their values pays.
+//!
+//! ```text
+//! stored x ─ x @ x ─ relu ─ sum ─ eigh ─ …        each run of steps that a device has kernels for
+//!            └── offload ───┘                     is cut where that saves most, by both costs
+//! ```
+//!
+//! A run is worth it where the device is clearly faster or not at all: a quarter and 50 µs. What moves is what the run reads and
+//! what is read after it, each once; between its steps nothing does. The host's seconds are counted by the same work, so that both
+//! sides are guessed alike. With `gpu = force` everything that a device can run is one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::cost::CostModel;
+use super::estimate::{Estimate, rounds};
+use super::patterns::Expected;
+use crate::config::Gpu;
+use crate::exec::costs::Constant;
+use crate::exec::offload;
+use crate::exec::operation::Operation as Op;
+use crate::exec::program::{BlockStep, Offload, Pass, Sink, Slot, Source, Step};
+use crate::gpu::{Device, Rates};
+use crate::matrix::{Element, Layout};
+
+/// How much faster a device must be, and by how many seconds.
+const FACTOR_MIN: f64 = 1.25;
+const GAIN_SECONDS_MIN: f64 = 50e-6;
+
+/// Share of a device's bandwidth that loops reach.
+const MEMORY_SHARE: f64 = 0.75;
+
+/// Steps beyond which not all runs of them are compared, but the longest taken.
+const STEPS_MAX: usize = 200;
+
+/// What is to be done, whoever does it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    /// Floating-point operations of products, of cells of 64 and of 32 bits.
+    products: [f64; 2],
+    /// Those of single cells, in units of an addition.
+    cells: f64,
+    /// Bytes read and written.
+    bytes: f64,
+    /// Kernels, or steps.
+    launches: f64,
+    /// Numbers that decide what comes next.
+    decisions: f64,
+}
+
+impl Work {
+    fn add(&mut self, other: Self, times: f64) {
+        for (sum, next) in self.products.iter_mut().zip(other.products) {
+            *sum += times * next;
+        }
+        self.cells += times * other.cells;
+        self.bytes += times * other.bytes;
+        self.launches += times * other.launches;
+        self.decisions += times * other.decisions;
+    }
+
+    fn host_seconds(&self, cost: &CostModel) -> f64 {
+        let [products, singles] = self.products;
+        let loops = (self.cells / cost.constant(Constant::Elementwise))
+            .max(self.bytes / cost.constant(Constant::Memory));
+        products / cost.constant(Constant::Products64)
+            + singles / cost.constant(Constant::Products32)
+            + loops
+            + self.launches * cost.constant(Constant::Steps)
+    }
+
+    fn device_seconds(&self, rates: &Rates) -> f64 {
+        let [products, singles] = self.products;
+        let loops = (self.cells / rates.products64).max(self.bytes / (MEMORY_SHARE * rates.memory));
+        products / rates.products64
+            + singles / rates.products32
+            + loops
+            + self.launches * rates.launch_seconds
+            + self.decisions * rates.synchronize_seconds
+    }
+}
+
+/// Puts steps that a device runs together, where that is worth it.
+pub(super) fn place(
+    mut steps: Vec<Step>,
+    root: Slot,
+    expected: Expected<'_>,
+    device: &Arc<Device>,
+    gpu: Gpu,
+) -> Vec<Step> {
+    // What is at hand comes first, so that it parts nothing.
+    steps.sort_by_key(|step| !is_given(step));
+    let all = steps.iter().enumerate();
+    let touched = all.flat_map(|(at, step)| step.touched().into_iter().map(move |slot| (slot, at)));
+    let last: HashMap<Slot, usize> = touched.chain([(root, usize::MAX)]).collect();
+    let rates = *device.rates();
+    let runs = Placing { steps: &steps, last, expected, device, rates, gpu }.runs();
+    let mut placed = Vec::with_capacity(steps.len());
+    let mut steps = steps.into_iter();
+    let mut at = 0;
+    for (range, offload) in runs {
+        placed.extend(steps.by_ref().take(range.start - at));
+        let inside = steps.by_ref().take(range.len()).collect();
+        placed.push(Step::Offload(Box::new(Offload { steps: inside, ..offload })));
+        at = range.end;
+    }
+    placed.extend(steps);
+    placed
+}
+
+/// Whether a step only names what is there.
+fn is_given(step: &Step) -> bool {
+    matches!(step, Step::Evaluate { operation: Op::Stored(_) | Op::Constant(_), .. })
+}
+
+type Range = std::ops::Range<usize>;
+
+struct Placing<'a> {
+    steps: &'a [Step],
+    /// The last step that reads or writes each slot.
+    last: HashMap<Slot, usize>,
+    expected: Expected<'a>,
+    device: &'a Device,
+    rates: Rates,
+    gpu: Gpu,
+}
+
+impl Placing<'_> {
+    /// The runs of steps that a device takes, in their order.
+    fn runs(&self) -> Vec<(Range, Offload)> {
+        let works: Vec<Option<Work>> = self.steps.iter().map(|step| self.work(step)).collect();
+        let mut runs = Vec::new();
+        let mut start = 0;
+        while start < works.len() {
+            let length = works[start..].iter().take_while(|work| work.is_some()).count();
+            if length > 0 {
+                runs.extend(self.best(start..start + length, &works));
+            }
+            start += length + 1;
+        }
+        runs
+    }
+
+    /// The parts of a run of steps, none of which the host must run, that save most together.
+    fn best(&self, run: Range, works: &[Option<Work>]) -> Vec<(Range, Offload)> {
+        if run.len() > STEPS_MAX {
+            let whole = self.offload(run.clone(), works).filter(|(_, gain)| *gain > 0.0);
+            return whole.map(|(offload, _)| (run, offload)).into_iter().collect();
+        }
+        // For each beginning of the run the most that can be saved within it, and by which last part.
+        let mut saved: Vec<(f64, Option<(Range, Offload)>)> = vec![(0.0, None)];
+        for end in run.start + 1..=run.end {
+            let mut best = (saved[end - 1 - run.start].0, None);
+            for start in run.start..end {
+                let Some((offload, gain)) = self.offload(start..end, works) else { continue };
+                let total = saved[start - run.start].0 + gain;
+                if gain > 0.0 && total > best.0 {
+                    best = (total, Some((start..end, offload)));
+                }
+            }
+            saved.push(best);
+        }
+        let mut chosen = Vec::new();
+        let mut at = run.len();
+        while at > 0 {
+            match saved[at].1.take() {
+                Some((range, offload)) => {
+                    at = range.start - run.start;
+                    chosen.push((range, offload));
+                }
+                None => at -= 1,
+            }
+        }
+        chosen.reverse();
+        chosen
+    }
+
+    /// Steps as one run of a device, and the seconds that it saves; none where they have no room in its memory or leave nothing.
+    fn offload(&self, range: Range, works: &[Option<Work>]) -> Option<(Offload, f64)> {
+        let steps = &self.steps[range.clone()];
+        let made: BTreeSet<Slot> = steps.iter().flat_map(Step::made).collect();
+        let touched: BTreeSet<Slot> = steps.iter().flat_map(Step::touched).collect();
+        let inside: BTreeSet<Slot> = steps.iter().flat_map(within).collect();
+        let is_read_later = |slot: &Slot| self.last.get(slot).is_some_and(|&at| at >= range.end);
+        let leaves: Vec<Slot> = made.iter().copied().filter(is_read_later).collect();
+        let reads = touched.iter().filter(|slot| !made.contains(slot) && !inside.contains(slot));
+        let up: f64 = reads.map(|&slot| self.estimate(slot).bytes).sum();
+        let down: f64 = leaves.iter().map(|&slot| self.estimate(slot).bytes).sum();
+        if leaves.is_empty() || self.peak_bytes(steps, up) > self.device.memory_limit() as f64 {
+            return None;
+        }
+        let mut work = Work::default();
+        for part in &works[range] {
+            work.add((*part)?, 1.0);
+        }
+        let Rates { upload, download, synchronize_seconds, .. } = self.rates;
+        let moving =
+            up / upload + down / download + synchronize_seconds * (1 + leaves.len()) as f64;
+        let host = work.host_seconds(self.expected.cost);
+        let seconds = [work.device_seconds(&self.rates) + moving, host];
+        let gain = match self.gpu {
+            // The longest runs.
+            Gpu::Force => (leaves.len() + steps.len()) as f64 * steps.len() as f64,
+            _ => seconds[1] - FACTOR_MIN * seconds[0] - GAIN_SECONDS_MIN,
+        };
+        let offload = Offload { steps: Vec::new(), leaves, seconds, moved_bytes: up + down };
+        Some((offload, gain))
+    }
+
+    /// Bytes that a device holds at once, beside those that it is given.
+    fn peak_bytes(&self, steps: &[Step], given: f64) -> f64 {
+        let mut held: HashMap<Slot, f64> = HashMap::new();
+        let mut peak = given;
+        for step in steps {
+            for slot in step.made().into_iter().chain(within(step)) {
+                held.insert(slot, self.estimate(slot).bytes);
+            }
+            peak = peak.max(given + held.values().sum::<f64>());
+            if let Step::Release(slots) = step {
+                held.retain(|slot, _| !slots.contains(slot));
+            }
+        }
+        peak
+    }
+
+    /// The work of a step; none where a device has no kernel for it.
+    fn work(&self, step: &Step) -> Option<Work> {
+        match step {
+            Step::Evaluate { operation, inputs, output } if offload::runs(operation) => {
+                self.operation(operation, inputs, *output)
+            }
+            Step::Multiply { inputs, output, .. } => self.operation(&Op::Product, inputs, *output),
+            Step::Pass(pass) => self.pass(pass),
+            Step::Iterate(iterated) => {
+                let mut round = Work::default();
+                for steps in [Some(&iterated.step), iterated.until.as_ref()].into_iter().flatten() {
+                    for step in &steps.steps {
+                        round.add(self.work(step)?, 1.0);
+                    }
+                }
+                round.decisions += f64::from(u8::from(iterated.until.is_some()));
+                let mut work = Work::default();
+                work.add(round, rounds(&iterated.iteration));
+                self.is_dense(&[iterated.start, iterated.output]).then_some(work)
+            }
+            Step::Release(_) => Some(Work::default()),
+            _ => None,
+        }
+    }
+
+    fn operation(&self, operation: &Op, inputs: &[Slot], output: Slot) -> Option<Work> {
+        let estimate = self.estimate(output);
+        let all: Vec<Slot> = inputs.iter().copied().chain([output]).collect();
+        let bytes = all.iter().map(|&slot| self.estimate(slot).bytes).sum();
+        let mut work = Work { bytes, launches: 1.0, ..Work::default() };
+        match operation {
+            Op::Product | Op::Gram | Op::Cross | Op::Outer => {
+                let (_, node) = self.expected.graph.nodes().nth(output)?;
+                work.products[usize::from(node.element == Element::Float32)] = estimate.flops;
+            }
+            Op::Reshape(_) => return Some(Work::default()),
+            _ => work.cells = estimate.flops,
+        }
+        self.is_dense(&all).then_some(work)
+    }
+
+    fn pass(&self, pass: &Pass) -> Option<Work> {
+        if pass.source != Source::Cut {
+            return None;
+        }
+        let mut sum = Work::default();
+        for step in &pass.steps {
+            let work = match step {
+                BlockStep::Fused { program, inputs, output, .. } => {
+                    self.looped(program.flops(), inputs, *output)
+                }
+                BlockStep::Evaluate { operation, inputs, output } if offload::runs(operation) => {
+                    self.operation(operation, inputs, *output)
+                }
+                BlockStep::Evaluate { .. } => None,
+            };
+            sum.add(work?, 1.0);
+        }
+        for sink in &pass.sinks {
+            let work = match sink {
+                Sink::Collect { .. } => Some(Work::default()),
+                Sink::Reduce { program, inputs, to, .. } => {
+                    self.looped(program.flops() + 1.0, inputs, *to)
+                }
+                Sink::Gram { from, to } => self.operation(&Op::Gram, &[*from], *to),
+                Sink::Cross { left, right, to } => {
+                    self.operation(&Op::Cross, &[*left, *right], *to)
+                }
+                Sink::CountRows { .. } | Sink::Emit { .. } => None,
+            };
+            sum.add(work?, 1.0);
+        }
+        Some(sum)
+    }
+
+    /// A loop of so many operations over the largest of what it reads and makes.
+    fn looped(&self, flops: f64, inputs: &[Slot], output: Slot) -> Option<Work> {
+        let all: Vec<Slot> = inputs.iter().copied().chain([output]).collect();
+        let of = |slot: &Slot| self.estimate(*slot);
+        let cells = all.iter().map(|slot| of(slot).rows * of(slot).columns).fold(0.0, f64::max);
+        let bytes = all.iter().map(|slot| of(slot).bytes).sum();
+        let work = Work { cells: flops * cells, bytes, launches: 1.0, ..Work::default() };
+        self.is_dense(&all).then_some(work)
+    }
+
+    fn is_dense(&self, slots: &[Slot]) -> bool {
+        slots.iter().all(|&slot| self.estimate(slot).layout == Layout::Dense)
+    }
+
+    fn estimate(&self, slot: Slot) -> &Estimate {
+        &self.expected.estimates[slot]
+    }
+}
+
+/// The slots that exist within a step alone.
+fn within(step: &Step) -> Vec<Slot> {
+    match step {
+        Step::Pass(pass) => pass.block_slots(),
+        Step::Iterate(rounds) => {
+            let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
+            let steps = repeated.flat_map(|round| &round.steps);
+            let inside = steps.flat_map(|step| [step.made(), within(step)].concat());
+            inside.chain(rounds.variable).chain(rounds.prior).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,289 @@
+//! The engine with a GPU: what it computes is what the host computes, whatever fails, and nothing stays behind.
+//!
+//! No GPU is needed: a stand-in for the driver and its libraries runs every kernel on the processor, thread by thread and in other
+//! orders (`tests/standin`). It is compiled by g++, or found where
+//! `RELATRIX_STANDIN` says; without either these tests say so and pass.
+
+#[path = "../standin/built.rs"]
+mod built;
+mod standin;
+
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::{env, process};
+
+use relatrix::matrix::Matrix;
+use relatrix::{Connection, Database};
+
+/// One device for all tests: what one has fail must not fail for another.
+static DEVICE: Mutex<()> = Mutex::new(());
+
+/// Two databases with the same matrices, one that uses the device for all it can and one that never does.
+struct Pair {
+    device: Connection,
+    host: Connection,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Pair {
+    /// None where there is no stand-in.
+    fn new() -> Option<Self> {
+        let folder = built::folder()?;
+        let alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+        standin::reset();
+        own_cache();
+        let connection = |gpu: &str| {
+            let builder = Database::builder().threads(2).set("gpu", gpu).unwrap();
+            let builder = builder.set("result_cache", "off").unwrap();
+            let builder = builder.set("gpu_libraries", folder.to_str().unwrap()).unwrap();
+            builder.build().unwrap().connect()
+        };
+        let pair = Self { device: connection("force"), host: connection("off"), _alone: alone };
+        pair.execute(
+            "CREATE MATRIX x = randn(300, 40, 1); CREATE MATRIX y = randn(300, 40, 2);
+             CREATE MATRIX w = randn(40, 17, 3); CREATE MATRIX v = randn(300, 1, 4);
+             CREATE MATRIX r = randn(1, 40, 5); CREATE MATRIX s = randn(200, 200, 6);
+             CREATE MATRIX f = CAST(randn(300, 40, 7) AS REAL);
+             CREATE MATRIX long = rand(1, 5000, 8); CREATE MATRIX tall = rand(5000, 3, 9);
+             CREATE MATRIX none = zeros(0, 40); CREATE MATRIX odd = where(x > 1, 1 / zeros(1, 1), x)",
+        );
+        Some(pair)
+    }
+
+    fn execute(&self, text: &str) {
+        for connection in [&self.device, &self.host] {
+            connection.execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
+    }
+
+    /// The same expression on both.
+    fn both(&self, expression: &str) -> [Matrix; 2] {
+        [&self.device, &self.host].map(|connection| {
+            connection.matrix(expression).unwrap_or_else(|error| panic!("{expression}: {error}"))
+        })
+    }
+
+    fn explained(&self, expression: &str) -> String {
+        let text = format!("EXPLAIN SELECT * FROM ENTRIES({expression})");
+        let rows = self.device.query(&text).unwrap().rows::<(String, String)>().unwrap();
+        rows.into_iter().map(|(_, text)| text).collect()
+    }
+}
+
+/// Kernels are kept where no earlier run has left any.
+fn own_cache() {
+    static CACHE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cache-{}", process::id()));
+        // SAFETY: nobody has made a database yet, and tests wait for one another.
+        unsafe { env::set_var("XDG_CACHE_HOME", &folder) };
+        folder
+    });
+    LazyLock::force(&CACHE);
+}
+
+/// A figure of SHOW GPU.
+fn figure(connection: &Connection, name: &str) -> Option<String> {
+    let rows = connection.query("SHOW GPU").unwrap();
+    let rows = rows.rows::<(String, Option<String>, String, String)>().unwrap();
+    rows.into_iter().find_map(|(found, value, ..)| (found == name).then_some(value)).flatten()
+}
+
+fn count(connection: &Connection, name: &str) -> u64 {
+    figure(connection, name).unwrap_or_default().parse().unwrap_or_default()
+}
+
+fn cells(matrix: &Matrix) -> Vec<f64> {
+    let shape = matrix.shape();
+    (0..shape.cells()).map(|at| matrix.cell(at / shape.columns, at % shape.columns)).collect()
+}
+
+/// Whether two results are of one type and shape and differ by so many units of rounding of their largest cell at most.
+fn assert_close(expression: &str, [device, host]: &[Matrix; 2], units: f64) {
+    let kind = |matrix: &Matrix| (matrix.shape(), matrix.element());
+    assert_eq!(kind(device), kind(host), "{expression}");
+    let unit = match host.element().size_bytes() {
+        4 => f64::from(f32::EPSILON),
+        _ => f64::EPSILON,
+    };
+    let (device, host) = (cells(device), cells(host));
+    let largest = host
+        .iter()
+        .filter(|cell| cell.is_finite())
+        .fold(0.0, |most: f64, cell| most.max(cell.abs()));
+    for (at, (device, host)) in device.iter().zip(&host).enumerate() {
+        let is_same = device.to_bits() == host.to_bits() || (device.is_nan() && host.is_nan());
+        let is_near = (device - host).abs() <= units * unit * largest;
+        assert!(is_same || is_near, "{expression}: cell {at} is {device}, {host} on the host");
+    }
+}
+
+/// Everything that the tests compute: an expression, and by how many units of rounding the device may differ.
+const EXPRESSIONS: &[(&str, f64)] = &[
+    // Single cells have the bits of the host.
+    ("x + y * 2 - 1", 0.0),
+    ("relu(x * y + 0.5)", 0.0),
+    ("sqrt(abs(x)) / (1 + y ^ 2)", 0.0),
+    ("exp(x) + log(abs(y)) - tanh(x) * sigmoid(y)", 0.0),
+    ("log1p(abs(x)) + expm1(y) + softplus(x)", 0.0),
+    ("where(x > y, x, sign(y)) + floor(x) - ceil(y) + round(x * 3)", 0.0),
+    ("(x > 0 AND y < 0) OR NOT (x >= y)", 0.0),
+    ("least(x, y) + greatest(x, 0.25)", 0.0),
+    ("isnan(x / (x - x)) + isnan(odd)", 0.0),
+    ("-odd * 0 + exp(odd)", 0.0),
+    ("f * 2 + exp(f)", 0.0),
+    ("tanh(f) / f + x", 0.0),
+    ("x + r", 0.0),
+    ("x * v - r", 0.0),
+    ("long + 1", 0.0),
+    ("long * long - sum(long)", 4.0),
+    ("none + 1", 0.0),
+    // These are the device's own functions.
+    ("sin(x) + cos(y) * tan(x / 4)", 8.0),
+    ("abs(x) ^ 1.7 + gelu(y)", 16.0),
+    // Sums have another order.
+    ("sum(x)", 64.0),
+    ("mean(x * y)", 64.0),
+    ("min(x)", 0.0),
+    ("max(exp(x))", 0.0),
+    ("hstack(var(x), stddev(y), norm(x), norm(x, 1), norm(x, 3))", 64.0),
+    ("sum(none)", 0.0),
+    ("mean(none)", 0.0),
+    ("max(odd)", 0.0),
+    ("row_sums(x * y)", 64.0),
+    ("row_maxs(tall) + row_mins(tall)", 0.0),
+    ("col_sums(tall)", 64.0),
+    ("col_means(x) + col_maxs(y)", 64.0),
+    ("col_mins(long)", 0.0),
+    ("sum(f)", 64.0),
+    ("sum(f) + 1", 64.0),
+    ("col_sums(exp(f))", 64.0),
+    ("exp(x - row_maxs(x)) / row_sums(exp(x - row_maxs(x)))", 64.0),
+    ("x - row_means(abs(x) * 2)", 64.0),
+    // Products.
+    ("x @ w", 64.0),
+    ("t(x) @ y", 64.0),
+    ("t(x) @ x", 64.0),
+    ("x @ t(y)", 64.0),
+    ("f @ CAST(w AS REAL)", 64.0),
+    ("relu(x @ w + 1)", 64.0),
+    ("s @ s @ s", 4096.0),
+    ("none @ w", 0.0),
+    ("t(none) @ none", 0.0),
+    // The same cells elsewhere.
+    ("t(s) + 1", 0.0),
+    ("t(x)[3:20, 5:200] * 2", 0.0),
+    ("hstack(x + 1, y - 1, v)", 0.0),
+    ("vstack(x + 1, r)", 0.0),
+    ("reshape(x + 1, 40, 300)", 0.0),
+    ("CAST(x + y AS REAL)", 0.0),
+    // What goes round stays there.
+    ("ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 7)", 4096.0),
+    ("ITERATE(q => s, 0.5 * q + 1, times => 40, until => max(abs(q - prior(q))) < 1e-3)", 16.0),
+];
+
+#[test]
+fn a_device_computes_what_the_host_computes() {
+    let Some(pair) = Pair::new() else { return };
+    for order in 0..4 {
+        standin::set("order", order);
+        for (expression, units) in EXPRESSIONS {
+            assert_close(expression, &pair.both(expression), *units);
+        }
+    }
+    assert_eq!(figure(&pair.device, "failure"), None);
+    assert!(count(&pair.device, "launches") > 300);
+    assert_eq!(count(&pair.device, "buffers"), 0);
+}
+
+#[test]
+fn plans_show_what_a_device_runs() {
+    let Some(pair) = Pair::new() else { return };
+    for (expression, _) in EXPRESSIONS {
+        let plan = pair.explained(expression);
+        assert!(plan.contains("on the GPU: "), "{plan}");
+    }
+    pair.device.execute("SET gpu = 'off'").unwrap();
+    assert!(!pair.explained("x @ w").contains("GPU"));
+    // A device that is slower than the host has nothing to do.
+    pair.device.execute("SET gpu = 'auto'").unwrap();
+    assert!(!pair.explained("x @ w").contains("GPU"));
+}
+
+/// Each allocation, copy, launch and product in turn is refused, and the answer is the host's.
+#[test]
+fn whatever_fails_the_host_does() {
+    let Some(pair) = Pair::new() else { return };
+    let expressions = [
+        ("relu(x @ w + 0.25) - row_maxs(x)", 64.0),
+        ("hstack(sum(x * y), col_sums(tall)[1, 1])", 64.0),
+        ("ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 3)", 4096.0),
+    ];
+    for fault in standin::FAULTS {
+        let before = count(&pair.device, "failed");
+        for (expression, units) in expressions {
+            let expected = pair.host.matrix(expression).unwrap();
+            for nth in 1.. {
+                standin::reset();
+                standin::set(fault, nth);
+                let found = pair.device.matrix(expression);
+                let found =
+                    found.unwrap_or_else(|error| panic!("{expression}, {fault} {nth}: {error}"));
+                assert_close(expression, &[found, expected.clone()], units);
+                let is_over = standin::get(fault) > 0;
+                standin::reset();
+                assert_eq!(count(&pair.device, "buffers"), 0, "{expression}, {fault} {nth}");
+                if is_over {
+                    break;
+                }
+            }
+        }
+        // An allocation is tried twice, so that one refusal does not count.
+        let failed = count(&pair.device, "failed") - before;
+        assert!(failed > 3 || fault == "fail_alloc", "{fault} happened {failed} times");
+    }
+    standin::set("fail_allocs", 1);
+    assert_close("x + y", &pair.both("x + y"), 0.0);
+    assert!(figure(&pair.device, "failure").unwrap().contains("no room"));
+}
+
+/// A text that does not compile is the host's from then on, one that is not loaded is compiled anew.
+#[test]
+fn a_kernel_that_does_not_compile_is_not_tried_again() {
+    let Some(pair) = Pair::new() else { return };
+    let expression = "floor(x) * ceil(y) - round(x) * sign(y)";
+    standin::set("fail_compile", 1);
+    for failed in 1..3 {
+        assert_close(expression, &pair.both(expression), 0.0);
+        assert_eq!(count(&pair.device, "failed"), failed);
+    }
+    let why = figure(&pair.device, "failure").unwrap();
+    assert!(why.contains("does not compile") && why.contains("asked for"), "{why}");
+    let plan = format!("EXPLAIN ANALYZE SELECT * FROM ENTRIES({expression})");
+    let rows = pair.device.query(&plan).unwrap().rows::<(String, String)>().unwrap();
+    let plan: String = rows.into_iter().map(|(_, text)| text).collect();
+    assert!(plan.contains("(done by the host: "), "{plan}");
+}
+
+#[test]
+fn a_failure_is_an_error_where_it_is_to_be_one() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    standin::set("refuse_launch", 1);
+    let error = pair.device.matrix("x + y").unwrap_err().to_string();
+    assert!(error.contains("the GPU failed: ") && error.contains("gpu_on_failure"), "{error}");
+    standin::reset();
+    assert_close("x + y", &pair.both("x + y"), 0.0);
+}
+
+#[test]
+fn what_has_no_room_on_the_device_stays_on_the_host() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET gpu_memory_limit = '100KB'").unwrap();
+    assert!(pair.explained("v + 1").contains("on the GPU: "));
+    assert!(!pair.explained("x + y").contains("GPU"));
+    assert_close("x + y", &pair.both("x + y"), 0.0);
+    assert!(count(&pair.device, "buffer_bytes_peak") > 0);
+    pair.device.execute("SET gpu_memory_limit = '1GB'").unwrap();
+    assert!(pair.explained("x + y").contains("on the GPU: "));
+}

@@ -1,0 +1,75 @@
+// CUDA's language for a C++ compiler: what stands before the text of a kernel, so that it runs on the processor.
+//
+// The threads of a block take turns on one thread of the system (threads.cpp): each runs until a barrier or its end. What is written
+// here is what our kernels use; there are no warps, no atomics, no dynamic shared memory.
+#pragma once
+
+#define __global__ static
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(threads)
+// Alone in the thread-local part of its library, which is filled with rubbish before each block.
+#define __shared__ thread_local
+
+struct standin_index {
+    unsigned x, y, z;
+};
+
+extern "C" {
+extern standin_index standin_thread, standin_block, standin_threads, standin_blocks;
+void standin_barrier();
+double fabs(double), fma(double, double, double), copysign(double, double), sqrt(double);
+double floor(double), ceil(double), round(double), pow(double, double), erfc(double);
+double sin(double), cos(double), tan(double);
+float sqrtf(float);
+}
+
+#define threadIdx standin_thread
+#define blockIdx standin_block
+#define blockDim standin_threads
+#define gridDim standin_blocks
+#define __syncthreads standin_barrier
+
+static inline long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
+static inline double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
+
+// Runs one thread of a kernel with the parameters that a launch was given.
+template <int... At>
+struct standin_places {
+    template <class... Parameters>
+    static void call(void (*kernel)(Parameters...), void** given) {
+        kernel(*(Parameters*)given[At]...);
+    }
+};
+
+template <int Count>
+using standin_counted = standin_places<__integer_pack(Count)...>;
+
+template <class... Parameters>
+static void standin_enter(void (*kernel)(Parameters...), void** given) {
+    standin_counted<sizeof...(Parameters)>::call(kernel, given);
+}
+
+// How many bytes each parameter has, for a launch copies them: nobody but the kernel knows.
+template <class... Parameters>
+static constexpr unsigned standin_count(void (*)(Parameters...)) {
+    return sizeof...(Parameters);
+}
+
+template <class... Parameters>
+static const unsigned* standin_bytes(void (*)(Parameters...)) {
+    static const unsigned bytes[] = {sizeof(Parameters)...};
+    return bytes;
+}
+
+// What the driver finds for a kernel: how to run a thread of it, and its parameters.
+struct standin_kernel {
+    void (*enter)(void**);
+    unsigned parameters;
+    const unsigned* bytes;
+};
+
+#define STANDIN_KERNEL(name)                                                                             \
+    static void standin_enter_##name(void** given) { standin_enter(name, given); }                       \
+    extern "C" standin_kernel standin_kernel_##name;                                                     \
+    standin_kernel standin_kernel_##name = {standin_enter_##name, standin_count(name), standin_bytes(name)};
