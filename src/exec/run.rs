@@ -375,16 +375,20 @@ impl Run<'_> {
         let cancel = self.around.cancel;
         let mut run = offload::Run::new(&device, self.program, &self.values, cancel)?;
         run.steps(&offload.steps)?;
-        let mut leaves = Vec::with_capacity(offload.leaves.len());
-        for &slot in &offload.leaves {
+        let (budget, notes) = (&mut self.around.budget, &self.program.notes);
+        let mut all_bytes = 0;
+        let bring = |&slot: &Slot| {
             let matrix = run.matrix(slot)?;
-            let what = &self.program.notes[slot].text;
             // As for whatever the host makes in blocks: in files where memory has no room.
-            let counted = self.around.budget.grow_cells(matrix.bytes(), what);
+            let counted = budget.grow_cells(matrix.bytes(), &notes[slot].text);
             let counted_bytes = counted.map_err(Failed::Stopped)?;
-            leaves.push((slot, run.download(&matrix)?, counted_bytes));
-        }
+            all_bytes += counted_bytes;
+            Ok((slot, run.download(&matrix)?, counted_bytes))
+        };
+        let leaves: Result<Vec<_>, Failed> = offload.leaves.iter().map(bring).collect();
         drop(run);
+        // What came before a failure is of no use.
+        let leaves = leaves.inspect_err(|_| self.around.budget.shrink(all_bytes))?;
         for (slot, cells, counted_bytes) in leaves {
             self.keep_counted(slot, cells.into(), counted_bytes, start).map_err(Failed::Stopped)?;
         }

@@ -32,7 +32,7 @@ use crate::exec::offload;
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
 use crate::exec::{Input, MatrixExec};
-use crate::gpu::{self, Device};
+use crate::gpu::Device;
 use crate::matrix::Shape;
 
 /// Plans [`MatrixNode`]s.
@@ -122,7 +122,8 @@ fn lower(
     let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
     let schedule::Scheduled { mut steps, mut fusions } = schedule::steps(expected, root, options);
     if let Some(device) = device(settings, seconds[0]) {
-        steps = place::place(steps, root.index(), expected, &device, settings.gpu);
+        let device = place::Target { rates: *device.rates(), memory_bytes: device.memory_limit() };
+        steps = place::place(steps, root.index(), expected, device, settings.gpu);
     }
     let note = |(id, _)| {
         let fusion = fusions.remove(&id);
@@ -164,10 +165,9 @@ fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
     };
     let libraries = Path::new(&settings.gpu_libraries);
     let libraries = Some(libraries).filter(|folder| !folder.as_os_str().is_empty());
-    let device = is_wanted.then(|| gpu::device(libraries)).and_then(Result::ok)?;
-    if offload::distrust(&device).is_some() {
-        return None;
-    }
+    // What may go either way does not wait until a device has been looked for.
+    let waits = settings.gpu == Gpu::Force;
+    let device = is_wanted.then(|| offload::trusted(libraries, waits)).flatten()?;
     if settings.gpu_memory_limit_bytes > 0 {
         device.set_memory_limit(settings.gpu_memory_limit_bytes);
     }

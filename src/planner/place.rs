@@ -10,7 +10,6 @@
 //! sides are guessed alike. With `gpu = force` everything that a device can run is one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 use super::cost::CostModel;
 use super::estimate::{Estimate, rounds};
@@ -20,7 +19,7 @@ use crate::exec::costs::Constant;
 use crate::exec::offload;
 use crate::exec::operation::Operation as Op;
 use crate::exec::program::{BlockStep, Offload, Pass, Sink, Slot, Source, Step};
-use crate::gpu::{Device, Rates};
+use crate::gpu::Rates;
 use crate::matrix::{Element, Layout};
 
 /// How much faster a device must be, and by how many seconds.
@@ -80,12 +79,20 @@ impl Work {
     }
 }
 
+/// A device as far as plans go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) rates: Rates,
+    /// What matrices may take of its memory.
+    pub(super) memory_bytes: usize,
+}
+
 /// Puts steps that a device runs together, where that is worth it.
 pub(super) fn place(
     mut steps: Vec<Step>,
     root: Slot,
     expected: Expected<'_>,
-    device: &Arc<Device>,
+    device: Target,
     gpu: Gpu,
 ) -> Vec<Step> {
     // What is at hand comes first, so that it parts nothing.
@@ -93,8 +100,7 @@ pub(super) fn place(
     let all = steps.iter().enumerate();
     let touched = all.flat_map(|(at, step)| step.touched().into_iter().map(move |slot| (slot, at)));
     let last: HashMap<Slot, usize> = touched.chain([(root, usize::MAX)]).collect();
-    let rates = *device.rates();
-    let runs = Placing { steps: &steps, last, expected, device, rates, gpu }.runs();
+    let runs = Placing { steps: &steps, last, expected, device, gpu }.runs();
     let mut placed = Vec::with_capacity(steps.len());
     let mut steps = steps.into_iter();
     let mut at = 0;
@@ -120,8 +126,7 @@ struct Placing<'a> {
     /// The last step that reads or writes each slot.
     last: HashMap<Slot, usize>,
     expected: Expected<'a>,
-    device: &'a Device,
-    rates: Rates,
+    device: Target,
     gpu: Gpu,
 }
 
@@ -186,18 +191,18 @@ impl Placing<'_> {
         let reads = touched.iter().filter(|slot| !made.contains(slot) && !inside.contains(slot));
         let up: f64 = reads.map(|&slot| self.estimate(slot).bytes).sum();
         let down: f64 = leaves.iter().map(|&slot| self.estimate(slot).bytes).sum();
-        if leaves.is_empty() || self.peak_bytes(steps, up) > self.device.memory_limit() as f64 {
+        if leaves.is_empty() || self.peak_bytes(steps, up) > self.device.memory_bytes as f64 {
             return None;
         }
         let mut work = Work::default();
         for part in &works[range] {
             work.add((*part)?, 1.0);
         }
-        let Rates { upload, download, synchronize_seconds, .. } = self.rates;
+        let Rates { upload, download, synchronize_seconds, .. } = self.device.rates;
         let moving =
             up / upload + down / download + synchronize_seconds * (1 + leaves.len()) as f64;
         let host = work.host_seconds(self.expected.cost);
-        let seconds = [work.device_seconds(&self.rates) + moving, host];
+        let seconds = [work.device_seconds(&self.device.rates) + moving, host];
         let gain = match self.gpu {
             // The longest runs.
             Gpu::Force => (leaves.len() + steps.len()) as f64 * steps.len() as f64,
@@ -328,5 +333,95 @@ fn within(step: &Step) -> Vec<Slot> {
             inside.chain(rounds.variable).chain(rounds.prior).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::exec::operation::{Aggregate, Stored};
+    use crate::matrix::{Dense, Matrix, Shape};
+    use crate::planner::cost::CostModel;
+    use crate::planner::estimate::estimate;
+    use crate::planner::graph::{Graph, NodeId};
+    use crate::planner::schedule;
+
+    const MEMORY: usize = 1 << 30;
+
+    /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
+    fn placed(
+        side: usize,
+        gpu: Gpu,
+        memory_bytes: usize,
+        expression: fn(&mut Graph, NodeId) -> NodeId,
+    ) -> Vec<Step> {
+        let mut graph = Graph::default();
+        let shape = Shape::new(side, side);
+        let matrix = Arc::new(Matrix::new(Dense::new(shape, vec![0.5; shape.cells()].into())));
+        let x = Op::Stored(Stored { name: "x".into(), matrix });
+        let x = graph.add(x, [], None).unwrap();
+        let root = expression(&mut graph, x);
+        let cost = CostModel::default();
+        let estimates = estimate(&graph, &[], &cost);
+        let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
+        let options = schedule::Options { fusion: Settings::default().fusion(), emit: false };
+        let steps = schedule::steps(expected, root, options).steps;
+        let device = Target { rates: Rates::default(), memory_bytes };
+        place(steps, root.index(), expected, device, gpu)
+    }
+
+    fn offloads(steps: &[Step]) -> Vec<&Offload> {
+        let all = steps.iter().filter_map(|step| match step {
+            Step::Offload(offload) => Some(offload.as_ref()),
+            _ => None,
+        });
+        all.collect()
+    }
+
+    fn square(graph: &mut Graph, x: NodeId) -> NodeId {
+        graph.add(Op::Product, [x, x], None).unwrap()
+    }
+
+    fn cube(graph: &mut Graph, x: NodeId) -> NodeId {
+        let square = square(graph, x);
+        graph.add(Op::Product, [square, x], None).unwrap()
+    }
+
+    fn sum(graph: &mut Graph, x: NodeId) -> NodeId {
+        graph.add(Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [x], None).unwrap()
+    }
+
+    #[test]
+    fn work_goes_to_a_device_where_that_pays() {
+        let steps = placed(1500, Gpu::Auto, MEMORY, cube);
+        let [offload] = offloads(&steps)[..] else { panic!("{steps:?}") };
+        // Both products, and between them nothing comes back.
+        assert_eq!(offload.leaves.len(), 1);
+        let [device, host] = offload.seconds;
+        assert!(2.0 * device < host && device > 0.0, "{device} {host}");
+        assert_eq!(offload.moved_bytes, 2.0 * 8.0 * 1500.0 * 1500.0);
+        // What is read once costs more on its way than it would take here, and what is small hardly takes anything.
+        assert!(offloads(&placed(1500, Gpu::Auto, MEMORY, sum)).is_empty());
+        assert!(offloads(&placed(40, Gpu::Auto, MEMORY, cube)).is_empty());
+    }
+
+    #[test]
+    fn what_has_no_room_or_no_kernel_stays() {
+        assert!(offloads(&placed(1500, Gpu::Auto, 1 << 20, cube)).is_empty());
+        assert!(offloads(&placed(1500, Gpu::Force, 1 << 20, cube)).is_empty());
+        assert_eq!(offloads(&placed(40, Gpu::Force, MEMORY, sum)).len(), 1);
+        let around_an_inverse = |graph: &mut Graph, x| {
+            let square = square(graph, x);
+            let inverse = graph.add(Op::Inverse(None), [square], None).unwrap();
+            cube(graph, inverse)
+        };
+        let steps = placed(1200, Gpu::Auto, MEMORY, around_an_inverse);
+        assert_eq!(offloads(&steps).len(), 2, "{steps:?}");
+        let is_inverse =
+            |step: &Step| matches!(step, Step::Evaluate { operation: Op::Inverse(_), .. });
+        assert!(steps.iter().any(is_inverse));
     }
 }

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
-pub(crate) use self::trial::distrust;
+pub(crate) use self::trial::{distrust, trusted};
 use super::kernels::fused::Goal;
 use super::operation::Operation;
 use super::program::{BlockStep, Pass, Program, Rounds, Sink, Slot, Step};

@@ -3,7 +3,10 @@
 //! Once in a process some small matrices go through every kind of kernel that there is, on both: a driver, a compiler or a device that
 //! is not what it should be shows here, and not in a user's answer.
 
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, OnceLock};
+use std::thread;
 
 use super::{Failed, Queue};
 use crate::exec::evaluate::evaluate;
@@ -11,7 +14,7 @@ use crate::exec::kernels::Stop;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Operation as Op, Span};
 use crate::exec::run::Cancel;
-use crate::gpu::Device;
+use crate::gpu::{self, Device};
 use crate::matrix::{Cells, Dense, Element, Shape};
 
 /// Rows and columns of the trial: beyond a block of threads, a tile and a part of a sum, and no multiple of any.
@@ -19,6 +22,29 @@ const SHAPE: Shape = Shape { rows: 77, columns: 67 };
 
 /// How far sums may be apart, in units of rounding of their terms.
 const UNITS: f64 = 1000.0;
+
+/// The device of this process, where there is one that is to be trusted. To find it out may take seconds: drivers start, kernels are
+/// compiled, rates measured. Who does not wait has none until somebody has.
+pub(crate) fn trusted(libraries: Option<&Path>, waits: bool) -> Option<Arc<Device>> {
+    static LOOKING: Once = Once::new();
+    static READY: AtomicBool = AtomicBool::new(false);
+    let libraries = libraries.map(Path::to_path_buf);
+    let look = move || {
+        let device = gpu::device(libraries.as_deref()).ok()?;
+        device.rates();
+        let is_trusted = distrust(&device).is_none();
+        READY.store(true, Ordering::Release);
+        is_trusted.then_some(device)
+    };
+    if waits || READY.load(Ordering::Acquire) {
+        return look();
+    }
+    LOOKING.call_once(|| {
+        // Without a thread for it, the next who waits looks.
+        let _ = thread::Builder::new().name("relatrix-gpu".into()).spawn(look);
+    });
+    None
+}
 
 /// Why a device is not to be trusted, if it is not.
 pub(crate) fn distrust(device: &Arc<Device>) -> Option<&'static str> {
