@@ -124,7 +124,6 @@ struct Idle {
 }
 impl Pool {
     /// One whose blocks are all in memory.
-    #[cfg(test)]
     pub(crate) fn new(limits: PoolLimits) -> Arc<Self> {
         Self::with(limits, None)
     }

@@ -15,6 +15,7 @@ use crate::exec::kernels::elementwise::UnaryFunction;
 use crate::exec::kernels::{Real, Stop, decompose, dense, sparse};
 use crate::exec::operation::Operation as Op;
 use crate::matrix::{Cells, Csr, Dense, Shape};
+use crate::memory::{Pool, PoolLimits};
 use crate::planner::cost::CostModel;
 
 /// What all measurements together take, about.
@@ -25,6 +26,14 @@ const REPETITIONS: usize = 8;
 
 /// Factor by which the next size may take longer.
 const GROWTH: u32 = 8;
+
+/// Of the memory of the measurements, whose largest result has 32 MiB.
+const REUSED: PoolLimits = PoolLimits {
+    idle_bytes: 64 << 20,
+    total_bytes: usize::MAX,
+    resident_bytes: usize::MAX,
+    poison: false,
+};
 
 /// A repetition of known work.
 struct Task {
@@ -42,7 +51,10 @@ impl Task {
 /// All constants; the built-in ones where the system refuses threads.
 pub(super) fn constants() -> Constants {
     let built_in = Constant::ALL.map(|constant| CostModel::default().constant(constant));
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(machine_threads()).build();
+    // Results lie where earlier ones did, as on the threads of a database: fresh pages are what the system takes time for.
+    let blocks = Pool::new(REUSED);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(machine_threads());
+    let pool = pool.start_handler(move |_thread| blocks.serve_this_thread()).build();
     let Ok(pool) = pool.map(Arc::new) else { return built_in };
     let rate = |share: f64, sizes: &[usize], task: fn(usize) -> Task| {
         pool.install(|| rate(share, sizes, task))

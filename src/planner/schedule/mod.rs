@@ -27,6 +27,10 @@ use crate::matrix::Layout;
 /// packs the right operand anew, which pays only when what follows reads the block from cache.
 const PRODUCT_ROWS_MIN: usize = 4096;
 
+/// A right operand of more bytes has left the caches before the next block packs it. Factors of 4096 a side by row blocks
+/// took twice the time of all at once where memory is slow.
+const PACKED_BYTES_MAX: usize = 8 << 20;
+
 /// What scheduling may do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
@@ -316,8 +320,8 @@ impl Scheduler<'_> {
                 let (left, right) = (node.inputs[0], node.inputs[1]);
                 match local(left) {
                     Some(rows @ Rows::Relation(_)) => Kind::Local(rows),
-                    // Row blocks are too flat for fewer multiplications.
-                    _ if self.is_by_levels(id) => Kind::Whole,
+                    // Row blocks are too flat for fewer multiplications, and too many for a large right operand.
+                    _ if self.is_by_levels(id) || self.leaves_caches(right) => Kind::Whole,
                     Some(rows) if long(node.rows) && dense(right) => Kind::Local(rows),
                     _ if long(node.rows)
                         && node.rows.known().is_some()
@@ -389,6 +393,16 @@ impl Scheduler<'_> {
     fn is_by_levels(&self, id: NodeId) -> bool {
         let product = self.expected.estimates[id.index()].product;
         product.is_some_and(|[best, _]| best.levels > 0) && self.graph.is_sized(id)
+    }
+
+    /// Whether a matrix is known to be too large to be packed for every block of rows.
+    fn leaves_caches(&self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let cells = node.rows.known().zip(node.columns.known());
+        let bytes = |(rows, columns): (usize, usize)| {
+            rows.saturating_mul(columns).saturating_mul(node.element.size_bytes())
+        };
+        cells.is_some_and(|cells| bytes(cells) > PACKED_BYTES_MAX)
     }
 
     /// Whether there is more than one algorithm for a product, as far as is known before it runs.
