@@ -2,7 +2,7 @@
 
 use pulp::Arch;
 
-use super::dot::dot;
+use super::dot::dots;
 
 /// Rows at a time: so many of each column stay in the cache while all pairs read them.
 const ROWS: usize = 1024;
@@ -16,11 +16,9 @@ pub fn add_products(columns: &[&[f64]], pairs: &[(usize, usize)], sums: &mut [f6
     let arch = Arch::new();
     for first in (0..rows).step_by(ROWS) {
         let rows = first..(first + ROWS).min(rows);
-        arch.dispatch(|| {
-            for (&(x, y), sum) in pairs.iter().zip(&mut *sums) {
-                *sum += dot(&columns[x][rows.clone()], &columns[y][rows.clone()]);
-            }
-        });
+        let pairs =
+            pairs.iter().map(|&(x, y)| (&columns[x][rows.clone()], &columns[y][rows.clone()]));
+        dots(arch, pairs, |at, sum| sums[at] += sum);
     }
 }
 

@@ -6,7 +6,7 @@ use faer::Accum;
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::super::dot::dot;
+use super::super::dot::dots;
 use super::super::gemm::{Grain, multiply, multiply_lower};
 use super::super::{Real, Stop, dense, strassen, view, view_mut};
 use crate::matrix::{CellBuffer, Dense, Shape};
@@ -87,11 +87,9 @@ fn times_column<T: Real>(a: &Dense<T>, v: &Dense<T>, out: &mut [T], stop: Stop<'
         if stop.is_asked() {
             return;
         }
-        arch.dispatch(|| {
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = dot(a.row(part * height + i), v.cells());
-            }
-        });
+        let first = part * height;
+        let rows = (first..first + out.len()).map(|row| (a.row(row), v.cells()));
+        dots(arch, rows, |at, sum| out[at] = sum);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use pulp::Arch;
 
-use super::super::dot::dot;
+use super::super::dot::dots;
 use super::super::{Real, Stop};
 use super::rows::{by_rows, stored_before};
 use crate::matrix::{Csr, Dense};
@@ -30,11 +30,8 @@ pub fn sampled<T: Real>(m: &Csr<T>, a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) 
         |(), i, rows| {
             let (columns, values) = m.row(i);
             let left = a.row(i);
-            arch.dispatch(|| {
-                for (&j, &x) in columns.iter().zip(values) {
-                    rows.push(j, x * dot(left, b.row(j as usize)));
-                }
-            });
+            let pairs = columns.iter().map(|&j| (left, b.row(j as usize)));
+            dots(arch, pairs, |at, sum| rows.push(columns[at], values[at] * sum));
         },
     )
 }
