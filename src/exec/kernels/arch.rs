@@ -41,6 +41,8 @@ impl Arch {
     }
 
     /// Runs an operation that leaves vectors to the compiler: it is told of no instruction set by type.
+    ///
+    /// A closure is marked `#[inline(always)]`, as all that it calls: what is compiled apart knows of no wide register.
     #[inline]
     pub(super) fn dispatch<O: WithSimd>(self, operation: O) -> O::Output {
         match self {

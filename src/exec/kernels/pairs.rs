@@ -1,7 +1,5 @@
 //! Sums of products of many pairs of columns: the cells of a Gram matrix that somebody asks for.
 
-use pulp::Arch;
-
 use super::dot::dots;
 
 /// Rows at a time: so many of each column stay in the cache while all pairs read them.
@@ -13,12 +11,15 @@ const ROWS: usize = 1024;
 /// Where a pair names no column, or there are fewer sums than pairs.
 pub fn add_products(columns: &[&[f64]], pairs: &[(usize, usize)], sums: &mut [f64]) {
     let rows = columns.iter().map(|column| column.len()).min().unwrap_or(0);
-    let arch = Arch::new();
     for first in (0..rows).step_by(ROWS) {
         let rows = first..(first + ROWS).min(rows);
-        let pairs =
-            pairs.iter().map(|&(x, y)| (&columns[x][rows.clone()], &columns[y][rows.clone()]));
-        dots(arch, pairs, |at, sum| sums[at] += sum);
+        let rows = |column: usize| &columns[column][rows.clone()];
+        let mut done = 0;
+        for pairs in pairs.chunk_by(|pair, next| pair.0 == next.0) {
+            let others = pairs.iter().map(|&(_, y)| rows(y));
+            dots(others, rows(pairs[0].0), |at, sum| sums[done + at] += sum);
+            done += pairs.len();
+        }
     }
 }
 

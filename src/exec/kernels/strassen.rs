@@ -38,9 +38,9 @@
 
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, MatMut, MatRef};
-use pulp::Arch;
 
 use super::Real;
+use super::arch::Arch;
 use super::gemm::{self, Grain};
 use crate::matrix::CellBuffer;
 
@@ -249,17 +249,20 @@ fn write<T: Real>(
             rayon::join(|| write(top, a_top, b_top, f), || write(bottom, a_bottom, b_bottom, f));
         return halves.0 & halves.1;
     }
-    Arch::new().dispatch(|| {
-        let mut is_finite = true;
-        for i in 0..out.nrows() {
-            let inputs = row(a, i).iter().zip(row(b, i));
-            for (out, (&a, &b)) in row_mut(out.rb_mut(), i).iter_mut().zip(inputs) {
-                *out = f(a, b);
-                is_finite &= Real::is_finite(*out);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut is_finite = true;
+            for i in 0..out.nrows() {
+                let inputs = row(a, i).iter().zip(row(b, i));
+                for (out, (&a, &b)) in row_mut(out.rb_mut(), i).iter_mut().zip(inputs) {
+                    *out = f(a, b);
+                    is_finite &= Real::is_finite(*out);
+                }
             }
-        }
-        is_finite
-    })
+            is_finite
+        },
+    )
 }
 
 /// `out = f(out, a)` cell by cell; whether all of it is finite.
@@ -273,16 +276,19 @@ fn update<T: Real>(
         let halves = rayon::join(|| update(top, a_top, f), || update(bottom, a_bottom, f));
         return halves.0 & halves.1;
     }
-    Arch::new().dispatch(|| {
-        let mut is_finite = true;
-        for i in 0..out.nrows() {
-            for (out, &a) in row_mut(out.rb_mut(), i).iter_mut().zip(row(a, i)) {
-                *out = f(*out, a);
-                is_finite &= Real::is_finite(*out);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut is_finite = true;
+            for i in 0..out.nrows() {
+                for (out, &a) in row_mut(out.rb_mut(), i).iter_mut().zip(row(a, i)) {
+                    *out = f(*out, a);
+                    is_finite &= Real::is_finite(*out);
+                }
             }
-        }
-        is_finite
-    })
+            is_finite
+        },
+    )
 }
 
 /// `c += z` and `d += z`; whether all of both is finite.
@@ -293,17 +299,20 @@ fn add_to_both<T: Real>(mut c: MatMut<'_, T>, mut d: MatMut<'_, T>, z: MatRef<'_
         let halves = rayon::join(|| add_to_both(c.0, d.0, z.0), || add_to_both(c.1, d.1, z.1));
         return halves.0 & halves.1;
     }
-    Arch::new().dispatch(|| {
-        let mut is_finite = true;
-        for i in 0..z.nrows() {
-            let both = row_mut(c.rb_mut(), i).iter_mut().zip(row_mut(d.rb_mut(), i));
-            for ((c, d), &z) in both.zip(row(z, i)) {
-                (*c, *d) = (*c + z, *d + z);
-                is_finite &= Real::is_finite(*c) & Real::is_finite(*d);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut is_finite = true;
+            for i in 0..z.nrows() {
+                let both = row_mut(c.rb_mut(), i).iter_mut().zip(row_mut(d.rb_mut(), i));
+                for ((c, d), &z) in both.zip(row(z, i)) {
+                    (*c, *d) = (*c + z, *d + z);
+                    is_finite &= Real::is_finite(*c) & Real::is_finite(*d);
+                }
             }
-        }
-        is_finite
-    })
+            is_finite
+        },
+    )
 }
 
 /// The sums of the first four products: `u2 = c11 + c12`, `u3 = u2 + c21`, then `c12 = u2 + c22`, `c21 = u3` and
@@ -321,20 +330,23 @@ fn join<T: Real>(
             rayon::join(|| join(c11.0, c12.0, c21.0, c22.0), || join(c11.1, c12.1, c21.1, c22.1));
         return halves.0 & halves.1;
     }
-    Arch::new().dispatch(|| {
-        let mut is_finite = true;
-        for i in 0..c11.nrows() {
-            let left = row(c11, i).iter().zip(row_mut(c12.rb_mut(), i));
-            let right = row_mut(c21.rb_mut(), i).iter_mut().zip(row_mut(c22.rb_mut(), i));
-            for ((c11, c12), (c21, c22)) in left.zip(right) {
-                let u2 = *c11 + *c12;
-                let u3 = u2 + *c21;
-                (*c12, *c21, *c22) = (u2 + *c22, u3, u3 + *c22);
-                is_finite &= Real::is_finite(*c12) & Real::is_finite(*c22);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut is_finite = true;
+            for i in 0..c11.nrows() {
+                let left = row(c11, i).iter().zip(row_mut(c12.rb_mut(), i));
+                let right = row_mut(c21.rb_mut(), i).iter_mut().zip(row_mut(c22.rb_mut(), i));
+                for ((c11, c12), (c21, c22)) in left.zip(right) {
+                    let u2 = *c11 + *c12;
+                    let u3 = u2 + *c21;
+                    (*c12, *c21, *c22) = (u2 + *c22, u3, u3 + *c22);
+                    is_finite &= Real::is_finite(*c12) & Real::is_finite(*c22);
+                }
             }
-        }
-        is_finite
-    })
+            is_finite
+        },
+    )
 }
 
 /// Whether no cell is infinite or `NaN`.
@@ -344,15 +356,18 @@ fn is_finite<T: Real>(x: MatRef<'_, T>) -> bool {
         let halves = rayon::join(|| is_finite(top), || is_finite(bottom));
         return halves.0 & halves.1;
     }
-    Arch::new().dispatch(|| {
-        let mut is_finite = true;
-        for i in 0..x.nrows() {
-            for &cell in row(x, i) {
-                is_finite &= Real::is_finite(cell);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut is_finite = true;
+            for i in 0..x.nrows() {
+                for &cell in row(x, i) {
+                    is_finite &= Real::is_finite(cell);
+                }
             }
-        }
-        is_finite
-    })
+            is_finite
+        },
+    )
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use faer::{Mat, MatMut, MatRef};
 use pulp::{Arch, Simd, WithSimd};
 
 use super::super::Real;
+use super::super::dot::{self, vectors, vectors_mut};
 
 /// How many columns go at once.
 pub(super) const WIDTH: usize = 4;
@@ -30,12 +31,6 @@ pub(super) fn column_mut<T>(x: MatMut<'_, T>, j: usize) -> &mut [T] {
     x.col_mut(j).try_as_col_major_mut().expect("a column's cells lie side by side").as_slice_mut()
 }
 
-/// `t(x)·y` of two columns.
-pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
-    let [sum] = Arch::new().dispatch(Dots { columns: [x], x: y });
-    sum
-}
-
 /// Some columns beside each other.
 pub(super) fn group<T, const N: usize>(x: MatRef<'_, T>, first: usize) -> [&[T]; N] {
     std::array::from_fn(|at| column(x, first + at))
@@ -52,14 +47,7 @@ pub(super) fn beside<T: Real>(left: &Mat<T>, right: &Mat<T>, from: usize) -> Mat
 /// `sums = t(x)·y`.
 pub(super) fn dots<T: Real>(x: MatRef<'_, T>, y: &[T], sums: &mut [T]) {
     assert_eq!((x.nrows(), x.ncols()), (y.len(), sums.len()), "the shapes fit");
-    let (groups, rest) = sums.as_chunks_mut::<WIDTH>();
-    let from = groups.len() * WIDTH;
-    for (at, sums) in groups.iter_mut().enumerate() {
-        *sums = Arch::new().dispatch(Dots { columns: group(x, at * WIDTH), x: y });
-    }
-    for (at, sum) in rest.iter_mut().enumerate() {
-        *sum = dot(column(x, from + at), y);
-    }
+    dot::dots((0..x.ncols()).map(|j| column(x, j)), y, |j, sum| sums[j] = sum);
 }
 
 /// `y += scale·x·weights`.
@@ -85,42 +73,6 @@ pub(super) fn dot_and_add<T: Real, const N: usize>(
     y: &mut [T],
 ) -> [T; N] {
     Arch::new().dispatch(DotAndAdd { columns, x, weights, y })
-}
-
-struct Dots<'a, T, const N: usize> {
-    columns: [&'a [T]; N],
-    x: &'a [T],
-}
-
-impl<T: Real, const N: usize> WithSimd for Dots<'_, T, N> {
-    type Output = [T; N];
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> [T; N] {
-        let simd = T::simd_ctx(simd);
-        let mut sums = [T::simd_splat(&simd, &T::ZERO); N];
-        let (x, last_x) = vectors::<T, S>(self.x);
-        let columns = self.columns.map(vectors::<T, S>);
-        let whole = columns.map(
-            #[inline(always)]
-            |(whole, _)| &whole[..x.len()],
-        );
-        for (i, &x) in x.iter().enumerate() {
-            for k in 0..N {
-                sums[k] = T::simd_mul_add(&simd, whole[k][i], x, sums[k]);
-            }
-        }
-        let mut totals = sums.map(
-            #[inline(always)]
-            |sum| T::simd_reduce_sum(&simd, sum),
-        );
-        for (i, &x) in last_x.iter().enumerate() {
-            for (total, (_, last)) in totals.iter_mut().zip(columns) {
-                *total += last[i] * x;
-            }
-        }
-        totals
-    }
 }
 
 struct Add<'a, T, const N: usize> {
@@ -201,23 +153,4 @@ impl<T: Real, const N: usize> WithSimd for DotAndAdd<'_, T, N> {
         }
         totals
     }
-}
-
-/// The cells as whole vectors, and those that do not fill one.
-#[inline(always)]
-fn vectors<T: Real, S: Simd>(x: &[T]) -> (&[T::SimdVec<S>], &[T]) {
-    let (whole, last) = x.split_at(x.len() - x.len() % lanes::<T, S>());
-    (bytemuck::cast_slice(whole), last)
-}
-
-/// The same, to write.
-#[inline(always)]
-pub(super) fn vectors_mut<T: Real, S: Simd>(x: &mut [T]) -> (&mut [T::SimdVec<S>], &mut [T]) {
-    let (whole, last) = x.split_at_mut(x.len() - x.len() % lanes::<T, S>());
-    (bytemuck::cast_slice_mut(whole), last)
-}
-
-#[inline(always)]
-fn lanes<T: Real, S: Simd>() -> usize {
-    size_of::<T::SimdVec<S>>() / size_of::<T>()
 }

@@ -12,9 +12,9 @@ use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::traits::math_utils::min_positive;
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 
+use super::super::dot::dot;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop};
-use super::columns::dot;
 
 /// Turns `x` into a multiple of the first unit vector: what remains there, and `τ`. Leaves `v`,
 /// whose first cell is one, in `x`.

@@ -3,7 +3,6 @@
 //! Those that end in `_into` take a block of rows, into memory of the caller.
 
 use faer::Accum;
-use pulp::Arch;
 use rayon::prelude::*;
 
 use super::super::dot::dots;
@@ -81,15 +80,14 @@ const COLUMN_CELLS: usize = 1 << 16;
 fn times_column<T: Real>(a: &Dense<T>, v: &Dense<T>, out: &mut [T], stop: Stop<'_>) {
     let (rows, inner) = (a.shape().rows, a.shape().columns);
     assert!(v.shape().rows == inner && out.len() == rows, "inner sizes");
-    let arch = Arch::new();
     let height = (COLUMN_CELLS / inner.max(1)).max(1);
     out.par_chunks_mut(height).enumerate().for_each(|(part, out)| {
         if stop.is_asked() {
             return;
         }
         let first = part * height;
-        let rows = (first..first + out.len()).map(|row| (a.row(row), v.cells()));
-        dots(arch, rows, |at, sum| out[at] = sum);
+        let rows = (first..first + out.len()).map(|row| a.row(row));
+        dots(rows, v.cells(), |at, sum| out[at] = sum);
     });
 }
 

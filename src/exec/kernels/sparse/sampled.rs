@@ -1,7 +1,5 @@
 //! A product for the stored cells of a sparse matrix alone: the rest of it is never computed.
 
-use pulp::Arch;
-
 use super::super::dot::dots;
 use super::super::{Real, Stop};
 use super::rows::{by_rows, stored_before};
@@ -21,7 +19,6 @@ pub fn sampled<T: Real>(m: &Csr<T>, a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) 
         "a row of each factor for each row and column"
     );
     assert_eq!(inner, b.shape().columns, "inner sizes");
-    let arch = Arch::new();
     by_rows(
         shape,
         stored_before(m),
@@ -29,9 +26,8 @@ pub fn sampled<T: Real>(m: &Csr<T>, a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) 
         stop,
         |(), i, rows| {
             let (columns, values) = m.row(i);
-            let left = a.row(i);
-            let pairs = columns.iter().map(|&j| (left, b.row(j as usize)));
-            dots(arch, pairs, |at, sum| rows.push(columns[at], values[at] * sum));
+            let factors = columns.iter().map(|&j| b.row(j as usize));
+            dots(factors, a.row(i), |at, sum| rows.push(columns[at], values[at] * sum));
         },
     )
 }

@@ -22,10 +22,10 @@ use faer::{Accum, Mat, MatMut, MatRef};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::super::super::dot::vectors_mut;
 use super::super::super::gemm::{Grain, multiply};
 use super::super::super::{Real, Stop};
 use super::super::Unfinished;
-use super::super::columns::vectors_mut;
 use super::pairs::{Pair, Value};
 
 /// Rows between two bulges.

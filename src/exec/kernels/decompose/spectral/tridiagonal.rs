@@ -12,11 +12,12 @@ use std::ops::Range;
 use faer::{Mat, MatRef};
 use rayon::prelude::*;
 
+use super::super::super::dot::dot;
 use super::super::super::gemm::{Grain, multiply_lower};
 use super::super::super::{Real, Stop, add_into};
 use super::super::Unfinished;
 use super::super::columns::{
-    PANEL, WIDTH, add_columns, beside, column, column_mut, dot, dot_and_add, dots, group, strips,
+    PANEL, WIDTH, add_columns, beside, column, column_mut, dot_and_add, dots, group, strips,
 };
 use super::super::reflections::{Reflections, reflect};
 
