@@ -62,11 +62,26 @@ impl Fresh {
         }
     }
 
-    /// The blocks of so many cells in a range of cells; the last may be shorter.
-    pub(super) fn blocks(&mut self, cells: Range<usize>, block_cells: usize) -> Vec<Target<'_>> {
+    pub(super) fn element(&self) -> Element {
         match self {
-            Fresh::F64(all) => all[cells].chunks_mut(block_cells).map(Target::F64).collect(),
-            Fresh::F32(all) => all[cells].chunks_mut(block_cells).map(Target::F32).collect(),
+            Fresh::F64(_) => Element::Float64,
+            Fresh::F32(_) => Element::Float32,
+        }
+    }
+
+    /// Blocks of so many cells, one behind another from a cell on.
+    pub(super) fn blocks(&mut self, first: usize, lengths: &[usize]) -> Vec<Target<'_>> {
+        fn blocks<'a, T>(mut rest: &'a mut [T], lengths: &[usize]) -> Vec<&'a mut [T]> {
+            let block = |&length| rest.split_off_mut(..length).expect("cells for all blocks");
+            lengths.iter().map(block).collect()
+        }
+        match self {
+            Fresh::F64(all) => {
+                blocks(&mut all[first..], lengths).into_iter().map(Target::F64).collect()
+            }
+            Fresh::F32(all) => {
+                blocks(&mut all[first..], lengths).into_iter().map(Target::F32).collect()
+            }
         }
     }
 
@@ -128,7 +143,7 @@ pub(super) enum Target<'a> {
 }
 
 impl Target<'_> {
-    fn copy_from(self, block: &Cells) {
+    pub(super) fn copy_from(self, block: &Cells) {
         match self {
             Target::F64(cells) => cells.copy_from_slice(dense_of::<f64>(block).cells()),
             Target::F32(cells) => cells.copy_from_slice(dense_of::<f32>(block).cells()),

@@ -41,6 +41,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::common::stats::Precision;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
@@ -48,7 +49,7 @@ use datafusion::physical_plan::execution_plan::{
 };
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
-    InputDistributionRequirements, Partitioning, PlanProperties,
+    InputDistributionRequirements, Partitioning, PlanProperties, StatisticsContext,
 };
 
 use crate::error::{Error, ErrorKind, Result};
@@ -162,19 +163,21 @@ impl MatrixExec {
     fn job(&self, context: &Arc<TaskContext>, cancel: Cancel) -> Result<Job> {
         let engine = Engine::of(context)?;
         let settings = context.session_config().get_extension::<crate::config::Settings>();
-        let mut plans = self.inputs.iter();
-        let mut next = || -> Result<Vec<Box<dyn Rows>>> {
-            let Some(Input { plan, .. }) = plans.next() else {
-                return Err(ErrorKind::Internal("a relation has no input plan".into()).into());
-            };
+        let mut plans = self.inputs.iter().map(|input| &input.plan);
+        let mut next = || {
+            let missing = || ErrorKind::Internal("a relation has no input plan".into());
+            plans.next().ok_or_else(|| Error::from(missing()))
+        };
+        let parts = |plan: &Arc<dyn ExecutionPlan>| -> Vec<Box<dyn Rows>> {
             let parts = 0..plan.output_partitioning().partition_count();
-            Ok(parts.map(|part| Box::new(Batches::new(plan, part, context)) as _).collect())
+            parts.map(|part| Box::new(Batches::new(plan, part, context)) as _).collect()
         };
         let mut inputs = Vec::with_capacity(self.given.len());
         for &[rows_given, columns_given] in &self.given {
-            let rows = next()?;
-            let mut given = |is_given: bool| is_given.then(&mut next).transpose();
-            inputs.push(Inputs { rows, given: [given(rows_given)?, given(columns_given)?] });
+            let plan = next()?;
+            let mut given = |is_given: bool| is_given.then(|| next().map(parts)).transpose();
+            let given = [given(rows_given)?, given(columns_given)?];
+            inputs.push(Inputs { rows: parts(plan), count: certain_rows(plan)?, given });
         }
         Ok(Job {
             program: Arc::clone(&self.program),
@@ -187,6 +190,15 @@ impl MatrixExec {
             measured: Arc::clone(&self.measured),
         })
     }
+}
+
+/// How many rows a plan has, where that is certain.
+fn certain_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &Default::default())?;
+    Ok(match statistics.num_rows {
+        Precision::Exact(rows) => Some(rows),
+        _ => None,
+    })
 }
 
 /// The scans below a plan, those that matrix operators keep to themselves among them.

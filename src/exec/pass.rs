@@ -19,7 +19,7 @@ use super::reader::{InSequence, Reader, RowBlock, UniqueKeys};
 use super::run::Run;
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Dense, Element, Shape};
+use crate::matrix::{Cells, Dense, Element, Layout, Shape};
 use crate::memory;
 
 /// Cells of the widest row value in one block, about: 2 MiB of `f64`, within a core's share of cache.
@@ -45,11 +45,10 @@ fn is_tight(pass: &Pass, block_rows: usize, threads: usize) -> bool {
 /// What the sinks have so far.
 struct Sums {
     parts: Vec<Option<Part>>,
-    /// For each sink that collects rows of which nobody knows how many will come: the blocks so far, and the bytes
-    /// counted for them.
-    collected: Vec<(Vec<Cells>, usize)>,
-    /// For each sink that collects a known number of rows: all of them, and the bytes counted for them.
-    wholes: Vec<Option<(Fresh, usize)>>,
+    /// For each sink that collects rows: the blocks so far that are in no whole, with the bytes counted for each.
+    collected: Vec<Vec<(Cells, usize)>>,
+    /// For each sink that collects a known number of rows: all of them.
+    wholes: Vec<Option<Whole>>,
     keys: UniqueKeys,
     /// Bytes counted for those that are in memory.
     key_bytes: usize,
@@ -58,11 +57,20 @@ struct Sums {
     width: Option<usize>,
 }
 
+/// Memory for all rows that will come.
+struct Whole {
+    cells: Fresh,
+    counted_bytes: usize,
+    shape: Shape,
+    /// How many rows are there: the first ones.
+    rows: usize,
+}
+
 impl Sums {
     fn new(pass: &Pass) -> Self {
         Self {
             parts: pass.sinks.iter().map(|_| None).collect(),
-            collected: vec![(Vec::new(), 0); pass.sinks.len()],
+            collected: vec![Vec::new(); pass.sinks.len()],
             wholes: pass.sinks.iter().map(|_| None).collect(),
             keys: UniqueKeys::default(),
             key_bytes: 0,
@@ -84,8 +92,7 @@ impl Sums {
             };
         }
         for (collected, next) in self.collected.iter_mut().zip(next.collected) {
-            collected.0.extend(next.0);
-            collected.1 += next.1;
+            collected.extend(next);
         }
         self.keys.append(next.keys);
         self.key_bytes += next.key_bytes;
@@ -163,23 +170,9 @@ impl Run<'_> {
         for (at, sink) in pass.sinks.iter().enumerate() {
             let Some(to) = sink.output() else { continue };
             let (value, counted_bytes) = match (sink, sums.wholes[at].take()) {
-                (Sink::Collect { columns, .. }, Some((whole, counted_bytes))) => {
-                    let shape = Shape::new(sums.rows, columns.unwrap_or(0));
-                    (whole.frozen(shape), counted_bytes)
-                }
-                (Sink::Collect { .. }, None) => {
-                    let (parts, counted_bytes) = std::mem::take(&mut sums.collected[at]);
-                    if parts.len() == 1 {
-                        (evaluate::stack_rows(parts)?, counted_bytes)
-                    } else {
-                        // The whole beside its parts, for a while.
-                        let bytes = parts.iter().map(Cells::size_bytes).sum();
-                        let text = &self.program.notes[to].text;
-                        let whole_bytes = self.around.budget.grow_cells(bytes, text)?;
-                        let stacked = self.around.pool.install(|| evaluate::stack_rows(parts))?;
-                        self.around.budget.shrink(counted_bytes);
-                        (stacked, whole_bytes)
-                    }
+                (Sink::Collect { .. }, whole) => {
+                    let blocks = std::mem::take(&mut sums.collected[at]);
+                    self.collected(to, whole, blocks)?
                 }
                 (Sink::CountRows { .. }, _) => (Dense::scalar(sums.rows as f64).into(), 0),
                 _ => (finish(sink, sums.parts[at].take())?, 0),
@@ -187,6 +180,39 @@ impl Run<'_> {
             self.keep_counted(to, value.into(), counted_bytes, start)?;
         }
         Ok(())
+    }
+
+    /// All rows of a sink, with the bytes counted for them: what is in place, and the blocks that follow.
+    fn collected(
+        &mut self,
+        to: Slot,
+        whole: Option<Whole>,
+        blocks: Vec<(Cells, usize)>,
+    ) -> Result<(Cells, usize)> {
+        let mut parts = Vec::with_capacity(blocks.len() + 1);
+        let mut counted_bytes = 0;
+        if let Some(whole) = whole {
+            let cells = whole.cells.frozen(whole.shape);
+            if blocks.is_empty() && whole.rows == whole.shape.rows {
+                return Ok((cells, whole.counted_bytes));
+            }
+            parts.push(cells.rows(0..whole.rows));
+            counted_bytes += whole.counted_bytes;
+        }
+        for (block, bytes) in blocks {
+            parts.push(block);
+            counted_bytes += bytes;
+        }
+        if parts.len() == 1 {
+            return Ok((evaluate::stack_rows(parts)?, counted_bytes));
+        }
+        // The whole beside its parts, for a while.
+        let bytes = parts.iter().map(Cells::size_bytes).sum();
+        let text = &self.program.notes[to].text;
+        let whole_bytes = self.around.budget.grow_cells(bytes, text)?;
+        let stacked = self.around.pool.install(|| evaluate::stack_rows(parts))?;
+        self.around.budget.shrink(counted_bytes);
+        Ok((stacked, whole_bytes))
     }
 
     /// Blocks cut from whole values.
@@ -200,8 +226,9 @@ impl Run<'_> {
             if let Sink::Collect { to, columns: Some(columns), element, over, .. } = sink {
                 let shape = Shape::new(rows, *columns);
                 // The bytes of what is overwritten are counted already.
-                *whole = over.and_then(|slot| self.thawed(slot, shape, *element));
-                if whole.is_some() {
+                let thawed = over.and_then(|slot| self.thawed(slot, shape, *element));
+                if let Some((cells, counted_bytes)) = thawed {
+                    *whole = Some(Whole { cells, counted_bytes, shape, rows });
                     continue;
                 }
                 let cells = shape.cells();
@@ -209,7 +236,8 @@ impl Run<'_> {
                 let bytes = bytes.min(isize::MAX as usize);
                 let counted_bytes =
                     self.around.budget.grow_cells(bytes, &self.program.notes[*to].text)?;
-                *whole = Some((Fresh::arbitrary(*element, cells), counted_bytes));
+                let cells = Fresh::arbitrary(*element, cells);
+                *whole = Some(Whole { cells, counted_bytes, shape, rows });
             }
         }
         let on_disk = self.on_disk(pass);
@@ -229,13 +257,13 @@ impl Run<'_> {
             // For each block, where its part of each result stays.
             let mut targets: Vec<Vec<Option<Target>>> =
                 starts.iter().map(|_| pass.sinks.iter().map(|_| None).collect()).collect();
-            for (at, (sink, whole)) in pass.sinks.iter().zip(&mut sums.wholes).enumerate() {
-                let (Sink::Collect { columns, .. }, Some((whole, _))) = (sink, whole) else {
+            for (at, whole) in sums.wholes.iter_mut().enumerate() {
+                let Some(Whole { cells, shape: Shape { columns, .. }, .. }) = whole else {
                     continue;
                 };
-                let columns = columns.unwrap_or(0);
-                let blocks =
-                    whole.blocks(first * columns..end * columns, block_rows * columns.max(1));
+                let cells_from = |&start: &usize| block_rows.min(rows - start) * *columns;
+                let lengths: Vec<usize> = starts.iter().map(cells_from).collect();
+                let blocks = cells.blocks(first * *columns, &lengths);
                 for (targets, block) in targets.iter_mut().zip(blocks) {
                     targets[at] = Some(block);
                 }
@@ -259,11 +287,8 @@ impl Run<'_> {
             for block in done {
                 self.absorb(pass, block, sums)?;
             }
-            for (sink, whole) in pass.sinks.iter().zip(&mut sums.wholes) {
-                if let (Sink::Collect { columns, .. }, Some((whole, _))) = (sink, whole) {
-                    let columns = columns.unwrap_or(0);
-                    whole.done_with(first * columns..end * columns);
-                }
+            for Whole { cells, shape, .. } in sums.wholes.iter().flatten() {
+                cells.done_with(first * shape.columns..end * shape.columns);
             }
             first = end;
             if first >= rows {
@@ -300,6 +325,10 @@ impl Run<'_> {
             window.push(RowBlock { part: 0, first: 0, rows: 0, batches: Vec::new() });
         }
         let mut sums = Sums::new(pass);
+        let count = self.inputs[relation].count;
+        if let Some(rows) = count.filter(|&rows| rows > block_rows && !is_tight) {
+            sums.wholes = pass.sinks.iter().map(|sink| self.whole(sink, rows)).collect();
+        }
         let mut open: BTreeMap<usize, Sums> = BTreeMap::new();
         let mut failed: Option<(usize, Error)> = None;
         while !window.is_empty() {
@@ -336,6 +365,15 @@ impl Run<'_> {
             while let Some(part) = open.first_entry().filter(|part| *part.key() < ended) {
                 sums.append(part.remove())?;
             }
+            // All rows before those of the first open part are there.
+            if let Some(mut part) = open.first_entry() {
+                for (collected, next) in
+                    sums.collected.iter_mut().zip(&mut part.get_mut().collected)
+                {
+                    collected.append(next);
+                }
+            }
+            self.settle(&mut sums);
         }
         if let Some((_, error)) = failed {
             return Err(error.rows_later(sums.rows));
@@ -346,6 +384,46 @@ impl Run<'_> {
         }
         self.around.budget.shrink(std::mem::take(&mut sums.key_bytes));
         Ok(sums)
+    }
+
+    /// Memory for so many rows of a sink, where it collects cells and there is room.
+    fn whole(&mut self, sink: &Sink, rows: usize) -> Option<Whole> {
+        let Sink::Collect { columns: Some(columns), element, .. } = sink else { return None };
+        let shape = Shape::new(rows, *columns);
+        let bytes = rows.checked_mul(*columns)?.checked_mul(element.size_bytes())?;
+        self.around.budget.grow_rows(bytes).then(|| {
+            let cells = Fresh::arbitrary(*element, shape.cells());
+            Whole { cells, counted_bytes: bytes, shape, rows: 0 }
+        })
+    }
+
+    /// Takes blocks to where their rows stay, so that the next ones are made in their memory.
+    fn settle(&mut self, sums: &mut Sums) {
+        for (whole, blocks) in sums.wholes.iter_mut().zip(&mut sums.collected) {
+            let Some(whole) = whole else { continue };
+            let first = whole.rows;
+            let mut lengths = Vec::new();
+            for (block, _) in blocks.iter() {
+                let shape = block.shape();
+                let is_alike = shape.columns == whole.shape.columns
+                    && block.layout() == Layout::Dense
+                    && block.element() == whole.cells.element();
+                if !is_alike || whole.rows + shape.rows > whole.shape.rows {
+                    break;
+                }
+                lengths.push(shape.cells());
+                whole.rows += shape.rows;
+            }
+            let taken: Vec<(Cells, usize)> = blocks.drain(..lengths.len()).collect();
+            let columns = whole.shape.columns;
+            let targets = whole.cells.blocks(first * columns, &lengths);
+            self.around.budget.shrink(taken.iter().map(|(_, bytes)| bytes).sum());
+            self.around.pool.install(|| {
+                let all = targets.into_par_iter().zip(taken);
+                all.for_each(|(target, (block, _))| target.copy_from(&block));
+            });
+            whole.cells.done_with(first * columns..whole.rows * columns);
+        }
     }
 
     /// The memory of a value of this extent, which is gone then, where no other matrix shares it.
@@ -426,17 +504,14 @@ impl Run<'_> {
                     (self.around.emit)(&cells, labels.as_ref(), sums.rows)?;
                 }
                 (Sink::Collect { to, .. }, Part::Cells(cells)) => {
-                    let (collected, counted_bytes) = &mut sums.collected[at];
                     let bytes = cells.size_bytes();
-                    if self.around.budget.grow_rows(bytes) {
-                        *counted_bytes += bytes;
-                        collected.push(cells);
+                    let block = if self.around.budget.grow_rows(bytes) {
+                        (cells, bytes)
                     } else {
-                        let shelved = cells.shelved(&mut self.shelf);
-                        collected.push(shelved.ok_or_else(|| {
-                            self.around.budget.spent(&program.notes[*to].text, bytes)
-                        })?);
-                    }
+                        let spent = || self.around.budget.spent(&program.notes[*to].text, bytes);
+                        (cells.shelved(&mut self.shelf).ok_or_else(spent)?, 0)
+                    };
+                    sums.collected[at].push(block);
                 }
                 (Sink::Collect { .. }, _) => {}
                 (_, part) => {

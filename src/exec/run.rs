@@ -135,6 +135,8 @@ pub(super) struct Run<'a> {
 pub(crate) struct Inputs {
     /// In parts that follow one another.
     pub(crate) rows: Vec<Box<dyn Rows>>,
+    /// How many rows those are, where that is certain.
+    pub(crate) count: Option<usize>,
     pub(crate) given: [Option<Vec<Box<dyn Rows>>>; 2],
 }
 

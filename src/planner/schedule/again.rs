@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::super::fuse;
 use super::super::graph::NodeId;
 use super::super::patterns::Users;
-use super::{Kind, Rows, Scheduler};
+use super::{Kind, Scheduler};
 
 /// Cells from which a value does not wait in a cache for the next pass.
-const AGAIN_CELLS_MIN: usize = 1 << 20;
+const AGAIN_CELLS_MIN: f64 = (1 << 20) as f64;
 
 /// Operations that are computed again at most, so that they stay cheap beside a cell's way to memory and back.
 const AGAIN_NODES_MAX: usize = 4;
@@ -35,22 +35,31 @@ impl Scheduler<'_> {
         };
         let candidates =
             kept.iter().copied().filter(|id| !roots.contains(id) && by_rows_alone(*id));
-        candidates.filter_map(|id| self.parts(id, kinds).map(|parts| (id, parts))).collect()
+        candidates.filter_map(|id| self.parts(id, kinds, kept).map(|parts| (id, parts))).collect()
     }
 
     /// The row-local nodes to compute for this one, itself the last, where they are few, quick and long.
-    fn parts(&self, id: NodeId, kinds: &HashMap<NodeId, Kind>) -> Option<Vec<NodeId>> {
+    fn parts(
+        &self,
+        id: NodeId,
+        kinds: &HashMap<NodeId, Kind>,
+        kept: &HashSet<NodeId>,
+    ) -> Option<Vec<NodeId>> {
+        let is_quick = |id: NodeId| fuse::is_quick(&self.graph.node(id).operation);
+        // The rows of a relation come once: what is computed again is so from those that are kept.
+        let is_computed = |id: NodeId| {
+            matches!(kinds[&id], Kind::Local(_)) && (is_quick(id) || !kept.contains(&id))
+        };
         let mut parts = BTreeSet::from([id]);
         let mut open = vec![id];
         while let Some(id) = open.pop() {
-            let node = self.graph.node(id);
-            let cells = node.rows.known()?.checked_mul(node.columns.known()?)?;
-            let is_whole = matches!(kinds[&id], Kind::Local(Rows::Whole(_)));
-            if !is_whole || cells < AGAIN_CELLS_MIN || !fuse::is_quick(&node.operation) {
+            let estimate = &self.expected.estimates[id.index()];
+            if estimate.rows * estimate.columns < AGAIN_CELLS_MIN || !is_quick(id) {
                 return None;
             }
-            let local = node.inputs.iter().filter(|&input| matches!(kinds[input], Kind::Local(_)));
-            open.extend(local.copied().filter(|&input| parts.insert(input)));
+            let inputs = &self.graph.node(id).inputs;
+            let computed = inputs.iter().copied().filter(|&input| is_computed(input));
+            open.extend(computed.filter(|&input| parts.insert(input)));
             if parts.len() > AGAIN_NODES_MAX {
                 return None;
             }
