@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
@@ -21,17 +22,19 @@ use sqlparser::ast::{Expr, Ident, ObjectName};
 use crate::catalog::{IfTaken, Scope, check_local};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::{self, Cancel, operation::Stored};
+use crate::exec::labels::AxisLabels;
+use crate::exec::operation::Stored;
+use crate::exec::{self, Cancel};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::memory::task;
 use crate::planner::{
     Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, is_repeatable,
-    lone_exec, lone_plan, matrix_exec, whole_plan,
+    lone_exec, lone_plan, matrix_exec, whole_node, whole_plan,
 };
 use crate::query::Running;
 use crate::sql::{
-    self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Statement, StatementKind,
+    self, CopyMatrix, CreateMatrix, MatrixOptions, MatrixSource, Named, Statement, StatementKind,
 };
 use crate::value::Parameters;
 
@@ -353,22 +356,24 @@ impl Statements {
     ///
     /// # Errors
     /// An unknown name.
-    pub(crate) fn describe(&self, name: &Ident) -> Result<RecordBatch> {
+    pub(crate) async fn describe(&self, name: &Ident) -> Result<RecordBatch> {
         let key = sql::normalized(name);
         let mut lines: Vec<(&str, String)> = vec![("name", key.clone())];
         match self.matrices.find(&key) {
             None => return Err(self.matrices.unknown(&key).at(sql::place_of_name(name))),
-            Some(Found { entry: Entry::View(view), .. }) => lines.push(("view", view.text)),
+            Some(Found { entry: Entry::View(view), .. }) => {
+                // What it reads may have changed, or be gone, since it was made.
+                match self.described_view(name).await {
+                    Ok(described) => lines.extend(described),
+                    Err(error) => lines.push(("error", error.to_string())),
+                }
+                lines.push(("view", view.text));
+            }
             Some(Found { entry: Entry::Matrix(held), temporary }) => {
                 let about = held.about();
-                let labels = |labels: Option<crate::matrix::Labels>| match labels {
-                    None => "none".to_owned(),
-                    Some(labels) => {
-                        let field = |(name, keys): &(String, ArrayRef)| {
-                            format!("{name} {}", keys.data_type())
-                        };
-                        labels.fields().iter().map(field).collect::<Vec<_>>().join(", ")
-                    }
+                let labels = |labels: Option<crate::matrix::Labels>| {
+                    let fields = labels.as_ref().map_or(&[][..], |labels| labels.fields());
+                    listed(fields.iter().map(|(name, keys)| (name, keys.data_type())))
                 };
                 lines.push(("shape", about.shape.to_string()));
                 lines.push(("stored cells", about.stored.to_string()));
@@ -388,6 +393,31 @@ impl Statements {
         ])?)
     }
 
+    /// What is known of a view's matrix before it is computed; a size that only running can tell is `?`.
+    async fn described_view(&self, name: &Ident) -> Result<Vec<(&'static str, String)>> {
+        let Some(Named::View(expr)) = self.matrices.named(name, &[])? else {
+            return Ok(Vec::new());
+        };
+        let plan = self.whole(expr, &MatrixOptions::default()).await?;
+        let Some(node) = whole_node(&plan) else { return Ok(Vec::new()) };
+        let root = node.graph.node(node.root);
+        let labels = |labels: &AxisLabels| match labels {
+            AxisLabels::None => listed([].into_iter()),
+            AxisLabels::Known(labels) => {
+                listed(labels.fields().iter().map(|(name, keys)| (name, keys.data_type())))
+            }
+            AxisLabels::Deferred(deferred) => {
+                listed(deferred.fields.iter().map(|(name, data_type)| (name, data_type)))
+            }
+        };
+        Ok(vec![
+            ("shape", root.shape().to_string()),
+            ("type", root.element.to_string()),
+            ("row labels", labels(&root.labels[0])),
+            ("column labels", labels(&root.labels[1])),
+        ])
+    }
+
     /// COPY MATRIX … TO a file; yields the number of rows written.
     ///
     /// # Errors
@@ -405,6 +435,12 @@ impl Statements {
         write_file(copy.path, &copy.options, matrix).await?;
         Ok(rows)
     }
+}
+
+/// The names and types of labels.
+fn listed<'a>(fields: impl Iterator<Item = (&'a String, &'a DataType)>) -> String {
+    let fields: Vec<String> = fields.map(|(name, keys)| format!("{name} {keys}")).collect();
+    if fields.is_empty() { "none".to_owned() } else { fields.join(", ") }
 }
 
 async fn read_file(

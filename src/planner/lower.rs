@@ -245,17 +245,22 @@ pub(crate) fn lone_exec(
     settings: &Settings,
     calibration: Option<&Calibration>,
 ) -> Result<Option<MatrixExec>> {
+    match whole_node(plan) {
+        Some(matrix) if matrix.inputs.is_empty() => {
+            lower(matrix, &[], Vec::new(), settings, calibration).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The matrix of a plan made for [`Form::Whole`].
+pub(crate) fn whole_node(plan: &LogicalPlan) -> Option<&MatrixNode> {
     let mut plan = plan;
     loop {
         if let LogicalPlan::Extension(extension) = plan {
-            return match extension.node.as_any().downcast_ref::<MatrixNode>() {
-                Some(matrix) if matrix.inputs.is_empty() => {
-                    lower(matrix, &[], Vec::new(), settings, calibration).map(Some)
-                }
-                _ => Ok(None),
-            };
+            return extension.node.as_any().downcast_ref();
         }
-        let [input] = plan.inputs()[..] else { return Ok(None) };
+        let [input] = plan.inputs()[..] else { return None };
         plan = input;
     }
 }

@@ -86,7 +86,7 @@ pub(crate) use contraction::ContractionPlanner;
 pub(crate) use expected::expected;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
-pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec};
+pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec, whole_node};
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
 pub(crate) use repeatable::is_repeatable;
 pub(crate) use statistics::{Analysis, Statistics};

@@ -351,7 +351,7 @@ impl Session {
             StatementKind::Calibrate => self.calibrate().await.map(rows),
             StatementKind::ShowCosts => self.show_costs().map(rows),
             StatementKind::ShowCache => self.show_cache().map(rows),
-            StatementKind::DescribeMatrix { name } => matrices.describe(&name).map(rows),
+            StatementKind::DescribeMatrix { name } => matrices.describe(&name).await.map(rows),
             StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
             StatementKind::Explain(explain) => {
                 let began = Instant::now();
