@@ -309,6 +309,9 @@ fn chooses_layout(operation: &Op) -> bool {
     )
 }
 
+/// Functions between a product and the sum over its rows: a residual, a gradient of a logistic regression.
+const FUNCTIONS_MAX: usize = 4;
+
 /// Bytes that a node reads and writes. A loop over cells hands them to the next in cache: they are moved
 /// once they are written for someone who does not loop over them.
 fn moved_bytes(graph: &Graph, node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
@@ -321,7 +324,15 @@ fn moved_bytes(graph: &Graph, node: &Node, estimates: &[Estimate], result: &Esti
         _ => {}
     }
     let read = node.inputs.iter().map(|&input| {
-        let bytes = estimates[input.index()].bytes;
+        let Estimate { bytes, layout, .. } = estimates[input.index()];
+        // One pass computes the other rows and adds up the products, while these are in cache.
+        let others = node.inputs.iter().filter(|&&other| other != input);
+        if node.operation == Op::Cross
+            && layout == Layout::Dense
+            && others.into_iter().any(|&other| is_of_rows(graph, other, input, FUNCTIONS_MAX))
+        {
+            return 0.0;
+        }
         match (loops(&graph.node(input).operation), is_loop) {
             (true, true) => 0.0,
             (true, false) => 2.0 * bytes,
@@ -330,6 +341,18 @@ fn moved_bytes(graph: &Graph, node: &Node, estimates: &[Estimate], result: &Esti
     });
     let written = if loops(&node.operation) { 0.0 } else { result.bytes };
     read.sum::<f64>() + written
+}
+
+/// Whether the rows of a node are a function of products with those of another one, so many functions deep.
+fn is_of_rows(graph: &Graph, id: NodeId, rows: NodeId, depth: usize) -> bool {
+    let node = graph.node(id);
+    match node.operation {
+        Op::Product => node.inputs[0] == rows,
+        Op::Unary(_) | Op::Binary(_) if depth > 0 => {
+            node.inputs.iter().any(|&input| is_of_rows(graph, input, rows, depth - 1))
+        }
+        _ => false,
+    }
 }
 
 /// The nodes that an iteration repeats.

@@ -39,7 +39,7 @@ use super::written::Written;
 use crate::exec::operation::Operation as Op;
 
 /// Terms after which no more are added, beyond those that are written: a few milliseconds.
-const TERMS_MAX: usize = 1500;
+const TERMS_MAX: usize = 1000;
 
 /// Times that all rules are tried.
 const ROUNDS_MAX: usize = 8;
