@@ -6,7 +6,7 @@ use super::Real;
 
 /// Rows that are summed side by side: memory has as many streams to fetch ahead, no sum waits for itself, and what
 /// is beside them is read once for all.
-const WIDTH: usize = 4;
+pub(super) const WIDTH: usize = 4;
 
 /// `Σ rowₖ·xₖ` of each row in turn. Its bits follow from the cells of the row and of `x` alone. `take` has the place
 /// of the row and its sum.

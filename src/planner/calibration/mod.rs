@@ -160,7 +160,7 @@ mod tests {
         let (_folder, calibration) = temporary();
         let file = calibration.file.clone().unwrap();
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, "relatrix costs 2\nmemory fast").unwrap();
+        std::fs::write(&file, format!("{}\nmemory fast", store::VERSION)).unwrap();
         let model = calibration.model();
         assert_eq!(again(&calibration).model(), model);
         let nowhere =

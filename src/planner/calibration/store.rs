@@ -19,7 +19,7 @@ use crate::exec::costs::{Constant, machine_threads};
 use crate::planner::cost::CostModel;
 
 /// First line; another version is another file.
-const VERSION: &str = "relatrix costs 2";
+pub(super) const VERSION: &str = "relatrix costs 2";
 
 /// A constant that differs from the built-in one by more is not believed.
 const FACTOR_MAX: f64 = 1e4;

@@ -7,10 +7,8 @@ use faer::{Mat, MatMut, MatRef};
 use pulp::{Arch, Simd, WithSimd};
 
 use super::super::Real;
+pub(super) use super::super::dot::WIDTH;
 use super::super::dot::{self, vectors, vectors_mut};
-
-/// How many columns go at once.
-pub(super) const WIDTH: usize = 4;
 
 /// How many columns a reduction goes through between two products of matrices.
 pub(super) const PANEL: usize = 32;
