@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn groups_of_a_large_matrix_cover_it() {
-        for size in [1, 63, 64, 65, 1000, 70_001] {
+        for size in [1, GROUPS - 1, GROUPS, GROUPS + 1, 1000, 70_001] {
             let (offsets, columns) = ((0..=size as i64).collect(), (0..size as u32).collect());
             let offsets: Vec<i64> = offsets;
             let columns: Vec<u32> = columns;

@@ -106,10 +106,10 @@ impl CostModel {
     }
 
     /// Flops that a dense product of so many rows and columns takes the time of: it copies both factors into panels,
-    /// which costs a share of 1 / side. One with a single column copies nothing.
+    /// which costs a share of 1 / side. One with a single row or column copies nothing.
     pub(crate) fn packed(flops: f64, rows: f64, columns: f64) -> f64 {
         let side = rows.min(columns);
-        if columns > 1.0 && side > 0.0 { flops * (1.0 + PACKED_SIDE / side) } else { flops }
+        if side > 1.0 { flops * (1.0 + PACKED_SIDE / side) } else { flops }
     }
 
     /// The same for a product with a sparse operand.

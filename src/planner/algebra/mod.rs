@@ -1,10 +1,13 @@
 //! Algebra: a graph becomes one that computes the same for less, by equality saturation.
 //!
 //! ```text
-//! graph ─► classes, each with all terms that are known to be equal
-//!            │  rules, shifts   terms are added and classes joined, until nothing is new or it is enough
-//!            ▼
-//!          extract: the cheapest term of each class that the root needs ─► graph
+//! graph
+//!   │  chain, order    long products begin in their cheapest order
+//!   ▼
+//! classes, each with all terms that are known to be equal
+//!   │  rules, shifts   terms are added and classes joined, until nothing is new or it is enough
+//!   ▼
+//! extract: the cheapest term of each class that the root needs ─► graph
 //! ```
 //!
 //! A rewrite need not be right at the time it is made: `t(x) @ (x @ w)` and `gram(x) @ w` stand side by
@@ -13,6 +16,7 @@
 //!
 //! Not here: what anything costs (`estimate`).
 
+mod chain;
 mod extract;
 mod facts;
 mod notation;
@@ -39,7 +43,7 @@ use super::written::Written;
 use crate::exec::operation::Operation as Op;
 
 /// Terms after which no more are added, beyond those that are written: a few milliseconds.
-const TERMS_MAX: usize = 1000;
+const TERMS_MAX: usize = 800;
 
 /// Times that all rules are tried.
 const ROUNDS_MAX: usize = 8;

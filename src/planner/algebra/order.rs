@@ -1,7 +1,8 @@
 //! Orders matrix products, where associativity pays.
 //!
 //! Dynamic programming over the intervals of a chain, O(n³) for n factors (Cormen et al.,
-//! *Introduction to Algorithms*, §15.2), with stored cells in place of cells.
+//! *Introduction to Algorithms*, §15.2), with stored cells in place of cells. Beyond [`EXACT_MAX`] factors an
+//! interval is cut where those one shorter are, between these places, or at its ends.
 //!
 //! ```text
 //! a 10x1000, b 1000x10, c 10x1000:   (a·b)·c  0.4 Mflop      a·(b·c)  40 Mflop
@@ -10,26 +11,39 @@
 //! The rules know every order of a chain as well, and what it has to do with its surroundings, but only as
 //! far as there is room for: a long chain begins in the order that is found here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::cost::CostModel;
 use super::super::estimate::{Estimate, Estimator};
-use super::super::graph::{Graph, NodeId};
+use super::super::graph::{Dim, Graph, NodeId};
 use super::super::stored_cells;
+use super::chain::{Chain, Link, Reader, Scale};
+use crate::error::Result;
 use crate::exec::evaluate::DENSE_FROM;
-use crate::exec::operation::Operation as Op;
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::operation::{Aggregate, Axis, Operation as Op};
 use crate::matrix::counts::Counts;
 use crate::matrix::{Element, Layout};
 
-/// A factor of a chain.
+/// Factors of which every order is looked at.
+const EXACT_MAX: usize = 48;
+
+/// A factor of a chain, as products see it.
 struct Factor {
-    id: NodeId,
-    estimate: Estimate,
+    rows: f64,
+    columns: f64,
+    density: f64,
     /// Stored cells of its rows and columns, where it is sparse.
     counts: Option<Arc<Counts>>,
-    /// What it is the transpose of.
-    transposed: Option<NodeId>,
+    /// The node that it is, or is the transpose of; none of ones.
+    of: Option<(NodeId, bool)>,
+}
+
+impl Factor {
+    fn is_transpose_of(&self, other: &Factor) -> bool {
+        matches!((self.of, other.of), (Some((of, turned)), Some(other)) if other == (of, !turned))
+    }
 }
 
 /// An order of products.
@@ -51,96 +65,179 @@ struct Interval {
     split: usize,
 }
 
-/// Puts every chain of products in its cheapest order. A product that somebody else reads too is a
-/// factor, not a part of the chain: it is computed anyway.
+/// Puts every chain of products in its cheapest order.
 pub(super) fn ordered(
     graph: &Graph,
     root: NodeId,
     relation_rows: &[Option<f64>],
     cost: &CostModel,
 ) -> (Graph, NodeId) {
+    let (chains, needed) = chains(graph, root);
     let mut estimator = Estimator::new(relation_rows, cost);
     estimator.extend(graph);
-    let readers = graph.readers(root);
-    let is_product = |id: NodeId| matches!(graph.node(id).operation, Op::Product);
-    let is_inner = |id: NodeId| is_product(id) && readers.get(&id).copied() == Some(1);
     let mut new = graph.unlabelled();
     let mut moved: HashMap<NodeId, NodeId> = HashMap::new();
-    let needed = graph.needed(root);
     for (id, node) in graph.nodes().filter(|(id, _)| needed.contains(id)) {
-        let to = if is_product(id) {
-            let factors = factors(graph, id, &is_inner);
-            let links: Vec<Factor> = factors
-                .iter()
-                .map(|&id| {
-                    let node = graph.node(id);
-                    let is_transpose = matches!(node.operation, Op::Transpose);
-                    let transposed = is_transpose.then(|| node.inputs[0]);
-                    let estimate = estimator.estimates[id.index()];
-                    let is_sparse = factors.len() > 2 && estimate.layout == Layout::Csr;
-                    let counts = is_sparse.then(|| estimator.counts_of(graph, id));
-                    Factor { id, estimate, counts, transposed }
-                })
-                .collect();
-            built(&mut new, &products(&links, cost), &factors, &moved)
-        } else {
-            None
+        let to = match chains.get(&id) {
+            Some(chain) => {
+                let factors = factors(graph, &mut estimator, chain);
+                let order = products(&factors, cost);
+                put_together(&mut new, &moved, chain, &factors, &order)
+                    .expect("factors fit in any order")
+            }
+            None => new.adopt(node, node.inputs.iter().map(|input| moved[input]).collect()),
         };
-        // What has no other order stays as it is.
-        let to = to.unwrap_or_else(|| {
-            new.adopt(node, node.inputs.iter().map(|input| moved[input]).collect())
-        });
         new.stands_at(to, node.place);
         moved.insert(id, to);
     }
     (new, moved[&root])
 }
 
-/// The factors of the chain that ends in a product, from left to right.
-fn factors(graph: &Graph, end: NodeId, is_inner: &dyn Fn(NodeId) -> bool) -> Vec<NodeId> {
-    let mut factors = Vec::new();
-    let mut open = vec![end];
-    while let Some(at) = open.pop() {
-        if at == end || is_inner(at) {
-            let node = graph.node(at);
-            open.extend([node.inputs[1], node.inputs[0]]);
-        } else {
-            factors.push(at);
+/// The chains that end in nodes, and all nodes that are needed once these are put together from their factors.
+fn chains(graph: &Graph, root: NodeId) -> (HashMap<NodeId, Chain>, HashSet<NodeId>) {
+    let reader = Reader::new(graph, root);
+    let (mut chains, mut needed) = (HashMap::new(), HashSet::new());
+    let mut open = vec![root];
+    while let Some(id) = open.pop() {
+        if !needed.insert(id) {
+            continue;
         }
+        match reader.chain(id) {
+            Some(chain) => {
+                open.extend(chain.nodes());
+                chains.insert(id, chain);
+            }
+            None => open.extend(&graph.node(id).inputs),
+        }
+    }
+    (chains, needed)
+}
+
+fn factors(graph: &Graph, estimator: &mut Estimator<'_>, chain: &Chain) -> Vec<Factor> {
+    let mut factor = |link: &Link| match *link {
+        Link::Ones(_) => Factor { rows: 1.0, columns: 1.0, density: 1.0, counts: None, of: None },
+        Link::Node { id, is_transposed } => {
+            let Estimate { rows, columns, density, layout, .. } = estimator.estimates[id.index()];
+            let counts = (layout == Layout::Csr).then(|| estimator.counts_of(graph, id));
+            let of = Some((id, is_transposed));
+            if !is_transposed {
+                return Factor { rows, columns, density, counts, of };
+            }
+            let counts = counts.map(|counts| Arc::new(stored_cells::transposed(&counts)));
+            Factor { rows: columns, columns: rows, density, counts, of }
+        }
+    };
+    let mut factors: Vec<Factor> = chain.links.iter().map(&mut factor).collect();
+    // There are as many ones as what they stand beside is long.
+    if let [first @ Factor { of: None, .. }, second, ..] = &mut factors[..] {
+        first.columns = second.rows;
+    }
+    if let [.., second, last @ Factor { of: None, .. }] = &mut factors[..] {
+        last.rows = second.columns;
     }
     factors
 }
 
-/// Builds the products of a tree over factors.
-fn built(
+/// The products of a chain in this order. Its scales go where they touch the fewest cells.
+fn put_together(
     graph: &mut Graph,
-    tree: &Tree,
-    factors: &[NodeId],
     moved: &HashMap<NodeId, NodeId>,
-) -> Option<NodeId> {
-    match tree {
-        Tree::Factor(at) => Some(moved[&factors[*at]]),
-        Tree::Product(left, right) => {
-            let left = built(graph, left, factors, moved)?;
-            let right = built(graph, right, factors, moved)?;
-            graph.add(Op::Product, [left, right], None).ok()
-        }
+    chain: &Chain,
+    factors: &[Factor],
+    order: &Tree,
+) -> Result<NodeId> {
+    let cells = |at: usize| match factors[at].of {
+        Some(_) => factors[at].rows * factors[at].columns * factors[at].density,
+        None => f64::INFINITY,
+    };
+    let result = factors[0].rows * factors[factors.len() - 1].columns;
+    let smallest = (0..factors.len()).min_by(|&a, &b| cells(a).total_cmp(&cells(b)));
+    let place = smallest.filter(|&at| cells(at) < result);
+    let mut pieces = Vec::with_capacity(factors.len());
+    for (at, link) in chain.links.iter().enumerate() {
+        pieces.push(match *link {
+            Link::Ones(aggregate) => Piece::Ones(aggregate),
+            Link::Node { id, is_transposed } => {
+                let mut to = moved[&id];
+                if is_transposed {
+                    to = graph.add(Op::Transpose, [to], None)?;
+                }
+                if place == Some(at) {
+                    to = scaled(graph, moved, to, &chain.scales)?;
+                }
+                Piece::Node(to)
+            }
+        });
     }
+    let Piece::Node(mut product) = multiplied(graph, &pieces, order)? else {
+        unreachable!("there are two factors that are no ones");
+    };
+    if place.is_none() {
+        product = scaled(graph, moved, product, &chain.scales)?;
+    }
+    if chain.is_turned { graph.add(Op::Transpose, [product], None) } else { Ok(product) }
+}
+
+/// A factor, or some of them multiplied.
+#[derive(Clone, Copy)]
+enum Piece {
+    Node(NodeId),
+    Ones(Aggregate),
+}
+
+/// The product of a tree.
+fn multiplied(graph: &mut Graph, pieces: &[Piece], tree: &Tree) -> Result<Piece> {
+    let (left, right) = match tree {
+        Tree::Factor(at) => return Ok(pieces[*at]),
+        Tree::Product(left, right) => {
+            (multiplied(graph, pieces, left)?, multiplied(graph, pieces, right)?)
+        }
+    };
+    let product = match (left, right) {
+        (Piece::Node(left), Piece::Node(right)) => graph.add(Op::Product, [left, right], None)?,
+        (Piece::Ones(aggregate), Piece::Node(of)) => {
+            let axis = (graph.node(of).columns != Dim::ONE).then_some(Axis::Columns);
+            graph.add(Op::Reduce { aggregate, axis }, [of], None)?
+        }
+        (Piece::Node(of), Piece::Ones(aggregate)) => {
+            let axis = (graph.node(of).rows != Dim::ONE).then_some(Axis::Rows);
+            graph.add(Op::Reduce { aggregate, axis }, [of], None)?
+        }
+        (Piece::Ones(_), Piece::Ones(_)) => return Ok(left),
+    };
+    Ok(Piece::Node(product))
+}
+
+fn scaled(
+    graph: &mut Graph,
+    moved: &HashMap<NodeId, NodeId>,
+    of: NodeId,
+    scales: &[Scale],
+) -> Result<NodeId> {
+    scales.iter().try_fold(of, |of, scale| match scale {
+        Scale::By(number) => {
+            graph.add(Op::Binary(BinaryFunction::Multiply), [moved[number], of], None)
+        }
+        Scale::Over(number) => {
+            graph.add(Op::Binary(BinaryFunction::Divide), [of, moved[number]], None)
+        }
+        Scale::Negated => graph.add(Op::Unary(UnaryFunction::Negate), [of], None),
+    })
 }
 
 /// The cheapest order of a chain of at least one factor.
 fn products(factors: &[Factor], cost: &CostModel) -> Tree {
     let n = factors.len();
     let single = |at: usize| {
-        let Factor { estimate, counts, .. } = &factors[at];
-        Interval { seconds: 0.0, density: estimate.density, counts: counts.clone(), split: at }
+        let Factor { density, counts, .. } = &factors[at];
+        Interval { seconds: 0.0, density: *density, counts: counts.clone(), split: at }
     };
     let mut best: Vec<Vec<Interval>> = (0..n).map(|at| vec![single(at); n]).collect();
     for length in 2..=n {
         for first in 0..=n - length {
             let last = first + length - 1;
-            let inner = |split: usize| factors[split].estimate.columns;
-            let (rows, columns) = (factors[first].estimate.rows, factors[last].estimate.columns);
+            let inner = |split: usize| factors[split].columns;
+            let (rows, columns) = (factors[first].rows, factors[last].columns);
             let own = |split: usize| {
                 let (left, right) = (&best[first][split], &best[split + 1][last]);
                 let cells = rows * columns;
@@ -151,7 +248,7 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
                     }
                     _ => (2.0 * cells * inner(split) * left.density * right.density, 8.0 * cells),
                 };
-                if length == 2 && factors[first].transposed == Some(factors[last].id) {
+                if length == 2 && factors[first].is_transpose_of(&factors[last]) {
                     // Of t(x) @ x half is enough.
                     flops /= 2.0;
                 }
@@ -165,7 +262,7 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
             };
             // Of equals the leftmost, which is the order of evaluation as written, reading from the left.
             let (mut split, mut least) = (first, f64::INFINITY);
-            for candidate in (first..last).rev() {
+            for candidate in cuts(&best, first, last) {
                 let parts = best[first][candidate].seconds + best[candidate + 1][last].seconds;
                 // What the product itself takes comes on top.
                 if parts < least {
@@ -187,10 +284,24 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
                 Some(counts) => (counts.stored() / (rows * columns).max(1.0)).min(1.0),
                 None => 1.0 - (1.0 - left.density * right.density).powf(inner(split)),
             };
+            // What is stored densely is as full in every row.
+            let counts = counts.filter(|_| density <= DENSE_FROM);
             best[first][last] = Interval { seconds: least, density, counts, split };
         }
     }
     tree(&best, 0, n - 1)
+}
+
+/// Where an interval may be cut, from the right: the last places of left parts.
+fn cuts(best: &[Vec<Interval>], first: usize, last: usize) -> impl Iterator<Item = usize> {
+    let (mut from, mut to) = (first, last - 1);
+    if best.len() > EXACT_MAX && last - first > 1 {
+        let (shorter, later) = (best[first][last - 1].split, best[first + 1][last].split);
+        (from, to) = (shorter.min(later), shorter.max(later));
+    }
+    let right = (to < last - 1).then_some(last - 1);
+    let left = (from > first).then_some(first);
+    right.into_iter().chain((from..=to).rev()).chain(left)
 }
 
 fn tree(best: &[Vec<Interval>], first: usize, last: usize) -> Tree {
@@ -204,28 +315,17 @@ fn tree(best: &[Vec<Interval>], first: usize, last: usize) -> Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Layout;
 
     /// The order chosen for dense factors of these sizes, as text.
     fn ordered(sizes: &[f64]) -> String {
         let factors: Vec<Factor> = sizes
             .windows(2)
             .map(|size| Factor {
-                id: NodeId::default(),
-                estimate: Estimate {
-                    rows: size[0],
-                    columns: size[1],
-                    density: 1.0,
-                    layout: Layout::Dense,
-                    bytes: 0.0,
-                    flops: 0.0,
-                    seconds: 0.0,
-                    bound: None,
-                    product: None,
-                    other_layout: None,
-                },
+                rows: size[0],
+                columns: size[1],
+                density: 1.0,
                 counts: None,
-                transposed: None,
+                of: None,
             })
             .collect();
         fn text(tree: &Tree) -> String {

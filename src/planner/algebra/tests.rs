@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
+use super::super::graph::Dim;
 use super::notation::{Must, Rule, Size};
 use super::rules::{LINES, RULES};
 use super::term::Term;
@@ -320,6 +321,93 @@ fn rules_that_need_one_another_are_found_together() {
         node(graph, Op::Reduce { aggregate: Aggregate::Sum, axis: None }, [product])
     });
     assert!(!text.contains("(a * 2)") && text.contains("col_sums(a)"), "{text}");
+}
+
+/// A chain with whatever may stand between its products, over matrices of sides up to 6.
+fn chain(graph: &mut Graph, random: &mut SmallRng) -> NodeId {
+    let leaf = |graph: &mut Graph, rows, columns, random: &mut SmallRng| {
+        let is_sparse = rows * columns > 1 && random.random_bool(0.3);
+        let name = format!("x{}", graph.len());
+        let operation = stored(&name, Shape::new(rows, columns), is_sparse, random);
+        graph.add(operation, [], None).unwrap()
+    };
+    let mut at = leaf(graph, random.random_range(1..7), random.random_range(1..7), random);
+    for _ in 0..random.random_range(4..14) {
+        let Shape { rows, columns } = graph.node(at).shape();
+        let side = random.random_range(1..7);
+        let number = leaf(graph, 1, 1, random);
+        let axis = [None, Some(Axis::Rows), Some(Axis::Columns)][random.random_range(0..3)];
+        let aggregate = [Aggregate::Sum, Aggregate::Mean][random.random_range(0..2)];
+        at = match random.random_range(0..16) {
+            0..4 => {
+                let right = leaf(graph, columns, side, random);
+                node(graph, Op::Product, [at, right])
+            }
+            4..8 => {
+                let left = leaf(graph, side, rows, random);
+                node(graph, Op::Product, [left, at])
+            }
+            8..11 => node(graph, Op::Transpose, [at]),
+            11 => node(graph, Op::Binary(BinaryFunction::Multiply), [number, at]),
+            12 => node(graph, Op::Binary(BinaryFunction::Divide), [at, number]),
+            13 => node(graph, Op::Unary(UnaryFunction::Negate), [at]),
+            _ => node(graph, Op::Reduce { aggregate, axis }, [at]),
+        };
+    }
+    at
+}
+
+#[test]
+fn chains_in_another_order_have_the_same_value() {
+    let mut changed = 0;
+    for seed in 0..1000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut graph = Graph::default();
+        let root = chain(&mut graph, &mut random);
+        let (new, new_root) = order::ordered(&graph, root, &[], &CostModel::default());
+        let [before, after] = [values(&graph).unwrap(), values(&new).unwrap()];
+        let (left, right) = (&before[root.index()], &after[new_root.index()]);
+        let texts = [Written(&graph, root).to_string(), Written(&new, new_root).to_string()];
+        assert_eq!(left.shape(), right.shape(), "seed {seed}: {texts:?}");
+        let scale = largest(&cells(left)).max(f64::MIN_POSITIVE);
+        for (left, right) in cells(left).iter().zip(cells(right)) {
+            assert!((left - right).abs() <= 1e-11 * scale, "seed {seed}: {texts:?}");
+        }
+        changed += usize::from(texts[0] != texts[1]);
+    }
+    assert!(changed > 300, "only {changed} were put in another order");
+}
+
+#[test]
+fn nothing_but_vectors_is_made_of_long_chains_that_end_in_one() {
+    for is_sum in [true, false] {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut graph = Graph::default();
+        let mut leaf = |graph: &mut Graph, name: String, columns: usize| {
+            let operation = stored(&name, Shape::new(90, columns), false, &mut random);
+            graph.add(operation, [], None).unwrap()
+        };
+        let factors: Vec<NodeId> =
+            (0..25).map(|at| leaf(&mut graph, format!("x{at}"), 90)).collect();
+        let product = |left, right| node(&mut graph, Op::Product, [left, right]);
+        let product = factors.into_iter().reduce(product).unwrap();
+        let root = if is_sum {
+            let total = Op::Reduce { aggregate: Aggregate::Sum, axis: None };
+            node(&mut graph, total, [product])
+        } else {
+            let (two, v) = (graph.constant(2.0), leaf(&mut graph, "v".to_owned(), 1));
+            let scaled = node(&mut graph, Op::Binary(BinaryFunction::Multiply), [two, product]);
+            let turned = node(&mut graph, Op::Transpose, [scaled]);
+            node(&mut graph, Op::Product, [turned, v])
+        };
+        let Rewritten { graph, root, .. } = rewrite(&graph, root, &[], &CostModel::default());
+        for id in graph.needed(root) {
+            let made = graph.node(id);
+            let is_line = made.rows == Dim::ONE || made.columns == Dim::ONE;
+            let is_leaf = matches!(made.operation, Op::Stored(_));
+            assert!(is_line || is_leaf, "{}", Written(&graph, root));
+        }
+    }
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn combined(
     let rows = side(&x.rows, &y.rows, [&x.columns, &y.columns]);
     let columns = side(&x.columns, &y.columns, [&x.rows, &y.rows]);
     let stored: f64 = rows.groups.iter().sum();
-    let columns = columns.scaled(stored);
+    let columns = Side { groups: columns.groups_of(stored), ..columns };
     Counts { rows, columns, is_diagonal }
 }
 
@@ -226,12 +226,11 @@ impl Group {
 }
 
 impl Side {
-    /// The same distribution over so many cells.
-    fn scaled(mut self, stored: f64) -> Self {
+    /// The groups of the same distribution over so many cells.
+    fn groups_of(&self, stored: f64) -> Vec<f64> {
         let sum: f64 = self.groups.iter().sum();
         let factor = stored / sum.max(f64::MIN_POSITIVE);
-        self.groups.iter_mut().for_each(|cells| *cells *= factor);
-        self
+        self.groups.iter().map(|cells| cells * factor).collect()
     }
 
     /// The rows of a product whose left factor has these, and whose right factor those `met`.
@@ -243,19 +242,16 @@ impl Side {
             self.present * -(-stored / self.present.max(1.0)).exp_m1()
         };
         let single = if most <= 1.0 { present } else { 0.0 };
-        let groups = self.groups.clone();
-        let alone = Vec::new();
         Side {
             size: self.size,
             width: self.width,
-            groups,
-            alone,
+            groups: self.groups_of(stored),
+            alone: Vec::new(),
             most,
             present,
             single,
             half_full: 0.0,
         }
-        .scaled(stored)
     }
 }
 
