@@ -1,14 +1,22 @@
 //! Gaussian elimination with partial pivoting: `p·a = l·u`.
 //!
-//! The columns are halved (Toledo): eliminate the left half, apply its swaps to the right, solve for
-//! the upper right, update the lower right by one product, go on there. Panels of [`PANEL`] columns are
-//! eliminated column by column. A column of zeros has no pivot and leaves a zero on the diagonal of `u`.
+//! Some columns at a time are eliminated, and what lies to their right is updated by products. The next ones
+//! are updated before all others and eliminated beside the rest, for that is work for one thread (look-ahead):
+//!
+//! ```text
+//! eliminated │ panel │ next: update, eliminate │ rest: update
+//! ```
+//!
+//! A panel is halved (Toledo): eliminate the left half, apply its swaps to the right, solve for
+//! the upper right, update the lower right by one product, go on there; [`NARROW`] columns are
+//! eliminated one by one. A column of zeros has no pivot and leaves a zero on the diagonal of `u`.
 //!
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §3.4; Toledo, *SIAM J. Matrix Anal.*
-//! 18 (1997), 1065–1081.
+//! 18 (1997), 1065–1081; Strazdins, *A comparison of lookahead and algorithmic blocking techniques for
+//! parallel matrix factorization* (1998).
 
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{Accum, Mat, MatMut};
+use faer::{Accum, Mat, MatMut, MatRef};
 use pulp::{Simd, WithSimd};
 
 use super::super::arch::Arch;
@@ -17,12 +25,16 @@ use super::super::{Real, Stop, dense};
 use super::cholesky_tiles::goes_by_tiles;
 use super::lu_tiles::Written;
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, copied, side};
+use super::work::Work;
+use super::{by_rows, side};
 use crate::error::Result;
 use crate::matrix::{Csr, Dense, Shape};
 
 /// Columns that are eliminated one by one.
-const PANEL: usize = 16;
+const NARROW: usize = 16;
+
+/// Columns of a panel: a sixteenth of all, so that the rest is work for longer, within these.
+const PANEL: [usize; 2] = [64, 256];
 
 /// Columns whose rows are swapped side by side.
 const SWAPPED_COLUMNS: usize = 8;
@@ -51,7 +63,7 @@ pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
         let [l, u] = factors.split();
         return Ok(Lu { l, u, p });
     }
-    let factors = Factors::of(copied("lu", a)?, stop);
+    let factors = Factors::of(Work::copy("lu", a)?, stop);
     stop.check()?;
     let l = Mat::from_fn(m, k, |i, j| match i.cmp(&j) {
         std::cmp::Ordering::Less => T::ZERO,
@@ -83,7 +95,8 @@ pub fn determinant<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
         let pivots = factors.diagonal().collect();
         (factors.swaps, pivots)
     } else {
-        let factors = Factors::of(copied("det", a)?, stop);
+        // That of the transpose is the same.
+        let factors = Factors::of(Work::transposed("det", a)?, stop);
         let pivots = (0..n).map(|i| factors.cells[(i, i)]).collect();
         (factors.swaps, pivots)
     };
@@ -95,19 +108,18 @@ pub fn determinant<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
 
 /// Both factors in one matrix, the ones on the diagonal of `l` left out.
 pub(super) struct Factors<T> {
-    pub(super) cells: Mat<T>,
+    pub(super) cells: Work<T>,
     /// Row `i` was swapped with this one, in order.
     pub(super) swaps: Vec<usize>,
 }
 
 impl<T: Real> Factors<T> {
-    pub(super) fn of(mut cells: Mat<T>, stop: Stop<'_>) -> Self {
-        let k = cells.nrows().min(cells.ncols());
+    pub(super) fn of(mut cells: Work<T>, stop: Stop<'_>) -> Self {
+        let k = cells.shape().rows.min(cells.shape().columns);
         let mut swaps = vec![0; k];
-        let (mut left, mut right) = cells.as_mut().split_at_col_mut(k);
+        let (mut left, right) = cells.view_mut().split_at_col_mut(k);
         eliminate(left.rb_mut(), &mut swaps, stop);
-        apply_swaps(right.rb_mut(), &swaps);
-        solve_triangular(left.rb().get(..k, ..), Triangle::Lower, Diagonal::Ones, right, stop);
+        update(right, left.rb(), &swaps, stop);
         Self { cells, swaps }
     }
 }
@@ -115,31 +127,71 @@ impl<T: Real> Factors<T> {
 /// Eliminates a matrix at least as tall as wide, in place.
 pub(super) fn eliminate<T: Real>(mut a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>) {
     let n = a.ncols();
+    let width = (n / 16).next_multiple_of(NARROW).clamp(PANEL[0], PANEL[1]);
+    if n <= 2 * width {
+        return eliminate_panel(a, swaps, stop);
+    }
+    eliminate_panel(a.rb_mut().subcols_mut(0, width), &mut swaps[..width], stop);
+    for first in (0..n - width).step_by(width) {
+        let end = first + width;
+        let (done, open) = swaps.split_at_mut(end);
+        let (panel, right) = a.rb_mut().split_at_row_mut(first).1.split_at_col_mut(end);
+        let (panel, swaps) = (panel.rb().subcols(first, width), &done[first..]);
+        let next_width = width.min(n - end);
+        let (next, rest) = right.split_at_col_mut(next_width);
+        rayon::join(
+            || {
+                let below = update(next, panel, swaps, stop);
+                eliminate_panel(below, &mut open[..next_width], stop);
+            },
+            || update(rest, panel, swaps, stop),
+        );
+    }
+    for (at, swaps) in swaps.chunks_mut(width).enumerate() {
+        let first = at * width;
+        let (left, _) = a.rb_mut().split_at_row_mut(first).1.split_at_col_mut(first);
+        apply_swaps(left, swaps);
+        swaps.iter_mut().for_each(|swap| *swap += first);
+    }
+}
+
+/// What the elimination of a panel does to columns on its right; gives the rows that are left of them.
+fn update<'a, T: Real>(
+    mut columns: MatMut<'a, T>,
+    panel: MatRef<'_, T>,
+    swaps: &[usize],
+    stop: Stop<'_>,
+) -> MatMut<'a, T> {
+    apply_swaps(columns.rb_mut(), swaps);
+    let (upper, lower) = panel.split_at_row(panel.ncols());
+    let (mut u, mut below) = columns.split_at_row_mut(panel.ncols());
+    solve_triangular(upper, Triangle::Lower, Diagonal::Ones, u.rb_mut(), stop);
+    multiply(below.rb_mut(), Accum::Add, lower, u.rb(), -T::ONE, Grain::factor(stop));
+    below
+}
+
+/// Eliminates a panel by halves.
+fn eliminate_panel<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>) {
+    let n = a.ncols();
     if stop.is_asked() {
         return;
     }
-    if n <= PANEL {
-        return eliminate_panel(a, swaps);
+    if n <= NARROW {
+        return eliminate_one_by_one(a, swaps);
     }
-    let half = (n / 2).next_multiple_of(PANEL).min(n - 1);
+    let half = (n / 2).next_multiple_of(NARROW).min(n - 1);
     let (left_swaps, right_swaps) = swaps.split_at_mut(half);
-    let (mut left, mut right) = a.rb_mut().split_at_col_mut(half);
-    eliminate(left.rb_mut(), left_swaps, stop);
-    apply_swaps(right.rb_mut(), left_swaps);
-    let (upper_left, lower_left) = left.rb_mut().split_at_row_mut(half);
-    let (mut upper_right, mut lower_right) = right.split_at_row_mut(half);
-    solve_triangular(upper_left.rb(), Triangle::Lower, Diagonal::Ones, upper_right.rb_mut(), stop);
-    let (l, u) = (lower_left.rb(), upper_right.rb());
-    multiply(lower_right.rb_mut(), Accum::Add, l, u, -T::ONE, Grain::factor(stop));
-    eliminate(lower_right, right_swaps, stop);
-    apply_swaps(lower_left, right_swaps);
+    let (mut left, right) = a.split_at_col_mut(half);
+    eliminate_panel(left.rb_mut(), left_swaps, stop);
+    eliminate_panel(update(right, left.rb(), left_swaps, stop), right_swaps, stop);
+    apply_swaps(left.split_at_row_mut(half).1, right_swaps);
     right_swaps.iter_mut().for_each(|swap| *swap += half);
 }
 
 /// Eliminates a few columns one by one.
-fn eliminate_panel<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize]) {
+fn eliminate_one_by_one<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize]) {
     let mut columns = columns_of(a);
-    Arch::new().dispatch(Panel { columns: &mut columns, swaps });
+    Arch::new().dispatch(Columns { columns: &mut columns, swaps });
 }
 
 fn columns_of<T: Real>(a: MatMut<'_, T>) -> Vec<&mut [T]> {
@@ -149,12 +201,12 @@ fn columns_of<T: Real>(a: MatMut<'_, T>) -> Vec<&mut [T]> {
 }
 
 /// A few columns, and where their swaps go.
-struct Panel<'a, 'b, T> {
+struct Columns<'a, 'b, T> {
     columns: &'a mut [&'b mut [T]],
     swaps: &'a mut [usize],
 }
 
-impl<T: Real> WithSimd for Panel<'_, '_, T> {
+impl<T: Real> WithSimd for Columns<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -211,5 +263,12 @@ pub(super) fn apply_swaps<T: Real>(a: MatMut<'_, T>, swaps: &[usize]) {
         for (i, &swap) in swaps.iter().enumerate() {
             columns.iter_mut().for_each(|column| column.swap(i, swap));
         }
+    }
+}
+
+/// Swaps rows back, the last swap first.
+pub(super) fn take_back_swaps<T: Real>(a: MatMut<'_, T>, swaps: &[usize]) {
+    for column in columns_of(a) {
+        swaps.iter().enumerate().rev().for_each(|(i, &swap)| column.swap(i, swap));
     }
 }

@@ -16,10 +16,10 @@ use rayon::prelude::*;
 use super::super::dense::tiles::{load, room_cells, store};
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense};
-use super::lu::{apply_swaps, eliminate};
+use super::lu::{apply_swaps, eliminate, take_back_swaps};
 use super::solve::{reciprocal_condition_of, require_regular};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, check_finite, copied, side};
+use super::{by_rows, check_finite, copied, norm_1_by_rows, side};
 use crate::error::Result;
 use crate::matrix::{CellBuffer, Dense, Shape};
 use crate::memory;
@@ -212,12 +212,7 @@ impl<T: Real> Written<T> {
             solve_triangular(l.transpose(), Triangle::Upper, Diagonal::Ones, own.rb_mut(), stop);
             multiply(above, Accum::Add, left.transpose(), own.rb(), -T::ONE, grain);
         }
-        for (i, &swap) in self.swaps.iter().enumerate().rev() {
-            for j in 0..b.ncols() {
-                let (x, y) = (b[(i, j)], b[(swap, j)]);
-                (b[(i, j)], b[(swap, j)]) = (y, x);
-            }
-        }
+        take_back_swaps(b, &self.swaps);
     }
 }
 
@@ -246,7 +241,7 @@ fn fill<T: Real>(out: &mut [T], shape: Shape, row: impl Fn(usize, &mut [T]) + Sy
 pub(super) fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
     let mut x = copied("solve", b)?;
-    let norm = norm_1(a);
+    let norm = norm_1_by_rows(a);
     let factors = Written::of("solve", a, stop)?;
     let condition = if factors.diagonal().any(|pivot| pivot == T::ZERO) {
         T::ZERO
@@ -259,15 +254,6 @@ pub(super) fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Resu
     factors.solve(x.as_mut(), stop);
     stop.check()?;
     Ok(by_rows(x.as_ref()))
-}
-
-/// The largest sum of absolute values down a column.
-fn norm_1<T: Real>(a: &Dense<T>) -> T {
-    let mut sums = vec![T::ZERO; a.shape().columns];
-    for row in a.cells().chunks(sums.len().max(1)) {
-        sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += x.abs());
-    }
-    sums.into_iter().fold(T::ZERO, |norm, sum| if sum > norm { sum } else { norm })
 }
 
 #[cfg(test)]

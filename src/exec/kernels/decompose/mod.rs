@@ -1,10 +1,9 @@
 //! Factorizations of dense matrices, and what is computed through them.
 //!
-//! Enters: a matrix whose cells must be finite, else [`ErrorKind::Argument`]. LU and Cholesky are
-//! recursive and cut as products are; so is nearly all the work of the spectral decompositions, whose
-//! smallest parts are faer's, as the panels of orthogonal factorizations are. Work is cut by shape alone
-//! here too: faer adds in an order that follows the degree of parallelism it is given, so it is given
-//! one that does not depend on the threads there are. Tall matrices that memory has no room for go by blocks of rows.
+//! Enters: a matrix whose cells must be finite, else [`ErrorKind::Argument`]. LU, QR and Cholesky are
+//! recursive and cut as products are; so is nearly all the work of the spectral decompositions. Their smallest
+//! parts, and those of triangular systems, are faer's, on one thread: work is cut by shape alone here too. Tall
+//! matrices that memory has no room for go by blocks of rows.
 //!
 //! Every sign that is free is fixed: the diagonal of an R is not negative, and the entry of largest
 //! magnitude in each singular vector of U and each eigenvector is positive.
@@ -26,6 +25,7 @@ mod spectral;
 mod substitution;
 mod tall;
 mod triangular;
+mod work;
 
 pub use cholesky::cholesky;
 pub use eigen::{Eig, eig};
@@ -41,7 +41,7 @@ pub use tall::is_tall;
 pub use triangular::Triangle;
 
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{ColMut, ColRef, Mat, MatMut, MatRef, Par};
+use faer::{ColMut, ColRef, Mat, MatMut, MatRef};
 use rayon::prelude::*;
 
 use super::{Real, Stop, dense, view};
@@ -68,16 +68,6 @@ impl Unfinished {
     }
 }
 
-/// In how many parts faer cuts what it does in parallel: more than there are threads costs little,
-/// and the bits follow from it.
-const DEGREE: usize = 8;
-
-/// The parallelism to give faer for a matrix of this shape: none where it is narrow, as a column is
-/// then too little work between two barriers (measured: 100,000x50 took seven times the CPU time).
-fn par(shape: Shape) -> Par {
-    if shape.rows.min(shape.columns) < 128 { Par::Seq } else { Par::rayon(DEGREE) }
-}
-
 /// A copy by columns, as factorizations work in place; an error where a cell is not finite.
 fn copied<T: Real>(function: &'static str, x: &Dense<T>) -> Result<Mat<T>> {
     check_finite(function, x)?;
@@ -86,10 +76,14 @@ fn copied<T: Real>(function: &'static str, x: &Dense<T>) -> Result<Mat<T>> {
 
 fn check_finite<T: Real>(function: &'static str, x: &Dense<T>) -> Result<()> {
     if !x.cells().par_chunks(1 << 15).all(|cells| cells.iter().all(|x| x.is_finite())) {
-        let message = format!("every cell of its {} argument must be finite", x.shape());
-        return Err(Error::from(ErrorKind::Argument { function: function.into(), message }));
+        return Err(refuse_infinite(function, x.shape()));
     }
     Ok(())
+}
+
+fn refuse_infinite(function: &'static str, shape: Shape) -> Error {
+    let message = format!("every cell of its {shape} argument must be finite");
+    ErrorKind::Argument { function: function.into(), message }.into()
 }
 
 /// A copy by columns of cells that lie by rows, in tiles and in parallel.
@@ -157,6 +151,25 @@ fn negate<T: Real>(column: ColMut<'_, T>) {
 fn norm_1<T: Real>(x: MatRef<'_, T>) -> T {
     let sum = |j: usize| x.col(j).iter().fold(T::ZERO, |sum, &x| sum + x.abs());
     (0..x.ncols()).map(sum).fold(T::ZERO, |norm, sum| if sum > norm { sum } else { norm })
+}
+
+/// The same of a matrix that lies by rows, some of which are added up at a time.
+fn norm_1_by_rows<T: Real>(x: &Dense<T>) -> T {
+    let Shape { rows, columns } = x.shape();
+    let rows_at_once = (1 << 16) / columns.max(1) + 1;
+    let sums_of = |rows: std::ops::Range<usize>| {
+        let mut sums = vec![T::ZERO; columns];
+        for row in rows {
+            sums.iter_mut().zip(x.row(row)).for_each(|(sum, &x)| *sum += x.abs());
+        }
+        sums
+    };
+    let merge = |mut one: Vec<T>, other: Vec<T>| {
+        super::add_into(&mut one, &other);
+        one
+    };
+    let sums = super::fold_blocks(rows, rows_at_once, &sums_of, &merge).unwrap_or_default();
+    sums.into_iter().fold(T::ZERO, |norm, sum| if sum > norm { sum } else { norm })
 }
 
 /// Asserts a square matrix and gives its side.

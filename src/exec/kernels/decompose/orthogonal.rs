@@ -8,31 +8,29 @@
 //!
 //! Source: Golub and Van Loan, *Matrix Computations*, 4th ed., §5.2, §5.5 and §5.6.
 
-use std::ops::Range;
-
-use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::householder::{
-    apply_block_householder_sequence_on_the_left_in_place_scratch as apply_scratch,
-    apply_block_householder_sequence_on_the_left_in_place_with_conj as apply,
-    apply_block_householder_sequence_transpose_on_the_left_in_place_scratch as apply_transposed_scratch,
-    apply_block_householder_sequence_transpose_on_the_left_in_place_with_conj as apply_transposed,
-};
-use faer::linalg::qr::no_pivoting;
 use faer::linalg::triangular_solve::{
     solve_lower_triangular_in_place, solve_upper_triangular_in_place,
 };
 use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::{Accum, Conj, Mat, MatMut, MatRef, Par};
+use faer::{Accum, Mat, MatMut, MatRef, Par};
 
 use super::super::dense::slice_columns;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop, dense, view};
+use super::columns::{add_columns, column_mut, dots};
+use super::reflections::{Block, Reflections, reflect};
 use super::solve::reciprocal_condition_of;
 use super::spectral::{Svd, svd};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, copied, norm_1, par, tall};
+use super::{by_rows, copied, norm_1, tall};
 use crate::error::Result;
 use crate::matrix::{Dense, Shape};
+
+/// Columns between two updates of all that is on their right.
+const PANEL: usize = 128;
+
+/// Columns that are reflected one by one.
+const NARROW: usize = 8;
 
 /// The thin factors of an m×n matrix, k = min(m, n).
 #[derive(Debug, Clone)]
@@ -68,8 +66,7 @@ pub(super) fn factored<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Qr<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let reflected = Reflected::of(copied("qr", a)?, stop);
     stop.check()?;
-    let mut q = Mat::identity(m, m.min(n));
-    reflected.apply(q.as_mut(), stop);
+    let mut q = reflected.q(stop);
     stop.check()?;
     let mut r = reflected.r();
     for i in 0..m.min(n) {
@@ -176,49 +173,42 @@ fn is_regular<T: Real>(r: &Mat<T>, m: usize) -> bool {
     condition > T::EPSILON * T::from_f64(100.0 * m as f64)
 }
 
-/// A matrix turned into R by reflections, which lie below its diagonal and, in blocks, beside it.
+/// A matrix turned into R by reflections, whose vectors lie below its diagonal.
 pub(super) struct Reflected<T> {
     cells: Mat<T>,
-    factors: Mat<T>,
-    par: Par,
+    scales: Vec<T>,
 }
 
 impl<T: Real> Reflected<T> {
-    /// Panel by panel, as faer would go through all of them at once.
+    /// Panel by panel. The next one is updated before all that is on its right and reflected beside that, for it
+    /// is work for one thread.
     pub(super) fn of(mut cells: Mat<T>, stop: Stop<'_>) -> Self {
-        let (m, n) = (cells.nrows(), cells.ncols());
-        let block = no_pivoting::factor::recommended_block_size::<T>(m, n).max(1);
-        let mut factors = Mat::zeros(block, m.min(n));
-        let par = par(Shape::new(m, n));
-        for columns in panels(m.min(n), block) {
+        let (m, k) = (cells.nrows(), cells.nrows().min(cells.ncols()));
+        let mut scales = vec![T::ZERO; k];
+        let first = PANEL.min(k);
+        reflect_panel(cells.as_mut().subcols_mut(0, first), &mut scales[..first], stop);
+        for left in (0..k).step_by(PANEL) {
             if stop.is_asked() {
                 break;
             }
-            let (left, width) = (columns.start, columns.len());
+            let end = k.min(left + PANEL);
             let below = cells.as_mut().subrows_mut(left, m - left);
-            let (head, mut rest) = below.split_at_col_mut(columns.end);
-            let mut panel = head.subcols_mut(left, width);
-            let mut factors = factors.as_mut().subcols_mut(left, width);
-            let scratch = no_pivoting::factor::qr_in_place_scratch::<T>(
-                m - left,
-                width,
-                block,
-                par,
-                Default::default(),
+            let (done, open) = below.split_at_col_mut(end);
+            let (known, unknown) = scales.split_at_mut(end);
+            let block = Block::of(done.rb().subcols(left, end - left), &known[left..], stop);
+            let width = PANEL.min(k - end);
+            let (next, rest) = open.split_at_col_mut(width);
+            rayon::join(
+                || {
+                    let mut next = next;
+                    block.apply_transposed(next.rb_mut());
+                    let (_, next) = next.split_at_row_mut(end - left);
+                    reflect_panel(next, &mut unknown[..width], stop);
+                },
+                || block.apply_transposed(rest),
             );
-            let stack = &mut MemBuffer::new(scratch);
-            let stack = MemStack::new(stack);
-            let parameters = Default::default();
-            no_pivoting::factor::qr_in_place(
-                panel.rb_mut(),
-                factors.rb_mut(),
-                par,
-                stack,
-                parameters,
-            );
-            apply_panel_transposed(panel.rb(), factors.rb(), rest.rb_mut(), par, stop);
         }
-        Self { cells, factors, par }
+        Self { cells, scales }
     }
 
     pub(super) fn r(&self) -> Mat<T> {
@@ -226,78 +216,55 @@ impl<T: Real> Reflected<T> {
         Mat::from_fn(m.min(n), n, |i, j| if i <= j { self.cells[(i, j)] } else { T::ZERO })
     }
 
+    /// The orthogonal matrix, as many columns of it as `r` has rows.
+    fn q(&self, stop: Stop<'_>) -> Mat<T> {
+        self.reflections().product(stop)
+    }
+
     /// `b = q·b`.
-    pub(super) fn apply(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
-        for columns in self.panels().into_iter().rev() {
-            if stop.is_asked() {
-                return;
-            }
-            let (panel, factors) = self.panel(&columns);
-            let rows = b.nrows() - columns.start;
-            let below = b.rb_mut().subrows_mut(columns.start, rows);
-            by_columns(below, stop, |below| {
-                let scratch = apply_scratch::<T>(panel.nrows(), factors.nrows(), below.ncols());
-                let stack = &mut MemBuffer::new(scratch);
-                apply(panel, factors, Conj::No, below, self.par, MemStack::new(stack));
-            });
-        }
+    pub(super) fn apply(&self, b: MatMut<'_, T>, stop: Stop<'_>) {
+        self.reflections().apply(b, stop);
     }
 
     /// `b = t(q)·b`.
-    fn apply_transposed(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
-        for columns in self.panels() {
-            if stop.is_asked() {
-                return;
-            }
-            let (panel, factors) = self.panel(&columns);
-            let rows = b.nrows() - columns.start;
-            let below = b.rb_mut().subrows_mut(columns.start, rows);
-            apply_panel_transposed(panel, factors, below, self.par, stop);
+    fn apply_transposed(&self, b: MatMut<'_, T>, stop: Stop<'_>) {
+        self.reflections().apply_transposed(b, stop);
+    }
+
+    fn reflections(&self) -> Reflections<'_, T> {
+        let vectors = self.cells.subcols(0, self.scales.len());
+        Reflections { vectors, scales: &self.scales }
+    }
+}
+
+/// Reflects columns from the diagonal down: the left half, then what it leaves of the right one.
+fn reflect_panel<T: Real>(a: MatMut<'_, T>, scales: &mut [T], stop: Stop<'_>) {
+    let n = a.ncols();
+    if n <= NARROW {
+        return reflect_one_by_one(a, scales);
+    }
+    let half = (n / 2).next_multiple_of(NARROW).min(n - 1);
+    let (left_scales, right_scales) = scales.split_at_mut(half);
+    let (mut left, mut right) = a.split_at_col_mut(half);
+    reflect_panel(left.rb_mut(), left_scales, stop);
+    Block::of(left.rb(), left_scales, stop).apply_transposed(right.rb_mut());
+    reflect_panel(right.split_at_row_mut(half).1, right_scales, stop);
+}
+
+/// The same of a few columns, each of which is applied to all on its right.
+fn reflect_one_by_one<T: Real>(mut a: MatMut<'_, T>, scales: &mut [T]) {
+    for (j, scale) in scales.iter_mut().enumerate() {
+        let (done, mut right) = a.rb_mut().split_at_col_mut(j + 1);
+        let v = &mut column_mut(done, j)[j..];
+        let rest;
+        (rest, *scale) = reflect(v);
+        let mut right = right.rb_mut().subrows_mut(j, v.len());
+        let mut sums = vec![T::ZERO; right.ncols()];
+        dots(right.rb(), v, &mut sums);
+        let vector = MatRef::from_column_major_slice(v, v.len(), 1);
+        for (at, &sum) in sums.iter().enumerate() {
+            add_columns(column_mut(right.rb_mut(), at), vector, &[sum], -*scale);
         }
-    }
-
-    fn panels(&self) -> Vec<Range<usize>> {
-        panels(self.factors.ncols(), self.factors.nrows())
-    }
-
-    /// The reflections of some columns, and their factors.
-    fn panel(&self, columns: &Range<usize>) -> (MatRef<'_, T>, MatRef<'_, T>) {
-        let (left, width) = (columns.start, columns.len());
-        let panel = self.cells.subcols(left, width);
-        (panel.subrows(left, self.cells.nrows() - left), self.factors.subcols(left, width))
-    }
-}
-
-/// Columns of whole blocks that are reflected between two looks at whether to go on.
-fn panels(columns: usize, block: usize) -> Vec<Range<usize>> {
-    const PANEL: usize = 128;
-    let width = PANEL.next_multiple_of(block);
-    (0..columns).step_by(width).map(|left| left..columns.min(left + width)).collect()
-}
-
-/// `b = t(q)·b` for the reflections of one panel.
-fn apply_panel_transposed<T: Real>(
-    panel: MatRef<'_, T>,
-    factors: MatRef<'_, T>,
-    b: MatMut<'_, T>,
-    par: Par,
-    stop: Stop<'_>,
-) {
-    by_columns(b, stop, |b| {
-        let scratch = apply_transposed_scratch::<T>(panel.nrows(), factors.nrows(), b.ncols());
-        let stack = &mut MemBuffer::new(scratch);
-        apply_transposed(panel, factors, Conj::No, b, par, MemStack::new(stack));
-    });
-}
-
-/// Some hundred columns at a time, between which a stop is looked for.
-fn by_columns<T: Real>(mut b: MatMut<'_, T>, stop: Stop<'_>, run: impl Fn(MatMut<'_, T>)) {
-    const COLUMNS: usize = 1024;
-    let columns = b.ncols();
-    for left in (0..columns).step_by(COLUMNS) {
-        if stop.is_asked() {
-            return;
-        }
-        run(b.rb_mut().subcols_mut(left, COLUMNS.min(columns - left)));
+        v[0] = rest;
     }
 }

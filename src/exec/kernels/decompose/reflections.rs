@@ -16,6 +16,9 @@ use super::super::dot::dot;
 use super::super::gemm::{Grain, multiply};
 use super::super::{Real, Stop};
 
+/// Reflections that are applied together.
+const BLOCK: usize = 128;
+
 /// Turns `x` into a multiple of the first unit vector: what remains there, and `τ`. Leaves `v`,
 /// whose first cell is one, in `x`.
 pub(super) fn reflect<T: Real>(x: &mut [T]) -> (T, T) {
@@ -64,28 +67,81 @@ pub(super) struct Reflections<'a, T> {
 impl<T: Real> Reflections<'_, T> {
     /// `x = h₀·h₁·…·x`; looks at the stop before each block.
     pub(super) fn apply(&self, mut x: MatMut<'_, T>, stop: Stop<'_>) {
-        const BLOCK: usize = 128;
-        let (m, grain) = (self.vectors.nrows(), Grain::factor(stop));
-        for left in (0..self.scales.len()).step_by(BLOCK).rev() {
-            if stop.is_asked() {
-                return;
-            }
-            let scales = &self.scales[left..self.scales.len().min(left + BLOCK)];
-            let panel = self.vectors.submatrix(left, left, m - left, scales.len());
-            let v = Mat::from_fn(m - left, scales.len(), |i, j| match i.cmp(&j) {
-                std::cmp::Ordering::Less => T::ZERO,
-                std::cmp::Ordering::Equal => T::ONE,
-                std::cmp::Ordering::Greater => panel[(i, j)],
-            });
-            let t = triangle(v.as_ref(), scales, grain);
-            let mut vt = Mat::zeros(v.nrows(), v.ncols());
-            multiply(vt.as_mut(), Accum::Replace, v.as_ref(), t.as_ref(), T::ONE, grain);
-            let below = x.rb_mut().subrows_mut(left, m - left);
-            let mut parts = Mat::zeros(v.ncols(), below.ncols());
-            let replace = Accum::Replace;
-            multiply(parts.as_mut(), replace, v.transpose(), below.rb(), T::ONE, grain);
-            multiply(below, Accum::Add, vt.as_ref(), parts.as_ref(), -T::ONE, grain);
+        for left in self.blocks().rev() {
+            let below = x.rb_mut().split_at_row_mut(left).1;
+            self.block(left, stop).apply(below);
         }
+    }
+
+    /// `x = …·h₁·h₀·x`.
+    pub(super) fn apply_transposed(&self, mut x: MatMut<'_, T>, stop: Stop<'_>) {
+        for left in self.blocks() {
+            let below = x.rb_mut().split_at_row_mut(left).1;
+            self.block(left, stop).apply_transposed(below);
+        }
+    }
+
+    /// As many columns of `h₀·h₁·…` as there are reflections.
+    pub(super) fn product(&self, stop: Stop<'_>) -> Mat<T> {
+        let mut x = Mat::identity(self.vectors.nrows(), self.scales.len());
+        for left in self.blocks().rev() {
+            // Columns further left are those of the identity yet, and have nothing in these rows.
+            let (_, below) = x.as_mut().split_at_row_mut(left);
+            self.block(left, stop).apply(below.split_at_col_mut(left).1);
+        }
+        x
+    }
+
+    /// Where blocks begin.
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = usize> + use<T> {
+        (0..self.scales.len()).step_by(BLOCK)
+    }
+
+    fn block<'s>(&self, left: usize, stop: Stop<'s>) -> Block<'s, T> {
+        let scales = &self.scales[left..self.scales.len().min(left + BLOCK)];
+        let rows = self.vectors.nrows() - left;
+        Block::of(self.vectors.submatrix(left, left, rows, scales.len()), scales, stop)
+    }
+}
+
+/// Reflections that are applied together.
+pub(super) struct Block<'a, T> {
+    v: Mat<T>,
+    t: Mat<T>,
+    grain: Grain<'a>,
+}
+
+impl<'a, T: Real> Block<'a, T> {
+    /// Those with vectors that are columns, from the diagonal down. Nothing is applied once a stop is asked for.
+    pub(super) fn of(columns: MatRef<'_, T>, scales: &[T], stop: Stop<'a>) -> Self {
+        let grain = Grain::factor(stop);
+        let v = Mat::from_fn(columns.nrows(), scales.len(), |i, j| match i.cmp(&j) {
+            std::cmp::Ordering::Less => T::ZERO,
+            std::cmp::Ordering::Equal => T::ONE,
+            std::cmp::Ordering::Greater => columns[(i, j)],
+        });
+        let t = triangle(v.as_ref(), scales, grain);
+        Self { v, t, grain }
+    }
+
+    /// `x = h₀·h₁·…·x`
+    fn apply(&self, x: MatMut<'_, T>) {
+        self.subtract(x, self.t.as_ref());
+    }
+
+    /// `x = …·h₁·h₀·x`
+    pub(super) fn apply_transposed(&self, x: MatMut<'_, T>) {
+        self.subtract(x, self.t.transpose());
+    }
+
+    /// `x -= v·t·t(v)·x`
+    fn subtract(&self, x: MatMut<'_, T>, t: MatRef<'_, T>) {
+        let mut met = Mat::zeros(self.v.ncols(), x.ncols());
+        let mut parts = Mat::zeros(self.v.ncols(), x.ncols());
+        let (v, replace, grain) = (self.v.as_ref(), Accum::Replace, self.grain);
+        multiply(met.as_mut(), replace, v.transpose(), x.rb(), T::ONE, grain);
+        multiply(parts.as_mut(), replace, t, met.as_ref(), T::ONE, grain);
+        multiply(x, Accum::Add, v, parts.as_ref(), -T::ONE, grain);
     }
 }
 

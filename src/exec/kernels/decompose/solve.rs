@@ -1,24 +1,22 @@
 //! Linear systems and inverses, with the condition that says whether they mean anything.
 //!
-//! A symmetric matrix with a positive diagonal is tried by Cholesky, every other one by LU. The
-//! reciprocal condition number in the 1-norm is estimated from a few more solutions, and below the
+//! A symmetric matrix with a positive diagonal is tried by Cholesky, every other one by LU of its transpose, which
+//! has by columns what it has by rows: `p·t(a) = l·u`, so `a = t(u)·t(l)·p`. The reciprocal condition number in the 1-norm is estimated from a few more solutions, and below the
 //! unit of rounding the matrix is singular to working precision.
 //!
 //! Source: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., algorithm 15.4 (the
 //! estimator of LAPACK's `gecon`), of which this is the version for one vector.
 
-use faer::linalg::triangular_solve::{
-    solve_lower_triangular_in_place, solve_unit_upper_triangular_in_place,
-};
 use faer::reborrow::ReborrowMut;
-use faer::{Mat, MatMut, MatRef, Par};
+use faer::{Mat, MatMut};
 
-use super::super::{Real, Stop, view};
+use super::super::{Real, Stop};
 use super::cholesky::factor;
 use super::cholesky_tiles::goes_by_tiles;
-use super::lu::{Factors, apply_swaps};
+use super::lu::{Factors, apply_swaps, take_back_swaps};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, copied, lu_tiles, norm_1, side};
+use super::work::Work;
+use super::{by_rows, copied, lu_tiles, norm_1_by_rows, side};
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Shape};
 
@@ -60,12 +58,13 @@ pub fn inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     if !factored.has_pivots() {
         require_regular("inv", a.shape(), T::ZERO)?;
     }
-    let mut x = Mat::identity(n, n);
-    factored.solve(x.as_mut(), stop);
+    let mut x = Work::identity(n);
+    factored.solve_transposed(x.view_mut(), stop);
     stop.check()?;
-    let condition = if n == 0 { T::ONE } else { T::ONE / norm / norm_1(x.as_ref()) };
+    let x = x.into_transpose();
+    let condition = if n == 0 { T::ONE } else { T::ONE / norm / norm_1_by_rows(&x) };
     require_regular("inv", a.shape(), condition)?;
-    Ok(by_rows(x.as_ref()))
+    Ok(x)
 }
 
 /// The estimate that [`solve`] goes by.
@@ -91,70 +90,62 @@ pub(super) fn require_regular<T: Real>(
 /// A factored square matrix.
 enum Factored<T> {
     /// The lower triangle holds `l` of `l·t(l)`.
-    Cholesky(Mat<T>),
-    /// Both factors and the swaps.
+    Cholesky(Work<T>),
+    /// Both factors of the transpose, and the swaps of its rows.
     Lu(Factors<T>),
 }
 
 impl<T: Real> Factored<T> {
     /// Factors `a`, and gives its 1-norm.
     fn of(function: &'static str, a: &Dense<T>, stop: Stop<'_>) -> Result<(Self, T)> {
-        let mut cells = copied(function, a)?;
-        let norm = norm_1(cells.as_ref());
+        let norm = norm_1_by_rows(a);
         if is_symmetric(a) && (0..a.shape().rows).all(|i| a.row(i)[i] > T::ZERO) {
-            if factor(cells.as_mut(), stop).is_ok() {
+            let mut cells = Work::transposed(function, a)?;
+            if factor(cells.view_mut(), stop).is_ok() {
                 return Ok((Factored::Cholesky(cells), norm));
             }
-            cells = super::by_columns(view(a));
         }
-        Ok((Factored::Lu(Factors::of(cells, stop)), norm))
+        Ok((Factored::Lu(Factors::of(Work::transposed(function, a)?, stop)), norm))
     }
 
-    fn side(&self) -> usize {
+    fn cells(&self) -> &Work<T> {
         match self {
-            Factored::Cholesky(cells) => cells.nrows(),
-            Factored::Lu(factors) => factors.cells.nrows(),
+            Factored::Cholesky(cells) | Factored::Lu(Factors { cells, .. }) => cells,
         }
     }
 
     /// Whether no pivot is zero.
     fn has_pivots(&self) -> bool {
-        match self {
-            Factored::Cholesky(_) => true,
-            Factored::Lu(Factors { cells, .. }) => {
-                (0..cells.nrows()).all(|i| cells[(i, i)] != T::ZERO)
-            }
-        }
+        let cells = self.cells();
+        (0..cells.shape().rows).all(|i| cells[(i, i)] != T::ZERO)
     }
 
     /// `b = a⁻¹·b`.
     fn solve(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
         match self {
             Factored::Cholesky(cells) => {
-                let l = cells.as_ref();
+                let l = cells.view();
                 solve_triangular(l, Triangle::Lower, Diagonal::Stored, b.rb_mut(), stop);
                 solve_triangular(l.transpose(), Triangle::Upper, Diagonal::Stored, b, stop);
             }
             Factored::Lu(Factors { cells, swaps }) => {
-                apply_swaps(b.rb_mut(), swaps);
-                solve_triangular(cells.as_ref(), Triangle::Lower, Diagonal::Ones, b.rb_mut(), stop);
-                solve_triangular(cells.as_ref(), Triangle::Upper, Diagonal::Stored, b, stop);
+                let of = cells.view().transpose();
+                solve_triangular(of, Triangle::Lower, Diagonal::Stored, b.rb_mut(), stop);
+                solve_triangular(of, Triangle::Upper, Diagonal::Ones, b.rb_mut(), stop);
+                take_back_swaps(b, swaps);
             }
         }
     }
 
-    /// `b = t(a)⁻¹·b` for one right-hand side.
-    fn solve_transposed(&self, mut b: MatMut<'_, T>) {
+    /// `b = t(a)⁻¹·b`.
+    fn solve_transposed(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
         match self {
-            Factored::Cholesky(_) => self.solve(b, Stop::NEVER),
+            Factored::Cholesky(_) => self.solve(b, stop),
             Factored::Lu(Factors { cells, swaps }) => {
-                let transposed: MatRef<'_, T> = cells.transpose();
-                solve_lower_triangular_in_place(transposed, b.rb_mut(), Par::Seq);
-                solve_unit_upper_triangular_in_place(transposed, b.rb_mut(), Par::Seq);
-                for (i, &swap) in swaps.iter().enumerate().rev() {
-                    let (x, y) = (b[(i, 0)], b[(swap, 0)]);
-                    (b[(i, 0)], b[(swap, 0)]) = (y, x);
-                }
+                apply_swaps(b.rb_mut(), swaps);
+                let of = cells.view();
+                solve_triangular(of, Triangle::Lower, Diagonal::Ones, b.rb_mut(), stop);
+                solve_triangular(of, Triangle::Upper, Diagonal::Stored, b, stop);
             }
         }
     }
@@ -165,7 +156,8 @@ impl<T: Real> Factored<T> {
             return T::ZERO;
         }
         let solve = |b: MatMut<'_, T>| self.solve(b, Stop::NEVER);
-        reciprocal_condition_of(self.side(), norm, &solve, &|b| self.solve_transposed(b))
+        let across = |b: MatMut<'_, T>| self.solve_transposed(b, Stop::NEVER);
+        reciprocal_condition_of(self.cells().shape().rows, norm, &solve, &across)
     }
 }
 
@@ -185,6 +177,9 @@ pub(super) fn reciprocal_condition_of<T: Real>(
     let mut x = Mat::from_fn(n, 1, |_, _| T::ONE / size);
     solve(x.as_mut());
     let mut estimate = sum(&x);
+    if !estimate.is_finite() {
+        return T::ZERO;
+    }
     let mut last = usize::MAX;
     for _ in 0..4 {
         let mut gradient =

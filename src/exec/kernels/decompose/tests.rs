@@ -7,7 +7,7 @@ use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::exec::kernels::dense::{gram, product, transpose};
 
-const SHAPES: [(usize, usize); 11] = [
+const SHAPES: [(usize, usize); 13] = [
     (0, 0),
     (0, 3),
     (3, 0),
@@ -19,6 +19,8 @@ const SHAPES: [(usize, usize); 11] = [
     (17, 40),
     (200, 200),
     (300, 90),
+    (500, 330),
+    (330, 500),
 ];
 
 fn identity<T: Real>(n: usize) -> Dense<T> {

@@ -56,7 +56,7 @@ pub(super) fn solve_triangular<T: Real>(
     if n == 0 || b.ncols() == 0 || stop.is_asked() {
         return;
     }
-    if n <= BLOCK || b.ncols() == 1 {
+    if n <= BLOCK {
         return by_right_sides(b, (triangle, diagonal), a);
     }
     let half = (n / 2).next_multiple_of(BLOCK / 2).min(n - 1);
