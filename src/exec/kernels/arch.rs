@@ -3,7 +3,7 @@
 //! A loop is an operation of `pulp`'s, which compiles it for the baseline, for AVX2 and for NEON and picks one
 //! at run time. Here it is compiled for AVX-512 too: twice the cells in each instruction, and choices
 //! without blending. `pulp` has that behind a feature which all who use it would have to share, faer with its
-//! decompositions among them.
+//! decompositions among them. And for SSE4.1, which a processor without AVX2 may have: it blends and rounds.
 //!
 //! What these loops compute is the same on all of them: whole operations, each rounded, none contracted.
 
@@ -19,6 +19,9 @@ pub(super) enum Arch {
     /// AVX-512 with doublewords, bytes and shorter vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512(Detected),
+    /// SSE4.1 with shuffles of bytes.
+    #[cfg(target_arch = "x86_64")]
+    Sse41(Detected),
 }
 
 /// That the processor has been asked.
@@ -37,7 +40,18 @@ impl Arch {
         {
             return Arch::Avx512(Detected(()));
         }
-        Arch::Pulp(pulp::Arch::new())
+        match pulp::Arch::new() {
+            #[cfg(target_arch = "x86_64")]
+            pulp::Arch::Scalar => Self::sse41().unwrap_or(Arch::Pulp(pulp::Arch::Scalar)),
+            arch => Arch::Pulp(arch),
+        }
+    }
+
+    /// The narrower vectors, if this processor has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn sse41() -> Option<Self> {
+        let has_all = is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3");
+        has_all.then_some(Arch::Sse41(Detected(())))
     }
 
     /// Runs an operation that leaves vectors to the compiler: it is told of no instruction set by type.
@@ -47,9 +61,12 @@ impl Arch {
     pub(super) fn dispatch<O: WithSimd>(self, operation: O) -> O::Output {
         match self {
             Arch::Pulp(arch) => arch.dispatch(operation),
-            // SAFETY: a `Detected` is made in `new` alone, which has asked for each of these features.
+            // SAFETY: a `Detected` here is made in `new` alone, which has asked for each of these features.
             #[cfg(target_arch = "x86_64")]
             Arch::Avx512(Detected(())) => unsafe { with_avx512(operation) },
+            // SAFETY: a `Detected` here is made in `sse41` alone, which has asked for both features.
+            #[cfg(target_arch = "x86_64")]
+            Arch::Sse41(Detected(())) => unsafe { with_sse41(operation) },
         }
     }
 }
@@ -57,5 +74,11 @@ impl Arch {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn with_avx512<O: WithSimd>(operation: O) -> O::Output {
+    operation.with_simd(Scalar::new())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.1,ssse3")]
+fn with_sse41<O: WithSimd>(operation: O) -> O::Output {
     operation.with_simd(Scalar::new())
 }

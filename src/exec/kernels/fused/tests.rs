@@ -216,8 +216,11 @@ fn random_programs_match_the_definitions() {
 
 const PLAIN: Arch = Arch::Pulp(pulp::Arch::Scalar);
 
-fn wider() -> [Arch; 2] {
-    [Arch::Pulp(pulp::Arch::new()), Arch::new()]
+fn wider() -> Vec<Arch> {
+    let all = vec![Arch::Pulp(pulp::Arch::new()), Arch::new()];
+    #[cfg(target_arch = "x86_64")]
+    let all = [all, Arch::sse41().into_iter().collect()].concat();
+    all
 }
 
 /// The same loops without vector instructions and with the widest there are.
