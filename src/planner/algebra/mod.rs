@@ -29,6 +29,7 @@ mod tests;
 mod triangles;
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use egg::{Id, Searcher, Subst};
 
@@ -47,6 +48,10 @@ const TERMS_MAX: usize = 800;
 
 /// Times that all rules are tried.
 const ROUNDS_MAX: usize = 8;
+
+/// Time after which no rule is tried any more: ten times what the terms take, for what is thousands of
+/// operations long as written, and for a machine that is busy.
+const TIME_MAX: Duration = Duration::from_millis(50);
 
 /// All terms that are known, in classes of equal values.
 type Classes<'a> = egg::EGraph<Term, Workbench<'a>>;
@@ -93,7 +98,8 @@ fn simplified(
         }
     }
     if written.iter().any(|(_, term)| is_algebraic(&term.operation)) {
-        saturate(&mut classes, written.len() + TERMS_MAX);
+        let bounds = Bounds { terms: written.len() + TERMS_MAX, until: Instant::now() + TIME_MAX };
+        saturate(&mut classes, &bounds);
     }
     let root = class_of[&root];
     let (chosen, next) = match extract::cheapest(&mut classes, root, &written, &repeated) {
@@ -131,17 +137,30 @@ fn adopt(classes: &mut Classes<'_>, graph: &Graph, id: NodeId, inputs: &[Id]) ->
     classes.add(Term::new(graph.node(id).operation.clone(), inputs))
 }
 
-/// Tries all rules until they find nothing new, or there are enough terms.
-fn saturate(classes: &mut Classes<'_>, terms_max: usize) {
+/// What ends the search for equal terms. Whatever ends it, all that has been found holds.
+struct Bounds {
+    terms: usize,
+    until: Instant,
+}
+
+impl Bounds {
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.until
+    }
+}
+
+/// Tries all rules until they find nothing new, or it is enough.
+fn saturate(classes: &mut Classes<'_>, bounds: &Bounds) {
     classes.rebuild();
     for _ in 0..ROUNDS_MAX {
-        let found: Vec<_> = RULES.iter().map(|rule| (rule, rule.left.search(classes))).collect();
+        let rules = RULES.iter().take_while(|_| !bounds.is_late());
+        let found: Vec<_> = rules.map(|rule| (rule, rule.left.search(classes))).collect();
         let shifts = shifts::all(classes);
         let mut is_new = false;
         for (rule, matches) in found {
             for found in &matches {
                 for names in &found.substs {
-                    if classes.total_size() < terms_max {
+                    if classes.total_size() < bounds.terms {
                         is_new |= apply(classes, rule, found.eclass, names);
                     }
                 }
@@ -152,7 +171,7 @@ fn saturate(classes: &mut Classes<'_>, terms_max: usize) {
             is_new |= join(classes, class, other);
         }
         classes.rebuild();
-        if !is_new || classes.total_size() >= terms_max {
+        if !is_new || classes.total_size() >= bounds.terms || bounds.is_late() {
             break;
         }
     }
