@@ -10,12 +10,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::{cast, concat, take};
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{
+    DataType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
+};
 use arrow::row::{RowConverter, SortField};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::matrix::CellBuffer;
 
 /// The number of keys, of one or more columns.
 pub(super) fn length(keys: &[ArrayRef]) -> usize {
@@ -33,14 +37,19 @@ pub(super) fn keys_of(batches: &[RecordBatch], columns: Range<usize>) -> Result<
         .collect()
 }
 
+/// The place of each key.
+pub(super) type Places = ScalarBuffer<u32>;
+
 /// The distinct keys in ascending order, and the place of every key among them; NULL is a key like others.
-pub(super) fn distinct(keys: &[ArrayRef]) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
+pub(super) fn distinct(keys: &[ArrayRef]) -> Result<(Places, Vec<ArrayRef>)> {
     if let [column] = keys
         && let Some(by_value) = distinct_integers(std::slice::from_ref(column))?
     {
         return Ok(by_value);
     }
-    let Some(converter) = converter(keys)? else { return Ok((Vec::new(), keys.to_vec())) };
+    let Some(converter) = converter(keys)? else {
+        return Ok((Vec::new().into(), keys.to_vec()));
+    };
     let rows = converter.convert_columns(keys)?;
     let mut seen: HashMap<&[u8], u32> = HashMap::new();
     let mut firsts: Vec<usize> = Vec::new();
@@ -62,12 +71,30 @@ pub(super) fn distinct(keys: &[ArrayRef]) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
     }
     places.iter_mut().for_each(|place| *place = rank[*place as usize]);
     let picked: Vec<u32> = order.iter().map(|&old| firsts[old as usize] as u32).collect();
-    Ok((places, taken(keys, picked)?))
+    Ok((places.into(), taken(keys, picked)?))
+}
+
+/// Runs `$body` with `$values` the numbers of a piece, as integers of 64 bits, of whatever type [`is_by_value`] allows.
+macro_rules! integers {
+    ($piece:expr, $values:ident => $body:expr) => {
+        integers!($piece, $values => $body; Int8 Int8Type, Int16 Int16Type, Int32 Int32Type, Int64 Int64Type,
+            UInt8 UInt8Type, UInt16 UInt16Type, UInt32 UInt32Type)
+    };
+    ($piece:expr, $values:ident => $body:expr; $($name:ident $type:ident),*) => {
+        match $piece.data_type() {
+            $(DataType::$name => {
+                let $values = $piece.as_primitive::<$type>().values().iter();
+                let $values = $values.map(|&value| i64::from(value));
+                $body
+            })*
+            other => unreachable!("{other} has no integers of 64 bits"),
+        }
+    };
 }
 
 /// The same for integers in a range not much wider than they are many, one after the other in any number of pieces of one
 /// type: a table addressed by value.
-pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>, Vec<ArrayRef>)>> {
+pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Places, Vec<ArrayRef>)>> {
     let Some(data_type) = pieces.first().map(|piece| piece.data_type().clone()) else {
         return Ok(None);
     };
@@ -75,23 +102,19 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
         return Ok(None);
     }
     let count: usize = pieces.iter().map(|piece| piece.len()).sum();
-    // Some of them at a time, on several threads; each piece as integers of one type.
+    // Some of them at a time, on several threads.
     let chunks = chunks_of(pieces, count.div_ceil(16).max(1 << 16));
-    let wide = |piece: &ArrayRef| -> Result<Int64Array> {
-        Ok(cast(piece, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
-    };
     let ends = |chunk: &Vec<ArrayRef>| {
         let (mut least, mut most) = (i64::MAX, i64::MIN);
         for piece in chunk {
-            for &value in wide(piece)?.values() {
+            integers!(piece, values => for value in values {
                 (least, most) = (least.min(value), most.max(value));
-            }
+            });
         }
-        Ok((least, most))
+        (least, most)
     };
-    let outer = |a: (i64, i64), b: (i64, i64)| Ok::<_, Error>((a.0.min(b.0), a.1.max(b.1)));
-    let none = || (i64::MAX, i64::MIN);
-    let (least, most) = chunks.par_iter().map(ends).try_reduce(none, outer)?;
+    let outer = |a: (i64, i64), b: (i64, i64)| (a.0.min(b.0), a.1.max(b.1));
+    let (least, most) = chunks.par_iter().map(ends).reduce(|| (i64::MAX, i64::MIN), outer);
     if !is_narrow(least, most, count) {
         return Ok(None);
     }
@@ -101,16 +124,19 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
     let there = |chunk: &Vec<ArrayRef>| {
         let mut bits = vec![0u64; range as usize / 64 + 1];
         for piece in chunk {
-            wide(piece)?.values().iter().for_each(|&x| bits[slot(x) / 64] |= 1 << (slot(x) % 64));
+            integers!(piece, values => for value in values {
+                let slot = slot(value);
+                bits[slot / 64] |= 1 << (slot % 64);
+            });
         }
-        Ok(bits)
+        bits
     };
     let either = |mut a: Vec<u64>, b: Vec<u64>| {
         a.resize(a.len().max(b.len()), 0);
         a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
-        Ok::<_, Error>(a)
+        a
     };
-    let bits = chunks.par_iter().map(there).try_reduce(Vec::new, either)?;
+    let bits = chunks.par_iter().map(there).reduce(Vec::new, either);
     let mut ranks = vec![0u32; range as usize + 1];
     let mut distinct = Vec::new();
     for (at, rank) in ranks.iter_mut().enumerate() {
@@ -119,7 +145,7 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
             distinct.push(least + at as i64);
         }
     }
-    let mut places = vec![0u32; count];
+    let mut places = CellBuffer::<u32>::arbitrary(count);
     let is_gapless = distinct.len() == ranks.len();
     let mut left = &mut places[..];
     let mut targets = Vec::with_capacity(chunks.len());
@@ -128,17 +154,18 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Vec<u32>,
         targets.push(target);
         left = rest;
     }
-    targets.into_par_iter().zip(&chunks).try_for_each(|(target, chunk)| {
-        let mut target = target.iter_mut();
+    targets.into_par_iter().zip(&chunks).for_each(|(mut target, chunk)| {
         for piece in chunk {
-            for (&value, place) in wide(piece)?.values().iter().zip(&mut target) {
-                *place = if is_gapless { slot(value) as u32 } else { ranks[slot(value)] };
-            }
+            let (own, rest) = std::mem::take(&mut target).split_at_mut(piece.len());
+            target = rest;
+            integers!(piece, values => for (value, place) in values.zip(own) {
+                let slot = slot(value);
+                *place = if is_gapless { slot as u32 } else { ranks[slot] };
+            });
         }
-        Ok::<_, Error>(())
-    })?;
+    });
     let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
-    Ok(Some((places, vec![cast(&distinct, &data_type)?])))
+    Ok(Some((places.into(), vec![cast(&distinct, &data_type)?])))
 }
 
 /// Whether keys are integers of 64 bits, none of them NULL.

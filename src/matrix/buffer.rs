@@ -76,6 +76,17 @@ impl<T: Pod> CellBuffer<T> {
         Ok(Self { block, cells: PhantomData })
     }
 
+    /// The first so many cells; where they are few, in memory that is theirs alone.
+    pub(crate) fn truncated(mut self, cells: usize) -> Self {
+        if cells >= self.len() / 2 {
+            self.block.truncate(Self::bytes(cells));
+            return self;
+        }
+        let mut few = Self::arbitrary(cells);
+        few.copy_from_slice(&self[..cells]);
+        few
+    }
+
     fn bytes(cells: usize) -> usize {
         cells
             .checked_mul(size_of::<T>())
@@ -126,6 +137,19 @@ mod tests {
             let tail = shared.slice(cells / 2, cells - cells / 2);
             drop(shared);
             assert!(tail.iter().enumerate().all(|(at, &cell)| cell == (cells / 2 + at) as f64));
+        }
+    }
+
+    #[test]
+    fn the_first_cells_stay_whatever_their_number() {
+        for cells in [0, 1, 1000, MAPPED_BYTES_MIN / 8 + 1] {
+            for kept in [0, cells / 3, cells / 2, cells] {
+                let mut buffer = CellBuffer::<f64>::zeroed(cells);
+                buffer.iter_mut().enumerate().for_each(|(at, cell)| *cell = at as f64);
+                let shared = ScalarBuffer::<f64>::from(buffer.truncated(kept));
+                assert_eq!(shared.len(), kept);
+                assert!(shared.iter().enumerate().all(|(at, &cell)| cell == at as f64));
+            }
         }
     }
 }

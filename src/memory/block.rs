@@ -109,6 +109,11 @@ impl Block {
         self.length
     }
 
+    /// Forgets the bytes behind the first so many of those that were asked for.
+    pub(crate) fn truncate(&mut self, bytes: usize) {
+        self.length = self.length.min(bytes);
+    }
+
     /// A handle of the file that it is in.
     pub(super) fn file(&self) -> Option<File> {
         match self.memory.as_ref()? {

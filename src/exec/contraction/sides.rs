@@ -10,7 +10,7 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type};
 use super::Contraction;
 use crate::error::{ErrorKind, Result};
 use crate::exec::kernels::contract::{Column, Values};
-use crate::exec::keys::{distinct, keys_of, length};
+use crate::exec::keys::{Places, distinct, keys_of, length};
 
 /// Bytes for each row beside its batch: its places, and its keys while they are found.
 pub(super) const ROW_BYTES: usize = 48;
@@ -20,8 +20,8 @@ const REPEATS_MIN: usize = 2;
 
 /// One side: for each row its place among the group keys, among the join keys, and its values.
 pub(super) struct Entries {
-    pub(super) outer: Vec<u32>,
-    pub(super) inner: Vec<u32>,
+    pub(super) outer: Places,
+    pub(super) inner: Places,
     pub(super) columns: Vec<Column>,
     /// The distinct group keys.
     pub(super) keys: Vec<ArrayRef>,
@@ -99,12 +99,12 @@ fn inner_places(
     left: &[RecordBatch],
     right: &[RecordBatch],
     keys: Range<usize>,
-) -> Result<([Vec<u32>; 2], usize)> {
+) -> Result<([Places; 2], usize)> {
     let rows = left.iter().map(RecordBatch::num_rows).sum();
     let both: Vec<RecordBatch> = left.iter().chain(right).cloned().collect();
-    let (mut places, distinct) = distinct(&keys_of(&both, keys)?)?;
-    let right = places.split_off(rows);
-    Ok(([places, right], length(&distinct)))
+    let (places, distinct) = distinct(&keys_of(&both, keys)?)?;
+    let sides = [places.slice(0, rows), places.slice(rows, places.len() - rows)];
+    Ok((sides, length(&distinct)))
 }
 
 /// One column of all batches, as numbers.

@@ -12,6 +12,7 @@ mod beyond;
 mod places;
 mod regions;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
@@ -20,12 +21,12 @@ use arrow::compute::{cast, concat};
 use super::evaluate;
 use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
 use super::kernels::{Real, sparse};
-use super::keys::{Index, distinct, distinct_integers, keys_of, length};
+use super::keys::{Index, Places, distinct, distinct_integers, keys_of, length};
 use super::labels::RelationLabels;
 use super::reader::InSequence;
 use super::run::{Cancel, Inputs, Rows, Surroundings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::{Cells, Csr, Duplicates, Element, Labels, Nulls, Scalar, Shape};
+use crate::matrix::{CellBuffer, Cells, Csr, Duplicates, Element, Labels, Nulls, Scalar, Shape};
 use crate::memory::{Shelf, shelved};
 
 /// Bytes for each entry beside its batch: places of row and column, and those that sorting moves.
@@ -84,8 +85,8 @@ pub(super) fn gather(
     let gathered = match intake.form {
         Form::Wide | Form::Vectors { .. } => ordered(intake, &batches, given_rows),
         Form::Entries { column_keys, .. } => {
-            let rows = keys_of(&batches, 0..intake.row_keys)?;
-            let columns = keys_of(&batches, intake.row_keys..intake.row_keys + column_keys)?;
+            let rows = pieces_of(&batches, 0..intake.row_keys);
+            let columns = pieces_of(&batches, intake.row_keys..intake.row_keys + column_keys);
             let values = values_of(intake, batches);
             let (row_places, row_keys) =
                 pool.install(|| places_of(intake, 0, rows, given_rows, "row"))?;
@@ -105,10 +106,12 @@ pub(super) fn gather(
         Form::Graph => {
             let schema = batches[0].schema();
             let of = node_type(schema.field(0).data_type(), schema.field(1).data_type());
+            // All first ends before all second ones.
             let ends = (0..2).flat_map(|end| batches.iter().map(move |batch| batch.column(end)));
             let ends = ends.map(|keys| cast(keys, &of)).collect::<Result<Vec<_>, _>>()?;
             let values = values_of(intake, batches);
-            let (places, nodes) = pool.install(|| nodes_of(intake, ends, given_rows))?;
+            let (places, nodes) =
+                pool.install(|| places_of(intake, 0, vec![ends], given_rows, "node"))?;
             let count = places.len() / 2;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
@@ -199,14 +202,30 @@ fn given(rows: Vec<Box<dyn Rows>>, cancel: &Cancel) -> Result<Vec<ArrayRef>> {
     Ok(keys)
 }
 
-/// The place of every key among the given labels, else among the distinct keys in their order.
+/// Some columns of all batches, in as many pieces as those.
+fn pieces_of(batches: &[RecordBatch], columns: Range<usize>) -> Vec<Vec<ArrayRef>> {
+    let pieces = |at: usize| batches.iter().map(|batch| Arc::clone(batch.column(at))).collect();
+    columns.map(pieces).collect()
+}
+
+/// The place of every key among the given labels, else among the distinct keys in their order. Of each key column there are
+/// all pieces.
 fn places_of(
     intake: &Intake,
     first: usize,
-    keys: Vec<ArrayRef>,
+    pieces: Vec<Vec<ArrayRef>>,
     given: Option<Vec<ArrayRef>>,
     dimension: &'static str,
-) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
+) -> Result<(Places, Vec<ArrayRef>)> {
+    if let ([pieces], None) = (pieces.as_slice(), &given)
+        && let Some(by_value) = distinct_integers(pieces)?
+    {
+        return Ok(by_value);
+    }
+    let whole = |pieces: Vec<ArrayRef>| {
+        concat(&pieces.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())
+    };
+    let keys = pieces.into_iter().map(whole).collect::<Result<Vec<_>, _>>()?;
     let Some(given) = given else { return distinct(&keys) };
     let index = Index::new(&given)?;
     refuse_repeated(intake, first, &index, &given)?;
@@ -216,7 +235,7 @@ fn places_of(
         let Some(place) = place else { return Err(not_given(intake, first, keys, at, dimension)) };
         places.push(place as u32);
     }
-    Ok((places, given))
+    Ok((places.into(), given))
 }
 
 /// A key that is not among the labels that OVER gives.
@@ -230,22 +249,6 @@ fn not_given(
     let label = intake.labels(first, keys).map_or_else(String::new, |labels| labels.text(at));
     let label = format!("'{label}' among those that OVER gives");
     ErrorKind::NoLabel { dimension, label }.into()
-}
-
-/// The same for the ends of edges, all first ones before all second ones, in as many pieces as they came in.
-fn nodes_of(
-    intake: &Intake,
-    ends: Vec<ArrayRef>,
-    given: Option<Vec<ArrayRef>>,
-) -> Result<(Vec<u32>, Vec<ArrayRef>)> {
-    if given.is_none()
-        && let Some(by_value) = distinct_integers(&ends)?
-    {
-        return Ok(by_value);
-    }
-    let both = concat(&ends.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())?;
-    drop(ends);
-    places_of(intake, 0, vec![both], given, "node")
 }
 
 /// Labels that OVER gives are unique.
@@ -268,24 +271,24 @@ fn compressed(
     intake: &Intake,
     values: Vec<ArrayRef>,
     shape: Shape,
-    places: Places<impl Fn(usize) -> (u32, u32) + Send + Sync>,
+    entries: Entries<impl Fn(usize) -> (u32, u32) + Send + Sync>,
     labels: &RelationLabels,
     cancel: &Cancel,
 ) -> Result<Cells> {
     match intake.element {
-        Element::Float64 => typed::<f64>(intake, values, shape, places, labels, cancel),
-        Element::Float32 => typed::<f32>(intake, values, shape, places, labels, cancel),
+        Element::Float64 => typed::<f64>(intake, values, shape, entries, labels, cancel),
+        Element::Float32 => typed::<f32>(intake, values, shape, entries, labels, cancel),
     }
 }
 
 /// How many entries there are, and the row and the column of each.
-type Places<P> = (usize, P);
+type Entries<P> = (usize, P);
 
 fn typed<T: Real>(
     intake: &Intake,
     arrays: Vec<ArrayRef>,
     shape: Shape,
-    (count, place): Places<impl Fn(usize) -> (u32, u32) + Send + Sync>,
+    (count, place): Entries<impl Fn(usize) -> (u32, u32) + Send + Sync>,
     labels: &RelationLabels,
     cancel: &Cancel,
 ) -> Result<Cells> {
@@ -297,11 +300,13 @@ fn typed<T: Real>(
     let made = if arrays.is_empty() {
         sparse::from_entries::<T, ()>(shape, count, bare, duplicates, cancel.stop())
     } else {
-        let mut values: Vec<T> = Vec::with_capacity(count);
+        let mut values = CellBuffer::<T>::arbitrary(count);
+        let mut filled = 0;
         for array in &arrays {
             let name = &intake.names[intake.key_count()];
-            let column = intake.column::<T>(array, name, values.len())?;
-            values.extend_from_slice(column.values());
+            let column = intake.column::<T>(array, name, filled)?;
+            values[filled..filled + column.len()].copy_from_slice(column.values());
+            filled += column.len();
         }
         drop(arrays);
         let entry = move |at: usize| {

@@ -20,8 +20,8 @@ use crate::exec::kernels::sparse::{self, Duplicates, RepeatedEntry};
 use crate::matrix::{CellBuffer, Csr, Shape};
 use crate::memory;
 
-/// Bytes that an entry takes while a region is sorted: where it comes from, runs, a bucket, and rows, twice.
-pub(super) const ENTRY_BYTES: usize = 96;
+/// Bytes that an entry takes while a region is sorted: where it comes from, its words, a bucket, and its row.
+pub(super) const ENTRY_BYTES: usize = 64;
 
 /// Entries of a region that is not cut any more.
 const ENTRIES_MIN: usize = 1 << 14;

@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 
+use arrow::buffer::ScalarBuffer;
+
 use super::Stop;
 
 /// The entries of one side in the order of the places that they are looked up by.
@@ -21,7 +23,7 @@ pub struct Side {
     /// For each place that is looked up, where its entries begin; at last their number.
     starts: Vec<usize>,
     /// The other place of each entry.
-    places: Vec<u32>,
+    places: ScalarBuffer<u32>,
     /// Of each place that is looked up, whether its entries' other places follow one another.
     runs: Vec<bool>,
     /// The values of the entries, in columns.
@@ -115,7 +117,7 @@ impl Side {
     ///
     /// # Panics
     /// Where the parts are not equally long, or a place is outside.
-    pub fn new(count: usize, by: &[u32], others: Vec<u32>, columns: Vec<Column>) -> Self {
+    pub fn new(count: usize, by: &[u32], others: ScalarBuffer<u32>, columns: Vec<Column>) -> Self {
         assert_eq!(by.len(), others.len(), "every entry has two places");
         let mut starts = vec![0; count + 1];
         by.iter().for_each(|&place| starts[place as usize + 1] += 1);
@@ -131,12 +133,12 @@ impl Side {
             order[next[place as usize]] = entry as u32;
             next[place as usize] += 1;
         }
-        let places = permuted(&others, &order);
+        let places = permuted(&others, &order).into();
         let columns = columns.into_iter().map(|column| column.permuted(&order)).collect();
         Self::sorted(starts, places, columns)
     }
 
-    fn sorted(starts: Vec<usize>, places: Vec<u32>, columns: Vec<Column>) -> Self {
+    fn sorted(starts: Vec<usize>, places: ScalarBuffer<u32>, columns: Vec<Column>) -> Self {
         let is_run = |ends: &[usize]| {
             places[ends[0]..ends[1]].windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]))
         };

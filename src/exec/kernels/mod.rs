@@ -95,7 +95,7 @@ impl<'a> Stop<'a> {
 }
 
 /// A [`Scalar`] with the functions that kernels need beside arithmetic.
-pub trait Real: Scalar + faer::traits::RealField {
+pub trait Real: Scalar + sparse::Load<Self> + faer::traits::RealField {
     /// Distance from one to the next number.
     const EPSILON: Self;
     /// Positive infinity.

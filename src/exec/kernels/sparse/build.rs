@@ -4,18 +4,20 @@
 //! into buckets of rows, then each bucket by row. Both are stable, so equal places keep their order.
 //!
 //! ```text
-//! entries   run 0 | run 1 | …            each sorted by bucket, in parallel
-//! buckets   bucket b of run 0, of run 1, … gathered, sorted by row, then each row by column
+//! entries   run 0 | run 1 | …            counted by bucket, then dealt out, in parallel
+//! buckets   bucket 0 | bucket 1 | …      of each the entries of run 0, of run 1, …; sorted by row, then by column
+//! rows      bucket 0 | bucket 1 | …      written where they stay; zeros and repeated places leave gaps, which are closed
 //! ```
 
 use std::ops::Range;
 
+use bytemuck::Pod;
 use rayon::prelude::*;
 
-use super::super::Stop;
+use super::super::{Real, Stop};
 use super::cuts::row_parts;
 use super::lanes::{CELLS_MAX, LANES, Lanes};
-use super::rows::{Rows, accumulate, by_rows, fill_rows, join, stored_before};
+use super::rows::{accumulate, by_rows, fill_rows, in_parts, stored_before};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
 /// What to do where an entry comes twice.
@@ -44,22 +46,73 @@ pub struct RepeatedEntry {
 
 /// What an entry has beside its place.
 pub trait Load<T>: Copy + Default + Send + Sync {
+    /// An entry in plain words, as memory that is used again can hold it.
+    type Words: Pod + Send + Sync;
+
+    /// An entry as words.
+    fn words(entry: Entry<Self>) -> Self::Words;
+
+    /// The entry of these words.
+    fn entry(words: Self::Words) -> Entry<Self>;
+
     /// The cell of the entries of one place, in their order.
     fn cell(same: &[(u32, Self)], duplicates: Duplicates) -> T;
 }
 
 /// A value.
-impl<T: Scalar> Load<T> for T {
-    fn cell(same: &[(u32, T)], duplicates: Duplicates) -> T {
-        match duplicates {
-            Duplicates::Sum => same.iter().map(|&(_, value)| value).sum(),
-            Duplicates::Refuse | Duplicates::Last => same[same.len() - 1].1,
-        }
+impl Load<f64> for f64 {
+    type Words = [u32; 4];
+
+    fn words((row, column, value): Entry<f64>) -> [u32; 4] {
+        let bits = value.to_bits();
+        [row, column, bits as u32, (bits >> 32) as u32]
+    }
+
+    fn entry([row, column, low, high]: [u32; 4]) -> Entry<f64> {
+        (row, column, f64::from_bits(u64::from(high) << 32 | u64::from(low)))
+    }
+
+    fn cell(same: &[(u32, f64)], duplicates: Duplicates) -> f64 {
+        one_of(same, duplicates)
+    }
+}
+
+/// A value.
+impl Load<f32> for f32 {
+    type Words = [u32; 3];
+
+    fn words((row, column, value): Entry<f32>) -> [u32; 3] {
+        [row, column, value.to_bits()]
+    }
+
+    fn entry([row, column, bits]: [u32; 3]) -> Entry<f32> {
+        (row, column, f32::from_bits(bits))
+    }
+
+    fn cell(same: &[(u32, f32)], duplicates: Duplicates) -> f32 {
+        one_of(same, duplicates)
+    }
+}
+
+fn one_of<T: Scalar>(same: &[(u32, T)], duplicates: Duplicates) -> T {
+    match duplicates {
+        Duplicates::Sum => same.iter().map(|&(_, value)| value).sum(),
+        Duplicates::Refuse | Duplicates::Last => same[same.len() - 1].1,
     }
 }
 
 /// Nothing: it counts as one.
 impl<T: Scalar> Load<T> for () {
+    type Words = [u32; 2];
+
+    fn words((row, column, ()): Entry<()>) -> [u32; 2] {
+        [row, column]
+    }
+
+    fn entry([row, column]: [u32; 2]) -> Entry<()> {
+        (row, column, ())
+    }
+
     fn cell(same: &[(u32, ())], duplicates: Duplicates) -> T {
         match duplicates {
             Duplicates::Sum => T::from_f64(same.len() as f64),
@@ -83,12 +136,6 @@ pub fn from_entries<T: Scalar, L: Load<T>>(
     duplicates: Duplicates,
     stop: Stop<'_>,
 ) -> Result<Csr<T>, RepeatedEntry> {
-    let is_within = |at: usize| {
-        let (row, column, _) = entry(at);
-        (row as usize) < shape.rows && (column as usize) < shape.columns
-    };
-    let all_within = (0..count).into_par_iter().with_min_len(1 << 14).all(is_within);
-    assert!(all_within, "entries within {shape}");
     let runs = (count >> 16).clamp(1, 64);
     let length = count.div_ceil(runs).max(1);
     let mut entry = Some(entry);
@@ -96,17 +143,17 @@ pub fn from_entries<T: Scalar, L: Load<T>>(
         let entry = entry.as_ref().expect("it is let go below");
         let run =
             |run: usize| ((run * length).min(count)..((run + 1) * length).min(count)).map(entry);
-        sorted_runs(shape, runs, run, stop)
+        sorted::<T, L, _>(shape, runs, run, stop)
     };
     if duplicates != Duplicates::Refuse {
         entry = None;
     }
-    let made = joined(shape, sorted, duplicates, stop);
+    let made = compressed::<T, L>(shape, sorted, duplicates, stop);
     made.ok_or_else(|| first_repeated(count, entry.expect("kept where an error may name two")))
 }
 
 /// The transpose.
-pub fn transpose<T: Scalar>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
+pub fn transpose<T: Real>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     let runs = (x.stored() >> 16).clamp(1, 64);
     let cuts = row_parts(x.shape().rows, runs, stored_before(x));
     let run = |run: usize| {
@@ -116,8 +163,9 @@ pub fn transpose<T: Scalar>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
         })
     };
     let shape = x.shape().transposed();
-    let sorted = sorted_runs(shape, cuts.len(), run, stop);
-    joined(shape, sorted, Duplicates::Last, stop).expect("only refused duplicates give none")
+    let sorted = sorted::<T, T, _>(shape, cuts.len(), run, stop);
+    let turned = compressed::<T, T>(shape, sorted, Duplicates::Last, stop);
+    turned.expect("only refused duplicates give none")
 }
 
 /// The cells that are not zero.
@@ -153,113 +201,170 @@ pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
 /// One entry: row, column, and what it carries.
 pub type Entry<L> = (u32, u32, L);
 
-/// A run of entries sorted by bucket, stably, and where each bucket begins.
-type Run<L> = (Vec<usize>, Vec<Entry<L>>);
-
-/// Runs of entries by buckets of rows.
-struct Sorted<L> {
-    runs: Vec<Run<L>>,
-    buckets: usize,
+/// Entries by buckets of rows, each in the order that they came in.
+struct Sorted<W> {
+    entries: CellBuffer<W>,
+    /// Where each bucket begins, and the last one ends.
+    starts: Vec<usize>,
     /// A bucket has 2ˢ rows.
     shift: u32,
 }
 
-/// Sorts the entries of each run into buckets.
-fn sorted_runs<L: Copy + Default + Send, I: Iterator<Item = Entry<L>>>(
+/// Deals the entries of all runs out to buckets.
+fn sorted<T, L: Load<T>, I: Iterator<Item = Entry<L>>>(
     shape: Shape,
     runs: usize,
     run: impl Fn(usize) -> I + Sync,
     stop: Stop<'_>,
-) -> Sorted<L> {
+) -> Sorted<L::Words> {
     // At most 512 buckets, so that a run writes few enough streams for the cache.
-    let shift = (shape.rows.max(1).div_ceil(512)).next_power_of_two().trailing_zeros();
-    let buckets = if runs == 1 { 1 } else { (shape.rows >> shift) + 1 };
-    let bucket = |row: u32| if runs == 1 { 0 } else { (row >> shift) as usize };
-    let runs = (0..runs)
-        .into_par_iter()
-        .filter(|_| !stop.is_asked())
-        .map(|at| by_bucket(|| run(at), buckets, bucket))
-        .collect();
-    Sorted { runs, buckets, shift }
+    let shift = match runs {
+        1 => shape.rows.max(1).next_power_of_two().trailing_zeros(),
+        _ => (shape.rows.max(1).div_ceil(512)).next_power_of_two().trailing_zeros(),
+    };
+    let buckets = (shape.rows >> shift) + 1;
+    let count = |at: usize| {
+        let mut counts = vec![0; buckets];
+        if !stop.is_asked() {
+            for (row, column, _) in run(at) {
+                let is_within = (row as usize) < shape.rows && (column as usize) < shape.columns;
+                assert!(is_within, "entries within {shape}");
+                counts[(row >> shift) as usize] += 1;
+            }
+        }
+        counts
+    };
+    let counts: Vec<Vec<usize>> = (0..runs).into_par_iter().map(count).collect();
+    let mut starts = vec![0; buckets + 1];
+    for counts in &counts {
+        starts[1..].iter_mut().zip(counts).for_each(|(start, count)| *start += count);
+    }
+    accumulate(&mut starts);
+    let mut entries = CellBuffer::arbitrary(starts[buckets]);
+    // For each run, where its entries of each bucket stay.
+    let mut places: Vec<_> = counts.iter().map(|_| Vec::with_capacity(buckets)).collect();
+    let mut left = &mut entries[..];
+    for bucket in 0..buckets {
+        for (counts, places) in counts.iter().zip(&mut places) {
+            let (own, rest) = left.split_at_mut(counts[bucket]);
+            places.push(own.iter_mut());
+            left = rest;
+        }
+    }
+    places.into_par_iter().zip(counts).enumerate().for_each(|(at, (mut places, counts))| {
+        // None of a run that was not counted, for it was stopped.
+        for entry in run(at).take(counts.iter().sum()) {
+            let place = places[(entry.0 >> shift) as usize].next();
+            *place.expect("a run has the entries that were counted") = L::words(entry);
+        }
+    });
+    Sorted { entries, starts, shift }
 }
 
-/// The entries of all runs by row and column; `None` where a refused place comes twice.
-fn joined<T: Scalar, L: Load<T>>(
+/// One bucket, and where its rows stay.
+struct Bucket<'a, W, T> {
+    entries: &'a [W],
+    first_row: usize,
+    /// For each row how many cells of the bucket are before its end.
+    ends: &'a mut [i64],
+    columns: &'a mut [u32],
+    values: &'a mut [T],
+}
+
+/// What a thread sorts buckets in.
+struct Desk<L> {
+    starts: Vec<usize>,
+    next: Vec<usize>,
+    cells: Vec<(u32, L)>,
+}
+
+/// The entries of all buckets by row and column, in memory for as many as there are; `None` where a refused place comes
+/// twice.
+fn compressed<T: Scalar, L: Load<T>>(
     shape: Shape,
-    sorted: Sorted<L>,
+    sorted: Sorted<L::Words>,
     duplicates: Duplicates,
     stop: Stop<'_>,
 ) -> Option<Csr<T>> {
-    let Sorted { runs, buckets, shift } = sorted;
-    let parts: Vec<Option<Rows<T>>> = (0..buckets)
-        .into_par_iter()
-        .map(|at| {
-            let rows = if buckets == 1 {
-                0..shape.rows
-            } else {
-                at << shift..shape.rows.min((at + 1) << shift)
-            };
-            if stop.is_asked() {
-                return Some(Rows::empty(rows.len()));
-            }
-            sort_bucket(&runs, at, rows, shape.columns, duplicates)
-        })
-        .collect();
-    // What is sorted is in the parts, and joining them takes as much once more.
-    drop(runs);
-    Some(join(shape, parts.into_iter().collect::<Option<_>>()?))
-}
-
-fn by_bucket<L: Copy + Default, I: Iterator<Item = Entry<L>>>(
-    entries: impl Fn() -> I,
-    buckets: usize,
-    bucket: impl Fn(u32) -> usize,
-) -> Run<L> {
-    let mut starts = vec![0; buckets + 1];
-    entries().for_each(|(row, ..)| starts[bucket(row) + 1] += 1);
-    accumulate(&mut starts);
-    let mut sorted = vec![(0, 0, L::default()); starts[buckets]];
-    let mut next = starts.clone();
-    for entry in entries() {
-        let place = &mut next[bucket(entry.0)];
-        sorted[*place] = entry;
-        *place += 1;
+    let Sorted { entries, starts, shift } = sorted;
+    let mut columns = CellBuffer::arbitrary(entries.len());
+    let mut values = CellBuffer::arbitrary(entries.len());
+    let mut offsets = CellBuffer::<i64>::arbitrary(shape.rows + 1);
+    offsets[0] = 0;
+    let (mut columns_left, mut values_left) = (&mut columns[..], &mut values[..]);
+    let mut buckets = Vec::with_capacity(starts.len() - 1);
+    let ends = offsets[1..].chunks_mut(1 << shift);
+    for (at, (ends, cells)) in ends.zip(starts.windows(2)).enumerate() {
+        let entries = &entries[cells[0]..cells[1]];
+        let (columns, rest) = columns_left.split_at_mut(entries.len());
+        columns_left = rest;
+        let (values, rest) = values_left.split_at_mut(entries.len());
+        values_left = rest;
+        buckets.push(Bucket { entries, first_row: at << shift, ends, columns, values });
     }
-    (starts, sorted)
-}
-
-/// The rows of one bucket, from its entries in every run.
-fn sort_bucket<T: Scalar, L: Load<T>>(
-    runs: &[Run<L>],
-    bucket: usize,
-    rows: Range<usize>,
-    columns: usize,
-    duplicates: Duplicates,
-) -> Option<Rows<T>> {
-    let entries = || runs.iter().flat_map(|(starts, run)| &run[starts[bucket]..starts[bucket + 1]]);
-    let mut starts = vec![0; rows.len() + 1];
-    entries().for_each(|&(row, ..)| starts[row as usize - rows.start + 1] += 1);
-    accumulate(&mut starts);
-    let mut cells = vec![(0, L::default()); starts[rows.len()]];
-    let mut next = starts.clone();
-    for &(row, column, load) in entries() {
-        let place = &mut next[row as usize - rows.start];
-        cells[*place] = (column, load);
-        *place += 1;
-    }
-    sort_by_column(&starts, columns, &mut cells);
-    let mut written = Rows::with_capacity(rows.len(), cells.len());
-    for ends in starts.windows(2) {
-        let row = &cells[ends[0]..ends[1]];
-        for same in row.chunk_by(|left, right| left.0 == right.0) {
-            if duplicates == Duplicates::Refuse && same.len() > 1 {
-                return None;
-            }
-            written.push(same[0].0, L::cell(same, duplicates));
+    let desk = || Desk { starts: Vec::new(), next: Vec::new(), cells: Vec::new() };
+    let stored = in_parts(buckets, desk, |desk, bucket| {
+        if stop.is_asked() {
+            bucket.ends.fill(0);
+            return Some(0);
         }
-        written.end_row();
+        bucket.write::<L>(shape.columns, duplicates, desk)
+    });
+    drop(entries);
+    let mut end = 0;
+    let ends = offsets[1..].chunks_mut(1 << shift);
+    for ((stored, &start), ends) in stored.into_iter().zip(&starts).zip(ends) {
+        let stored = stored?;
+        ends.iter_mut().for_each(|row| *row += end as i64);
+        // What buckets leave out is closed up.
+        if start != end {
+            columns.copy_within(start..start + stored, end);
+            values.copy_within(start..start + stored, end);
+        }
+        end += stored;
     }
-    Some(written)
+    let (columns, values) = (columns.truncated(end), values.truncated(end));
+    Some(Csr::new(shape, offsets.into(), columns.into(), values.into()))
+}
+
+impl<T: Scalar, W: Copy> Bucket<'_, W, T> {
+    /// Writes its rows; says how many cells they have.
+    fn write<L: Load<T, Words = W>>(
+        self,
+        width: usize,
+        duplicates: Duplicates,
+        desk: &mut Desk<L>,
+    ) -> Option<usize> {
+        let Self { entries, first_row, ends, columns, values } = self;
+        let Desk { starts, next, cells } = desk;
+        starts.clear();
+        starts.resize(ends.len() + 1, 0);
+        let entries = || entries.iter().map(|&words| L::entry(words));
+        entries().for_each(|(row, ..)| starts[row as usize - first_row + 1] += 1);
+        accumulate(starts);
+        next.clone_from(starts);
+        cells.resize(columns.len(), (0, L::default()));
+        for (row, column, load) in entries() {
+            let place = &mut next[row as usize - first_row];
+            cells[*place] = (column, load);
+            *place += 1;
+        }
+        sort_by_column(starts, width, cells);
+        let mut written = 0;
+        for (row, end) in starts.windows(2).zip(ends) {
+            let row = &cells[row[0]..row[1]];
+            for same in row.chunk_by(|left, right| left.0 == right.0) {
+                if duplicates == Duplicates::Refuse && same.len() > 1 {
+                    return None;
+                }
+                let value = L::cell(same, duplicates);
+                (columns[written], values[written]) = (same[0].0, value);
+                written += usize::from(value != T::ZERO);
+            }
+            *end = written as i64;
+        }
+        Some(written)
+    }
 }
 
 /// Sorts each row by column, stably; row `i` begins at `starts[i]`.

@@ -27,11 +27,6 @@ impl<T: Scalar> Rows<T> {
         }
     }
 
-    /// So many rows without cells.
-    pub(super) fn empty(rows: usize) -> Self {
-        Self { ends: vec![0; rows], columns: Vec::new(), values: Vec::new() }
-    }
-
     /// Writes the next cell of this row, unless it is zero.
     pub(super) fn push(&mut self, column: u32, value: T) {
         if value != T::ZERO {
