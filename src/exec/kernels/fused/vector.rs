@@ -6,8 +6,6 @@
 //! closures there (a closure is called through a shim, which the compiler may leave outside), and
 //! `inline(always)` on all that they call.
 
-use std::hint::black_box;
-
 use pulp::{Simd, WithSimd};
 
 use super::{Chain, First, Second};
@@ -208,9 +206,6 @@ where
                 *lane = push(*lane, cell(gather(rows, i)));
             }
         }
-        // All lanes at once, else the compiler takes them apart as the halving below does, into registers of two cells,
-        // two, four and eight.
-        let mut lanes = black_box(lanes);
         for (lane, i) in lanes.iter_mut().zip(whole..count) {
             *lane = push(*lane, cell(gather(operands, i)));
         }
