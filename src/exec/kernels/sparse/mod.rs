@@ -1,7 +1,7 @@
 //! Kernels over compressed sparse rows.
 //!
 //! A sparse result is written row by row into parts of consecutive rows, in parallel, and the parts are
-//! then laid end to end. No result stores a zero. Where a cell that is not stored meets a `NaN` or an
+//! then laid end to end; that of entries, or of a transpose, where it stays, for its size is known. No result stores a zero. Where a cell that is not stored meets a `NaN` or an
 //! infinity, the formula has `0 * NaN` or `0 * inf`, and the result is the `NaN` a dense one would be.
 
 mod build;
