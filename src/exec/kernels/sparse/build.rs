@@ -6,12 +6,11 @@
 //! ```text
 //! entries   run 0 | run 1 | …            counted by bucket, then dealt out, in parallel
 //! buckets   bucket 0 | bucket 1 | …      of each the entries of run 0, of run 1, …; sorted by row, then by column
-//! rows      bucket 0 | bucket 1 | …      written where they stay; zeros and repeated places leave gaps, which are closed
+//! rows      bucket 0 | bucket 1 | …      written over their entries; zeros and repeated places leave gaps, which are closed
 //! ```
 
 use std::ops::Range;
 
-use bytemuck::Pod;
 use rayon::prelude::*;
 
 use super::super::{Real, Stop};
@@ -46,72 +45,39 @@ pub struct RepeatedEntry {
 
 /// What an entry has beside its place.
 pub trait Load<T>: Copy + Default + Send + Sync {
-    /// An entry in plain words, as memory that is used again can hold it.
-    type Words: Pod + Send + Sync;
+    /// What is kept of it while entries are sorted, where the cell of the entry will be.
+    fn keep(self, value: &mut T);
 
-    /// An entry as words.
-    fn words(entry: Entry<Self>) -> Self::Words;
-
-    /// The entry of these words.
-    fn entry(words: Self::Words) -> Entry<Self>;
+    /// What was kept.
+    fn kept(value: T) -> Self;
 
     /// The cell of the entries of one place, in their order.
     fn cell(same: &[(u32, Self)], duplicates: Duplicates) -> T;
 }
 
 /// A value.
-impl Load<f64> for f64 {
-    type Words = [u32; 4];
-
-    fn words((row, column, value): Entry<f64>) -> [u32; 4] {
-        let bits = value.to_bits();
-        [row, column, bits as u32, (bits >> 32) as u32]
+impl<T: Scalar> Load<T> for T {
+    fn keep(self, value: &mut T) {
+        *value = self;
     }
 
-    fn entry([row, column, low, high]: [u32; 4]) -> Entry<f64> {
-        (row, column, f64::from_bits(u64::from(high) << 32 | u64::from(low)))
+    fn kept(value: T) -> Self {
+        value
     }
 
-    fn cell(same: &[(u32, f64)], duplicates: Duplicates) -> f64 {
-        one_of(same, duplicates)
-    }
-}
-
-/// A value.
-impl Load<f32> for f32 {
-    type Words = [u32; 3];
-
-    fn words((row, column, value): Entry<f32>) -> [u32; 3] {
-        [row, column, value.to_bits()]
-    }
-
-    fn entry([row, column, bits]: [u32; 3]) -> Entry<f32> {
-        (row, column, f32::from_bits(bits))
-    }
-
-    fn cell(same: &[(u32, f32)], duplicates: Duplicates) -> f32 {
-        one_of(same, duplicates)
-    }
-}
-
-fn one_of<T: Scalar>(same: &[(u32, T)], duplicates: Duplicates) -> T {
-    match duplicates {
-        Duplicates::Sum => same.iter().map(|&(_, value)| value).sum(),
-        Duplicates::Refuse | Duplicates::Last => same[same.len() - 1].1,
+    fn cell(same: &[(u32, T)], duplicates: Duplicates) -> T {
+        match duplicates {
+            Duplicates::Sum => same.iter().map(|&(_, value)| value).sum(),
+            Duplicates::Refuse | Duplicates::Last => same[same.len() - 1].1,
+        }
     }
 }
 
 /// Nothing: it counts as one.
 impl<T: Scalar> Load<T> for () {
-    type Words = [u32; 2];
+    fn keep(self, _: &mut T) {}
 
-    fn words((row, column, ()): Entry<()>) -> [u32; 2] {
-        [row, column]
-    }
-
-    fn entry([row, column]: [u32; 2]) -> Entry<()> {
-        (row, column, ())
-    }
+    fn kept(_: T) -> Self {}
 
     fn cell(same: &[(u32, ())], duplicates: Duplicates) -> T {
         match duplicates {
@@ -201,9 +167,12 @@ pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
 /// One entry: row, column, and what it carries.
 pub type Entry<L> = (u32, u32, L);
 
-/// Entries by buckets of rows, each in the order that they came in.
-struct Sorted<W> {
-    entries: CellBuffer<W>,
+/// Entries by buckets of rows, each in the order that they came in. Columns and values lie where those of the result
+/// will, so that a bucket is put in order in its place.
+struct Sorted<T> {
+    rows: CellBuffer<u32>,
+    columns: CellBuffer<u32>,
+    values: CellBuffer<T>,
     /// Where each bucket begins, and the last one ends.
     starts: Vec<usize>,
     /// A bucket has 2ˢ rows.
@@ -211,16 +180,16 @@ struct Sorted<W> {
 }
 
 /// Deals the entries of all runs out to buckets.
-fn sorted<T, L: Load<T>, I: Iterator<Item = Entry<L>>>(
+fn sorted<T: Scalar, L: Load<T>, I: Iterator<Item = Entry<L>>>(
     shape: Shape,
     runs: usize,
     run: impl Fn(usize) -> I + Sync,
     stop: Stop<'_>,
-) -> Sorted<L::Words> {
-    // At most 512 buckets, so that a run writes few enough streams for the cache.
+) -> Sorted<T> {
+    // At most 128 buckets, so that a run writes few enough streams for the cache.
     let shift = match runs {
         1 => shape.rows.max(1).next_power_of_two().trailing_zeros(),
-        _ => (shape.rows.max(1).div_ceil(512)).next_power_of_two().trailing_zeros(),
+        _ => (shape.rows.max(1).div_ceil(128)).next_power_of_two().trailing_zeros(),
     };
     let buckets = (shape.rows >> shift) + 1;
     let count = |at: usize| {
@@ -240,33 +209,45 @@ fn sorted<T, L: Load<T>, I: Iterator<Item = Entry<L>>>(
         starts[1..].iter_mut().zip(counts).for_each(|(start, count)| *start += count);
     }
     accumulate(&mut starts);
-    let mut entries = CellBuffer::arbitrary(starts[buckets]);
+    let (mut rows, mut columns) =
+        (CellBuffer::arbitrary(starts[buckets]), CellBuffer::arbitrary(starts[buckets]));
+    let mut values = CellBuffer::arbitrary(starts[buckets]);
     // For each run, where its entries of each bucket stay.
     let mut places: Vec<_> = counts.iter().map(|_| Vec::with_capacity(buckets)).collect();
-    let mut left = &mut entries[..];
+    let (mut rows_left, mut columns_left, mut values_left) =
+        (&mut rows[..], &mut columns[..], &mut values[..]);
     for bucket in 0..buckets {
         for (counts, places) in counts.iter().zip(&mut places) {
-            let (own, rest) = left.split_at_mut(counts[bucket]);
-            places.push(own.iter_mut());
-            left = rest;
+            let rows = next_of(&mut rows_left, counts[bucket]);
+            let columns = next_of(&mut columns_left, counts[bucket]);
+            let values = next_of(&mut values_left, counts[bucket]);
+            places.push(rows.iter_mut().zip(columns).zip(values));
         }
     }
     places.into_par_iter().zip(counts).enumerate().for_each(|(at, (mut places, counts))| {
         // None of a run that was not counted, for it was stopped.
-        for entry in run(at).take(counts.iter().sum()) {
-            let place = places[(entry.0 >> shift) as usize].next();
-            *place.expect("a run has the entries that were counted") = L::words(entry);
+        for (row, column, load) in run(at).take(counts.iter().sum()) {
+            let place = places[(row >> shift) as usize].next();
+            let ((to_row, to_column), value) =
+                place.expect("a run has the entries that were counted");
+            (*to_row, *to_column) = (row, column);
+            load.keep(value);
         }
     });
-    Sorted { entries, starts, shift }
+    Sorted { rows, columns, values, starts, shift }
 }
 
-/// One bucket, and where its rows stay.
-struct Bucket<'a, W, T> {
-    entries: &'a [W],
+/// Takes so many cells from the front.
+fn next_of<'a, T>(left: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    left.split_off_mut(..count).expect("cells for all that were counted")
+}
+
+/// The entries of one bucket, over which its rows are written.
+struct Bucket<'a, T> {
     first_row: usize,
     /// For each row how many cells of the bucket are before its end.
     ends: &'a mut [i64],
+    rows: &'a [u32],
     columns: &'a mut [u32],
     values: &'a mut [T],
 }
@@ -278,29 +259,24 @@ struct Desk<L> {
     cells: Vec<(u32, L)>,
 }
 
-/// The entries of all buckets by row and column, in memory for as many as there are; `None` where a refused place comes
-/// twice.
+/// The entries of all buckets by row and column; `None` where a refused place comes twice.
 fn compressed<T: Scalar, L: Load<T>>(
     shape: Shape,
-    sorted: Sorted<L::Words>,
+    sorted: Sorted<T>,
     duplicates: Duplicates,
     stop: Stop<'_>,
 ) -> Option<Csr<T>> {
-    let Sorted { entries, starts, shift } = sorted;
-    let mut columns = CellBuffer::arbitrary(entries.len());
-    let mut values = CellBuffer::arbitrary(entries.len());
+    let Sorted { rows, mut columns, mut values, starts, shift } = sorted;
     let mut offsets = CellBuffer::<i64>::arbitrary(shape.rows + 1);
     offsets[0] = 0;
     let (mut columns_left, mut values_left) = (&mut columns[..], &mut values[..]);
     let mut buckets = Vec::with_capacity(starts.len() - 1);
     let ends = offsets[1..].chunks_mut(1 << shift);
     for (at, (ends, cells)) in ends.zip(starts.windows(2)).enumerate() {
-        let entries = &entries[cells[0]..cells[1]];
-        let (columns, rest) = columns_left.split_at_mut(entries.len());
-        columns_left = rest;
-        let (values, rest) = values_left.split_at_mut(entries.len());
-        values_left = rest;
-        buckets.push(Bucket { entries, first_row: at << shift, ends, columns, values });
+        let rows = &rows[cells[0]..cells[1]];
+        let columns = next_of(&mut columns_left, rows.len());
+        let values = next_of(&mut values_left, rows.len());
+        buckets.push(Bucket { first_row: at << shift, ends, rows, columns, values });
     }
     let desk = || Desk { starts: Vec::new(), next: Vec::new(), cells: Vec::new() };
     let stored = in_parts(buckets, desk, |desk, bucket| {
@@ -310,7 +286,7 @@ fn compressed<T: Scalar, L: Load<T>>(
         }
         bucket.write::<L>(shape.columns, duplicates, desk)
     });
-    drop(entries);
+    drop(rows);
     let mut end = 0;
     let ends = offsets[1..].chunks_mut(1 << shift);
     for ((stored, &start), ends) in stored.into_iter().zip(&starts).zip(ends) {
@@ -327,26 +303,25 @@ fn compressed<T: Scalar, L: Load<T>>(
     Some(Csr::new(shape, offsets.into(), columns.into(), values.into()))
 }
 
-impl<T: Scalar, W: Copy> Bucket<'_, W, T> {
+impl<T: Scalar> Bucket<'_, T> {
     /// Writes its rows; says how many cells they have.
-    fn write<L: Load<T, Words = W>>(
+    fn write<L: Load<T>>(
         self,
         width: usize,
         duplicates: Duplicates,
         desk: &mut Desk<L>,
     ) -> Option<usize> {
-        let Self { entries, first_row, ends, columns, values } = self;
+        let Self { first_row, ends, rows, columns, values } = self;
         let Desk { starts, next, cells } = desk;
         starts.clear();
         starts.resize(ends.len() + 1, 0);
-        let entries = || entries.iter().map(|&words| L::entry(words));
-        entries().for_each(|(row, ..)| starts[row as usize - first_row + 1] += 1);
+        rows.iter().for_each(|&row| starts[row as usize - first_row + 1] += 1);
         accumulate(starts);
         next.clone_from(starts);
-        cells.resize(columns.len(), (0, L::default()));
-        for (row, column, load) in entries() {
+        cells.resize(rows.len(), (0, L::default()));
+        for ((&row, &column), &value) in rows.iter().zip(&*columns).zip(&*values) {
             let place = &mut next[row as usize - first_row];
-            cells[*place] = (column, load);
+            cells[*place] = (column, L::kept(value));
             *place += 1;
         }
         sort_by_column(starts, width, cells);
