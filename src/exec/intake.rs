@@ -29,6 +29,8 @@ pub(crate) struct Intake {
     pub(crate) row_keys: usize,
     /// Whether a second query gives the row labels and their order.
     pub(crate) rows_given: bool,
+    /// Whether the rows of entries are in the order in which their keys come first, and not in that of the keys.
+    pub(crate) rows_as_they_come: bool,
     /// Names of the relation's columns.
     pub(crate) names: Vec<String>,
 }

@@ -280,6 +280,7 @@ mod tests {
             duplicates: Duplicates::Error,
             row_keys: 1,
             rows_given: false,
+            rows_as_they_come: false,
             names: vec!["k".into()],
         }
     }

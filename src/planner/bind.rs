@@ -15,7 +15,8 @@ use super::relation::Relation;
 use super::relation::RowOrder;
 use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
-use crate::exec::operation::{Axis, Counted, Iteration, Operation, Part, Stored};
+use crate::exec::labels::AxisLabels;
+use crate::exec::operation::{Axis, Counted, Iteration, Operation, Part, Stored, Variable};
 use crate::matrix::Element;
 use crate::sql::{self, Axes, MatrixQuery, Reading, place_of_name};
 
@@ -424,17 +425,20 @@ impl<'a> Binder<'a> {
         }
         let init = self.expression(init)?;
         let times = times.map(|times| self.count(times, "times")).transpose()?;
-        let number = self.graph.variable(init);
-        let last = self.graph.add(Operation::Variable(number), [], None)?;
-        let prior = self.graph.add(Operation::Prior(number), [], None)?;
-        self.variables.push(Bound { name: sql::normalized(variable), last, prior });
-        let inside = (|| {
-            let step = self.expression(step)?;
-            let until = until.map(|until| self.expression(until)).transpose()?;
-            Ok::<_, Error>((step, until))
-        })();
-        self.variables.pop();
-        let (step, until) = inside?;
+        let variable = sql::normalized(variable);
+        let mut number = self.graph.variable(init, Default::default());
+        let (mut inside, mut until_inside) = self.round(&variable, number, step, until)?;
+        // What begins without labels has those of the step from the second round on, and is bound with them.
+        let labels = self.graph.node(inside).labels.clone();
+        if labels
+            .iter()
+            .zip(self.graph.labels_of(number))
+            .any(|(step, last)| *last == AxisLabels::None && *step != AxisLabels::None)
+        {
+            number = self.graph.variable(init, labels);
+            (inside, until_inside) = self.round(&variable, number, step, until)?;
+        }
+        let (step, until) = (inside, until_inside);
         if let Some(until) = until
             && !self.graph.node(until).is_scalar()
         {
@@ -445,6 +449,26 @@ impl<'a> Binder<'a> {
         let iteration = Iteration { variable: number, times, until: until.is_some() };
         let inputs: Vec<NodeId> = [init, step].into_iter().chain(until).collect();
         self.graph.add(Operation::Iterate(iteration), inputs, arguments.place)
+    }
+
+    /// The step of an iteration and its condition, in which the name stands for the variable.
+    fn round(
+        &mut self,
+        name: &str,
+        variable: Variable,
+        step: &Expr,
+        until: Option<&Expr>,
+    ) -> Result<(NodeId, Option<NodeId>)> {
+        let last = self.graph.add(Operation::Variable(variable), [], None)?;
+        let prior = self.graph.add(Operation::Prior(variable), [], None)?;
+        self.variables.push(Bound { name: name.to_owned(), last, prior });
+        let bound = (|| {
+            let step = self.expression(step)?;
+            let until = until.map(|until| self.expression(until)).transpose()?;
+            Ok((step, until))
+        })();
+        self.variables.pop();
+        bound
     }
 
     fn leaf(&mut self, relation: Relation, place: Option<Place>) -> Result<NodeId> {

@@ -88,6 +88,13 @@ impl Node {
     }
 }
 
+/// What an iteration carries from round to round.
+#[derive(Debug, Clone)]
+struct State {
+    size: (Dim, Dim),
+    labels: [AxisLabels; 2],
+}
+
 /// Matrix expressions over shared nodes; `roots` are the results asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Graph {
@@ -103,7 +110,7 @@ pub(crate) struct Graph {
     /// Whether this is about cells alone: labels have been checked, and nodes carry none.
     is_unlabelled: bool,
     known: HashMap<(Operation, Vec<NodeId>), NodeId>,
-    variables: Vec<(Dim, Dim)>,
+    variables: Vec<State>,
     open_sizes: u32,
     /// The sizes that count rows without an order, with the relation they come from.
     unordered: HashMap<Dim, usize>,
@@ -134,12 +141,23 @@ impl Graph {
         node.inputs.iter().map(|&input| self.node(input))
     }
 
-    /// A new variable of the type of `start`, for the step of an iteration.
-    pub(crate) fn variable(&mut self, start: NodeId) -> Variable {
-        let node = self.node(start);
-        let (size, element) = ((node.rows, node.columns), node.element);
-        self.variables.push(size);
+    /// A new variable of the type of `start`, for the step of an iteration. Where `start` has no labels it has these.
+    pub(crate) fn variable(&mut self, start: NodeId, labels: [AxisLabels; 2]) -> Variable {
+        let Node { rows, columns, element, labels: own, .. } = self.node(start);
+        let (size, element) = ((*rows, *columns), *element);
+        let mut labels = labels;
+        for (labels, own) in labels.iter_mut().zip(own) {
+            if *own != AxisLabels::None {
+                labels.clone_from(own);
+            }
+        }
+        self.variables.push(State { size, labels });
         Variable { number: self.variables.len() as u32 - 1, element }
+    }
+
+    /// The labels of a variable.
+    pub(crate) fn labels_of(&self, variable: Variable) -> &[AxisLabels; 2] {
+        &self.variables[variable.number as usize].labels
     }
 
     /// Adds an operation, or finds it if it is there.
@@ -259,6 +277,44 @@ impl Graph {
         self.add(Operation::Relation(index), [], place)
     }
 
+    /// Leaves a relation these columns alone, in ascending order, of which slices are all that is read; the root, which
+    /// is another node where it was a slice of all of them.
+    pub(crate) fn keep_columns(
+        &mut self,
+        id: NodeId,
+        relation: Relation,
+        columns: &[usize],
+        root: NodeId,
+    ) -> NodeId {
+        let Operation::Relation(index) = self.node(id).operation else {
+            unreachable!("the node of a relation")
+        };
+        let leaf = &mut self.nodes[id.index()];
+        leaf.columns = Dim::Known(columns.len());
+        leaf.labels = relation.labels(index);
+        self.relations[index] = relation;
+        let mut is_whole = HashSet::new();
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            if let Operation::Slice { axis: Axis::Columns, range } = &mut node.operation
+                && node.inputs[0] == id
+            {
+                range.start = columns.partition_point(|&column| column < range.start);
+                if range.count == columns.len() {
+                    is_whole.insert(NodeId(at as u32));
+                }
+            }
+        }
+        let moved = |node: NodeId| if is_whole.contains(&node) { id } else { node };
+        for node in &mut self.nodes {
+            node.inputs.iter_mut().for_each(|input| *input = moved(*input));
+        }
+        let nodes = self.nodes.iter().enumerate();
+        let known = nodes
+            .map(|(at, node)| ((node.operation.clone(), node.inputs.clone()), NodeId(at as u32)));
+        self.known = known.collect();
+        moved(root)
+    }
+
     /// The rows of one matrix in the order of another one's row labels.
     pub(crate) fn align(&mut self, inputs: [NodeId; 2], place: Option<Place>) -> Result<NodeId> {
         let labels = inputs.map(|input| self.node(input).labels[0].clone());
@@ -365,7 +421,7 @@ impl Graph {
                 (rows, columns)
             }
             Op::Variable(variable) | Op::Prior(variable) => {
-                self.variables[variable.number as usize]
+                self.variables[variable.number as usize].size
             }
             Op::Constant(_) => (Dim::ONE, Dim::ONE),
             Op::Eye(n) => (Dim::Known(*n), Dim::Known(*n)),

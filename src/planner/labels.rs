@@ -12,7 +12,7 @@ use arrow::datatypes::DataType;
 use super::graph::{Dim, Graph, Node, NodeId};
 use crate::error::Result;
 use crate::exec::labels::{AxisLabels, Deferred, LabelCheck, Recipe, compare};
-use crate::exec::operation::{Axis, Operation as Op, Part, Span};
+use crate::exec::operation::{Axis, Iteration, Operation as Op, Part, Span};
 use crate::matrix::Labels;
 
 /// Labels of a result, and what must hold of the operands' labels once they are known.
@@ -39,9 +39,8 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             [known(stored.matrix.row_labels()), known(stored.matrix.column_labels())]
         }
         Op::Relation(index) => graph.relations[*index].labels(*index),
-        Op::Variable(_)
-        | Op::Prior(_)
-        | Op::Constant(_)
+        Op::Variable(variable) | Op::Prior(variable) => graph.labels_of(*variable).clone(),
+        Op::Constant(_)
         | Op::Eye(_)
         | Op::Full(_)
         | Op::Range { .. }
@@ -130,11 +129,21 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             | Part::ComplexValuesRe
             | Part::ComplexValuesIm => [none(), none()],
         },
-        // The step's labels, else those of the beginning.
-        Op::Iterate(_) => {
-            let either =
-                |step: AxisLabels, start| if step == AxisLabels::None { start } else { step };
-            [either(rule.rows(1), rule.rows(0)), either(rule.columns(1), rule.columns(0))]
+        // The step's labels, else those of what it begins with: which every round has, or the next would mean other rows.
+        Op::Iterate(Iteration { variable, .. }) => {
+            let mut labels = [rule.rows(1), rule.columns(1)];
+            let sizes = [(Axis::Rows, node.rows), (Axis::Columns, node.columns)];
+            for ((step, last), (axis, size)) in
+                labels.iter_mut().zip(graph.labels_of(*variable)).zip(sizes)
+            {
+                if size != Dim::ONE {
+                    rule.must_match(last.clone(), step.clone(), axis)?;
+                }
+                if *step == AxisLabels::None {
+                    step.clone_from(last);
+                }
+            }
+            labels
         }
     };
     Ok(Labelled { labels, checks: rule.checks, equal: rule.equal })

@@ -97,11 +97,12 @@ impl MatrixNode {
             LazyCell::new(|| algebra::rewrite(&graph, root, &unknown, &CostModel::default()));
         let mut inputs = Vec::new();
         for (index, relation) in graph.relations.iter().enumerate() {
-            // The sort that puts rows in the order of their keys costs more than most of what follows.
+            // The sort that puts rows in the order of their keys costs more than most of what follows. Without it sums are
+            // added up in the order in which rows come, and where that is another each time, last digits show it.
             let sorts = relation.order == RowOrder::Keys
                 && relation.intake.streams()
                 && relation.intake.row_keys > 0
-                && order_shows(&simple.graph, simple.root, index);
+                && (!relation.is_ordered || order_shows(&simple.graph, simple.root, index));
             inputs.push(if sorts { sorted_by_keys(relation)? } else { relation.plan.clone() });
             inputs.extend(relation.given.iter().flatten().cloned());
         }
@@ -180,8 +181,7 @@ fn unique(fields: &[Field]) -> Result<()> {
 /// rows can.
 fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
     let leaf = graph.nodes().find(|(_, node)| node.operation == Op::Relation(relation));
-    let Some((leaf, node)) = leaf else { return false };
-    let rows: Dim = node.rows;
+    let Some((leaf, _)) = leaf else { return false };
     // The nodes whose rows are the relation's.
     let mut by_rows = BTreeMap::from([(leaf, ())]);
     for (id, node) in graph.nodes() {
@@ -190,12 +190,14 @@ fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
         if !reads.contains(&true) {
             continue;
         }
-        let same = |at: usize| graph.node(node.inputs[at]).rows == rows;
+        // Beside rows of another origin it shows which of them meet.
+        let is_alone =
+            (0..reads.len()).all(|at| reads[at] || graph.node(node.inputs[at]).rows == Dim::ONE);
         let keeps = match &node.operation {
-            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => node.rows == rows,
+            Op::Unary(_) | Op::Cast(_) | Op::Slice { axis: Axis::Columns, .. } => true,
+            Op::Binary(_) | Op::Select | Op::Stack(Axis::Columns) => is_alone,
             Op::Product | Op::Outer | Op::Convolve(_) => !reads[1],
             Op::Pool(..) => true,
-            Op::Slice { axis: Axis::Columns, .. } | Op::Stack(Axis::Columns) => true,
             Op::Normalize { axis: Axis::Rows, .. } | Op::Reduce { axis: Some(Axis::Rows), .. } => {
                 true
             }
@@ -205,7 +207,7 @@ fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
             Op::Reduce { aggregate: Aggregate::ArgMax, .. } => false,
             Op::Reduce { axis: None | Some(Axis::Columns), .. } => true,
             Op::Count(Counted::Rows | Counted::Columns) | Op::Gram => true,
-            Op::Cross => same(0) && same(1),
+            Op::Cross => reads.iter().all(|&reads| reads),
             _ => false,
         };
         if keeps {

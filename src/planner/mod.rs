@@ -3,6 +3,7 @@
 //! ```text
 //! relations      MATRIX(…) in FROM, asked for by DataFusion's planner
 //!  └ bind        names and syntax → graph: shapes, types and labels checked
+//!     ├ narrow     relations without the columns that nobody reads
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
 //!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
@@ -57,6 +58,7 @@ mod least_squares;
 mod lower;
 mod matrix_node;
 pub(crate) mod modify;
+mod narrow;
 mod network;
 pub(crate) mod ordered;
 mod pair_sums;

@@ -24,6 +24,7 @@ use sqlparser::ast::{
 use super::bind::{Binder, Parameter, Scope};
 use super::graph::{Graph, NodeId};
 use super::matrix_node::{MatrixNode, ReaderNames};
+use super::narrow;
 use super::ordered::{has_sort, query_order};
 use super::relation::{Relation, RowOrder};
 use crate::error::{Error, ErrorKind, Place, Result};
@@ -127,6 +128,7 @@ fn matrix_plan(
     output: Output,
     names: &ReaderNames,
 ) -> Result<LogicalPlan> {
+    let (graph, root) = narrow::narrowed(graph, root)?;
     MatrixNode::new(graph, root, output, names).map(MatrixNode::into_plan)
 }
 
@@ -359,11 +361,10 @@ pub(crate) fn relation(
         check_given(given.as_ref(), keys.len())?;
     }
 
+    let is_sorted = query_order(&plan) == RowOrder::Query && has_sort(&plan);
     let order = match axes {
         Axes::Unlabelled => query_order(&plan),
-        Axes::Wide { .. } if query_order(&plan) == RowOrder::Query && has_sort(&plan) => {
-            RowOrder::Query
-        }
+        Axes::Wide { .. } if is_sorted => RowOrder::Query,
         _ => RowOrder::Keys,
     };
     let is_ordered = query_order(&plan) == RowOrder::Query;
@@ -374,6 +375,7 @@ pub(crate) fn relation(
         duplicates: reading.duplicates.unwrap_or_default(),
         row_keys: row_keys.len(),
         rows_given: given[0].is_some(),
+        rows_as_they_come: is_sorted && matches!(form, Form::Entries { .. }) && given[0].is_none(),
         names: names(&[&keys[..], &values[..]].concat()),
     };
     let columns = keys.iter().chain(&values).map(|&at| {

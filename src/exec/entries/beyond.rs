@@ -15,7 +15,7 @@ use super::super::labels::RelationLabels;
 use super::super::run::Surroundings;
 use super::places::{Files, Pieces, Places, among, distinct};
 use super::regions::{Piece, Sorting};
-use super::{Gathered, duplicates, not_given, refuse_repeated, repeated, settled};
+use super::{Appearance, Gathered, duplicates, not_given, refuse_repeated, repeated, settled};
 use crate::error::Result;
 use crate::matrix::{Cells, Element, Shape};
 use crate::memory::Shelf;
@@ -57,7 +57,19 @@ pub(super) fn gathered(
             let (of_rows, of_columns) =
                 (keys_of(0, row_keys), keys_of(row_keys, intake.key_count()));
             let pieces = Pieces { count: batches.len(), keys: &of_rows };
-            let (rows, row_labels) = places_of(intake, 0, &pieces, given_rows, "row", &mut files)?;
+            let (mut rows, mut row_labels) =
+                places_of(intake, 0, &pieces, given_rows, "row", &mut files)?;
+            if intake.rows_as_they_come {
+                let appearance =
+                    Appearance::of(rows.iter().map(|piece| &piece[..]), length(&row_labels));
+                let moved = |piece: &ScalarBuffer<u32>| {
+                    let moved: Vec<u32> =
+                        piece.iter().map(|&place| appearance.place(place)).collect();
+                    files.put(&moved)
+                };
+                rows = rows.iter().map(moved).collect::<Result<_>>()?;
+                row_labels = appearance.ordered(&row_labels)?;
+            }
             let pieces = Pieces { count: batches.len(), keys: &of_columns };
             let (columns, column_labels) =
                 places_of(intake, row_keys, &pieces, given_columns, "column", &mut files)?;

@@ -15,8 +15,8 @@ mod regions;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::{cast, concat};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{cast, concat, take};
 
 use super::evaluate;
 use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
@@ -88,8 +88,13 @@ pub(super) fn gather(
             let rows = pieces_of(&batches, 0..intake.row_keys);
             let columns = pieces_of(&batches, intake.row_keys..intake.row_keys + column_keys);
             let values = values_of(intake, batches);
-            let (row_places, row_keys) =
+            let (mut row_places, mut row_keys) =
                 pool.install(|| places_of(intake, 0, rows, given_rows, "row"))?;
+            if intake.rows_as_they_come {
+                let appearance = Appearance::of([&row_places[..]], length(&row_keys));
+                row_places = row_places.iter().map(|&place| appearance.place(place)).collect();
+                row_keys = appearance.ordered(&row_keys)?;
+            }
             let (column_places, column_keys) = pool
                 .install(|| places_of(intake, intake.row_keys, columns, given_columns, "column"))?;
             let shape = Shape::new(length(&row_keys), length(&column_keys));
@@ -236,6 +241,40 @@ fn places_of(
         places.push(place as u32);
     }
     Ok((places.into(), given))
+}
+
+/// The distinct keys in the order in which they come first.
+struct Appearance {
+    /// For each key by its own order, its place among those that have come.
+    places: Vec<u32>,
+    /// The keys as they have come, by their own order.
+    keys: Vec<u32>,
+}
+
+impl Appearance {
+    /// Of so many keys, whose places come in these pieces.
+    fn of<'a>(pieces: impl IntoIterator<Item = &'a [u32]>, count: usize) -> Self {
+        let mut places = vec![u32::MAX; count];
+        let mut keys = Vec::with_capacity(count);
+        for &key in pieces.into_iter().flatten() {
+            let place = &mut places[key as usize];
+            if *place == u32::MAX {
+                *place = keys.len() as u32;
+                keys.push(key);
+            }
+        }
+        Self { places, keys }
+    }
+
+    fn place(&self, key: u32) -> u32 {
+        self.places[key as usize]
+    }
+
+    /// Keys as they have come.
+    fn ordered(self, keys: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        let order = UInt32Array::from(self.keys);
+        keys.iter().map(|keys| Ok(take(keys, &order, None)?)).collect()
+    }
 }
 
 /// A key that is not among the labels that OVER gives.
