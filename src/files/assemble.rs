@@ -2,35 +2,44 @@
 //!
 //! Where the schema carries no description of ours, the columns tell: `row`, `column`, `value` are
 //! entries counted from 1; else leading columns that are not numbers are row labels, and the rest are
-//! numbers, one matrix column each, or a single list column whose lists are the rows.
+//! numbers, one matrix column each. Where the last column, and no other, has lists of numbers, these are the
+//! rows, and all columns before are their labels.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_empty_array};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, new_empty_array};
+use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{
     DataType, FieldRef, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
     Int64Type, Schema, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
 use crate::error::ErrorKind;
-use crate::matrix::{Dense, Element, Labels, Matrix, Scalar, Shape};
+use crate::matrix::{Dense, Element, Labels, Matrix, Nulls, Scalar, Shape};
 
 use super::entries::{Entries, place};
 use super::flaw::{Checked, Flaw, Limit};
-use super::is_exact;
 use super::keys::Places;
 use super::table::{Description, ENTRY_COLUMNS, Form};
+use super::{Rules, is_exact};
 
 /// Makes a matrix of a table's batches.
 pub(super) fn assemble(
     schema: &Schema,
     batches: impl Iterator<Item = Checked<RecordBatch>>,
+    rules: Rules,
     limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let plan = Plan::of(schema)?;
-    let batches = batches.map(|batch| limit.go_on().and(batch));
+    let first_cell = plan.first_cell();
+    let batches = batches.map(|batch| {
+        limit.go_on()?;
+        match rules.nulls {
+            Nulls::Drop => without_nulls(&batch?, first_cell),
+            Nulls::Error | Nulls::Zero | Nulls::Nan => batch,
+        }
+    });
     match plan.element(schema) {
-        Element::Float32 => plan.run::<f32>(schema, batches, limit),
-        Element::Float64 => plan.run::<f64>(schema, batches, limit),
+        Element::Float32 => plan.run::<f32>(schema, batches, rules, limit),
+        Element::Float64 => plan.run::<f64>(schema, batches, rules, limit),
     }
 }
 
@@ -74,6 +83,14 @@ impl Plan {
         };
         if names == ENTRY_COLUMNS && types[0].is_integer() && types[1].is_integer() {
             return plan(Form::Entries, 0).checked(schema);
+        }
+        // Before a list that is alone, and last, all are labels: numbers too.
+        let is_list = |data_type: &&DataType| is_cells(data_type) && !is_number(data_type);
+        if let Some((last, before)) = types.split_last()
+            && is_list(&*last)
+            && !before.iter().any(|data_type| is_list(&*data_type))
+        {
+            return plan(Form::Vectors, before.len()).checked(schema);
         }
         let keys = types.iter().take_while(|data_type| !is_cells(data_type)).count();
         match types[keys..] {
@@ -125,11 +142,14 @@ impl Plan {
         self,
         schema: &Schema,
         batches: impl Iterator<Item = Checked<RecordBatch>>,
+        rules: Rules,
         limit: Limit<'_>,
     ) -> Checked<Matrix> {
         match self.form {
-            Form::Wide | Form::Vectors => self.run_dense::<T>(schema, batches, limit),
-            Form::Entries => self.run_entries::<T>(batches, limit),
+            Form::Wide | Form::Vectors => {
+                self.run_dense::<T>(schema, batches, rules.nulls.cell(), limit)
+            }
+            Form::Entries => self.run_entries::<T>(batches, rules, limit),
         }
     }
 
@@ -137,6 +157,7 @@ impl Plan {
         self,
         schema: &Schema,
         batches: impl Iterator<Item = Checked<RecordBatch>>,
+        null: Option<f64>,
         limit: Limit<'_>,
     ) -> Checked<Matrix> {
         let (key_fields, cell_fields) = schema.fields().split_at(self.row_keys);
@@ -149,6 +170,7 @@ impl Plan {
         let mut block: Block<T> = Block {
             shape: Shape::new(0, declared_columns(self.form, cell_fields)),
             cells: Vec::new(),
+            null,
         };
         for batch in batches {
             let batch = batch?;
@@ -180,6 +202,7 @@ impl Plan {
     fn run_entries<T: Scalar>(
         self,
         batches: impl Iterator<Item = Checked<RecordBatch>>,
+        Rules { nulls, duplicates }: Rules,
         limit: Limit<'_>,
     ) -> Checked<Matrix> {
         let (shape, row_labels, column_labels) = match self.description {
@@ -198,14 +221,18 @@ impl Plan {
             let (column_keys, values) = rest.split_at(self.column_keys.max(1));
             let rows = places(row_keys, row_places.as_ref(), ENTRY_COLUMNS[0], seen)?;
             let columns = places(column_keys, column_places.as_ref(), ENTRY_COLUMNS[1], seen)?;
-            each_number(&values[0], ENTRY_COLUMNS[2], seen, |at, value| {
+            each_number(&values[0], ENTRY_COLUMNS[2], seen, nulls.cell(), |at, value| {
                 entries.push(rows[at], columns[at], value);
             })?;
             seen += batch.num_rows();
         }
         let shape = shape.unwrap_or_else(|| entries.extent());
         place(shape.rows.max(shape.columns))?;
-        labelled(Matrix::new(entries.into_csr(shape, limit)?), row_labels, column_labels)
+        labelled(
+            Matrix::new(entries.into_csr(shape, duplicates, limit)?),
+            row_labels,
+            column_labels,
+        )
     }
 }
 
@@ -213,6 +240,8 @@ impl Plan {
 struct Block<T> {
     shape: Shape,
     cells: Vec<T>,
+    /// The cell that stands for a NULL, where one does.
+    null: Option<f64>,
 }
 
 impl<T: Scalar> Block<T> {
@@ -228,7 +257,7 @@ impl<T: Scalar> Block<T> {
         self.cells.resize(start + rows * columns.len(), T::ZERO);
         let block = &mut self.cells[start..];
         for (at, (column, field)) in columns.iter().zip(fields).enumerate() {
-            each_number(column, field.name(), first_row, |row, value| {
+            each_number(column, field.name(), first_row, self.null, |row, value| {
                 block[row * columns.len() + at] = value;
             })?;
         }
@@ -237,20 +266,31 @@ impl<T: Scalar> Block<T> {
 
     fn push_lists(&mut self, lists: &ArrayRef, name: &str, limit: Limit<'_>) -> Checked<()> {
         let first_row = self.shape.rows;
-        no_nulls(lists, name, first_row)?;
-        if first_row == 0 && !lists.is_empty() {
-            self.shape.columns = list(lists, 0).len();
+        if self.null.is_none() {
+            no_nulls(lists, name, first_row)?;
+        }
+        if first_row == 0
+            && let Some(known) = (0..lists.len()).find(|&at| lists.is_valid(at))
+        {
+            self.shape.columns = list(lists, known).len();
         }
         self.grow(lists.len(), limit)?;
         for at in 0..lists.len() {
-            let list = list(lists, at);
             let row = first_row + at;
+            if lists.is_null(at) {
+                let null = self.null.map_or(T::ZERO, T::from_f64);
+                self.cells.resize(self.cells.len() + self.shape.columns, null);
+                continue;
+            }
+            let list = list(lists, at);
             if list.len() != self.shape.columns {
                 let (expected, found) = (self.shape.columns, list.len());
                 return Err(ErrorKind::RaggedList { row: row + 1, expected, found }.into());
             }
-            no_nulls(&list, name, row)?;
-            each_number(&list, name, row, |_, value| self.cells.push(value))?;
+            if self.null.is_none() {
+                no_nulls(&list, name, row)?;
+            }
+            each_number(&list, name, row, self.null, |_, value| self.cells.push(value))?;
         }
         Ok(())
     }
@@ -305,7 +345,7 @@ fn places(
     }
     let mut places = Vec::with_capacity(columns[0].len());
     let mut outside = None;
-    each_number::<f64>(&columns[0], name, first_row, |_, index| {
+    each_number::<f64>(&columns[0], name, first_row, None, |_, index| {
         if index >= 1.0 && index <= f64::from(u32::MAX) && index.fract() == 0.0 {
             places.push((index - 1.0) as u32);
         } else {
@@ -356,31 +396,50 @@ fn no_nulls(array: &ArrayRef, column: &str, first_row: usize) -> Checked<()> {
     }
 }
 
-/// Hands each value of a numeric column to `put`, as a cell.
+/// The rows in which no cell is NULL, nor an element of a list of cells.
+fn without_nulls(batch: &RecordBatch, first_cell: usize) -> Checked<RecordBatch> {
+    let mut whole = vec![true; batch.num_rows()];
+    for column in &batch.columns()[first_cell.min(batch.num_columns())..] {
+        let is_list = !is_number(column.data_type());
+        for (row, whole) in whole.iter_mut().enumerate() {
+            *whole &=
+                column.is_valid(row) && !(is_list && list(column, row).logical_null_count() > 0);
+        }
+    }
+    Ok(filter_record_batch(batch, &BooleanArray::from(whole))?)
+}
+
+/// Hands each value of a numeric column to `put`, as a cell; `null` for each that is NULL.
 fn each_number<T: Scalar>(
     array: &ArrayRef,
     column: &str,
     first_row: usize,
+    null: Option<f64>,
     mut put: impl FnMut(usize, T),
 ) -> Checked<()> {
-    no_nulls(array, column, first_row)?;
+    let nulls = match null {
+        Some(_) => array.logical_nulls().filter(|nulls| nulls.null_count() > 0),
+        None => no_nulls(array, column, first_row).map(|()| None)?,
+    };
+    let null = T::from_f64(null.unwrap_or_default());
+    let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
     let inexact = |value: String| -> Flaw {
         ErrorKind::Inexact { value, column: column.to_owned(), element: T::ELEMENT }.into()
     };
     macro_rules! each {
         ($values:expr) => {
             for (row, value) in $values.iter().enumerate() {
-                put(row, T::from_f64((*value).into()));
+                put(row, if is_null(row) { null } else { T::from_f64((*value).into()) });
             }
         };
     }
     macro_rules! each_exact {
         ($values:expr) => {
             for (row, value) in $values.iter().enumerate() {
-                if !is_exact((*value).into()) {
+                if !is_null(row) && !is_exact((*value).into()) {
                     return Err(inexact(value.to_string()));
                 }
-                put(row, T::from_f64(*value as f64));
+                put(row, if is_null(row) { null } else { T::from_f64(*value as f64) });
             }
         };
     }

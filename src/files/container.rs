@@ -20,6 +20,7 @@ use parquet::file::properties::WriterProperties;
 
 use crate::matrix::Matrix;
 
+use super::Rules;
 use super::assemble::assemble;
 use super::flaw::{Checked, Flaw, Limit};
 use super::table::Table;
@@ -30,13 +31,13 @@ const BATCH_CELLS: usize = 1 << 19;
 /// Encoded bytes after which a Parquet row group is complete.
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
-pub(super) fn read_parquet(file: File, limit: Limit<'_>) -> Checked<Matrix> {
+pub(super) fn read_parquet(file: File, rules: Rules, limit: Limit<'_>) -> Checked<Matrix> {
     fenced(|| {
         let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
         let schema = Arc::clone(builder.schema());
         let batch_rows = (BATCH_CELLS / schema.fields().len().max(1)).clamp(1, 1 << 16);
         let batches = builder.with_batch_size(batch_rows).build()?;
-        assemble(&schema, batches.map(|batch| Ok(batch?)), limit)
+        assemble(&schema, batches.map(|batch| Ok(batch?)), rules, limit)
     })
 }
 
@@ -57,7 +58,7 @@ pub(super) fn write_parquet(writer: &mut (impl Write + Send), matrix: &Matrix) -
     Ok(())
 }
 
-pub(super) fn read_ipc(mut file: File, limit: Limit<'_>) -> Checked<Matrix> {
+pub(super) fn read_ipc(mut file: File, rules: Rules, limit: Limit<'_>) -> Checked<Matrix> {
     fenced(|| {
         let size_bytes = file.metadata()?.len();
         let mut start = [0; 6];
@@ -88,7 +89,7 @@ pub(super) fn read_ipc(mut file: File, limit: Limit<'_>) -> Checked<Matrix> {
             decoder.read_record_batch(block, &buffer)?.ok_or_else(damaged)
         };
         let blocks = footer.recordBatches().into_iter().flatten();
-        assemble(&schema, blocks.map(&mut read), limit)
+        assemble(&schema, blocks.map(&mut read), rules, limit)
     })
 }
 

@@ -18,15 +18,20 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use csv::{ErrorKind as CsvErrorKind, ReaderBuilder, StringRecord, Writer};
 
 use crate::error::ErrorKind;
-use crate::matrix::{Csr, Dense, Element, Labels, Matrix, Scalar, Shape, Storage};
+use crate::matrix::{Csr, Dense, Element, Labels, Matrix, Nulls, Scalar, Shape, Storage};
 use crate::with_storage;
 
 use super::entries::{Entries, place};
 use super::flaw::{Checked, Flaw, Limit};
-use super::is_exact;
 use super::table::{ENTRY_COLUMNS, column_names};
+use super::{Rules, is_exact};
 
-pub(super) fn read(reader: impl Read, header: Option<bool>, limit: Limit<'_>) -> Checked<Matrix> {
+pub(super) fn read(
+    reader: impl Read,
+    header: Option<bool>,
+    rules: Rules,
+    limit: Limit<'_>,
+) -> Checked<Matrix> {
     let mut records = ReaderBuilder::new().has_headers(false).from_reader(reader);
     let mut first = StringRecord::new();
     if !records.read_record(&mut first).map_err(flaw)? {
@@ -53,15 +58,16 @@ pub(super) fn read(reader: impl Read, header: Option<bool>, limit: Limit<'_>) ->
     let first = if has_header { next()? } else { Some(first) };
     let records = first.map(Ok).into_iter().chain(std::iter::from_fn(|| next().transpose()));
     if has_header && names == ENTRY_COLUMNS {
-        return read_entries(records, limit);
+        return read_entries(records, rules, limit);
     }
-    read_wide(records, names, has_header, limit)
+    read_wide(records, names, has_header, rules.nulls, limit)
 }
 
 fn read_wide(
     records: impl Iterator<Item = Checked<StringRecord>>,
     names: Vec<String>,
     has_header: bool,
+    nulls: Nulls,
     limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let mut records = records.peekable();
@@ -75,13 +81,20 @@ fn read_wide(
     let mut rows = 0;
     for record in records {
         let record = record?;
+        let is_missing = |field: &str| field.trim().is_empty();
+        if nulls == Nulls::Drop && record.iter().skip(key_count).any(is_missing) {
+            continue;
+        }
         rows += 1;
         limit.admit_dense::<f64>(Shape::new(rows, column_count))?;
         for (key, field) in keys.iter_mut().zip(&record) {
             key.push((!field.is_empty()).then(|| field.to_owned()));
         }
         for (name, field) in names.iter().zip(&record).skip(key_count) {
-            cells.push(number(field, name, rows, &record)?);
+            cells.push(match nulls.cell() {
+                Some(cell) if is_missing(field) => cell,
+                _ => number(field, name, rows, &record)?,
+            });
         }
     }
     let key_fields = names.iter().zip(keys).map(|(name, key)| (name.clone(), typed(key)));
@@ -141,6 +154,7 @@ fn typed(key: Vec<Option<String>>) -> ArrayRef {
 
 fn read_entries(
     records: impl Iterator<Item = Checked<StringRecord>>,
+    Rules { nulls, duplicates }: Rules,
     limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let mut entries = Entries::new();
@@ -154,12 +168,18 @@ fn read_entries(
                 None => Err(Flaw::in_line(line, format!("'{field}' does not count from 1"))),
             }
         };
-        let value = number(&record[2], ENTRY_COLUMNS[2], at + 1, &record)?;
+        let value = match nulls.cell() {
+            _ if !record[2].trim().is_empty() || nulls == Nulls::Error => {
+                number(&record[2], ENTRY_COLUMNS[2], at + 1, &record)?
+            }
+            Some(cell) => cell,
+            None => continue,
+        };
         entries.push(index(&record[0])?, index(&record[1])?, value);
         limit.admit_sparse::<f64>(Shape::new(0, 0), entries.len())?;
     }
     let shape = entries.extent();
-    Ok(Matrix::new(entries.into_csr(shape, limit)?))
+    Ok(Matrix::new(entries.into_csr(shape, duplicates, limit)?))
 }
 
 fn flaw(error: csv::Error) -> Flaw {

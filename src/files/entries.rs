@@ -1,6 +1,6 @@
 //! Entries in any order become compressed rows.
 
-use crate::matrix::{Csr, Scalar, Shape};
+use crate::matrix::{Csr, Duplicates, Scalar, Shape};
 
 use super::flaw::{Checked, Flaw, Limit};
 
@@ -39,7 +39,12 @@ impl<T: Scalar> Entries<T> {
     }
 
     /// Sorts by row, then column: a counting sort, stable, then each row where it needs it.
-    pub(super) fn into_csr(self, shape: Shape, limit: Limit<'_>) -> Checked<Csr<T>> {
+    pub(super) fn into_csr(
+        self,
+        shape: Shape,
+        duplicates: Duplicates,
+        limit: Limit<'_>,
+    ) -> Checked<Csr<T>> {
         limit.admit_sparse::<T>(shape, self.len())?;
         if let Some(row) = self.rows.iter().find(|&&row| row as usize >= shape.rows) {
             return Err(Flaw::new(format!(
@@ -55,7 +60,7 @@ impl<T: Scalar> Entries<T> {
             offsets[row + 1] += offsets[row];
         }
         if self.rows.is_sorted() {
-            return csr(shape, offsets, self.columns, self.values, limit);
+            return csr(shape, offsets, (self.columns, self.values), duplicates, limit);
         }
         let mut next: Vec<usize> = offsets.iter().map(|&offset| offset as usize).collect();
         let mut columns = vec![0; self.len()];
@@ -67,16 +72,16 @@ impl<T: Scalar> Entries<T> {
             *place += 1;
         }
         limit.go_on()?;
-        csr(shape, offsets, columns, values, limit)
+        csr(shape, offsets, (columns, values), duplicates, limit)
     }
 }
 
-/// Compressed rows whose columns may be out of order, checked throughout.
+/// Compressed rows whose columns may be out of order and come twice, checked throughout.
 pub(super) fn csr<T: Scalar>(
     shape: Shape,
-    offsets: Vec<i64>,
-    mut columns: Vec<u32>,
-    mut values: Vec<T>,
+    mut offsets: Vec<i64>,
+    (mut columns, mut values): (Vec<u32>, Vec<T>),
+    duplicates: Duplicates,
     limit: Limit<'_>,
 ) -> Checked<Csr<T>> {
     let rises = offsets.is_sorted() && offsets.first() == Some(&0);
@@ -94,28 +99,44 @@ pub(super) fn csr<T: Scalar>(
         return Err(Flaw::new(format!("column {column} lies outside the {shape} matrix")));
     }
     let mut pairs = Vec::new();
+    // Cells of the rows so far, which are fewer than entries where some have become one, and entries of those rows.
+    let (mut kept, mut read) = (0, 0);
     for row in 0..shape.rows {
         if row % (1 << 14) == 0 {
             limit.go_on()?;
         }
-        let range = offsets[row] as usize..offsets[row + 1] as usize;
-        let columns = &mut columns[range.clone()];
-        if columns.windows(2).all(|pair| pair[0] < pair[1]) {
+        let range = read..offsets[row + 1] as usize;
+        read = range.end;
+        let is_in_order = columns[range.clone()].windows(2).all(|pair| pair[0] < pair[1]);
+        if is_in_order && kept == range.start {
+            kept = range.end;
             continue;
         }
-        let values = &mut values[range];
         pairs.clear();
-        pairs.extend(columns.iter().copied().zip(values.iter().copied()));
+        pairs.extend(columns[range.clone()].iter().copied().zip(values[range].iter().copied()));
         pairs.sort_by_key(|&(column, _)| column);
-        for (at, &(column, value)) in pairs.iter().enumerate() {
-            if at > 0 && columns[at - 1] == column {
-                let (row, column) = (row + 1, u64::from(column) + 1);
-                return Err(Flaw::new(format!("entry ({row}, {column}) appears twice")));
+        let first = kept;
+        for &(column, value) in &pairs {
+            if kept == first || columns[kept - 1] != column {
+                (columns[kept], values[kept]) = (column, value);
+                kept += 1;
+                continue;
             }
-            columns[at] = column;
-            values[at] = value;
+            match duplicates {
+                Duplicates::Error => {
+                    let (row, column) = (row + 1, u64::from(column) + 1);
+                    return Err(Flaw::new(format!(
+                        "entry ({row}, {column}) appears twice; WITH (duplicates = 'sum' | 'last') chooses what to do"
+                    )));
+                }
+                Duplicates::Sum => values[kept - 1] += value,
+                Duplicates::Last => values[kept - 1] = value,
+            }
         }
+        offsets[row + 1] = kept as i64;
     }
+    columns.truncate(kept);
+    values.truncate(kept);
     Ok(Csr::new(shape, offsets.into(), columns.into(), values.into()))
 }
 

@@ -17,7 +17,7 @@ use std::io::{BufRead, Read, Write};
 use arrow::buffer::ScalarBuffer;
 
 use crate::error::ErrorKind;
-use crate::matrix::{Csr, Dense, Element, Matrix, Scalar, Shape, Storage};
+use crate::matrix::{Csr, Dense, Duplicates, Element, Matrix, Scalar, Shape, Storage};
 use crate::with_storage;
 
 use super::entries::{Entries, place};
@@ -48,7 +48,11 @@ struct Banner {
     symmetry: Symmetry,
 }
 
-pub(super) fn read(reader: impl BufRead, limit: Limit<'_>) -> Checked<Matrix> {
+pub(super) fn read(
+    reader: impl BufRead,
+    duplicates: Duplicates,
+    limit: Limit<'_>,
+) -> Checked<Matrix> {
     let mut lines = Lines { reader, line: 0, text: Vec::new() };
     let banner = banner(&mut lines)?;
     let sizes = match lines.content()? {
@@ -65,7 +69,7 @@ pub(super) fn read(reader: impl BufRead, limit: Limit<'_>) -> Checked<Matrix> {
         return Err(lines.flaw(format!("a symmetric matrix is square, not {shape}")));
     }
     match declared {
-        Some(stored) => read_coordinates(&mut lines, &banner, shape, stored, limit),
+        Some(stored) => read_coordinates(&mut lines, &banner, (shape, stored), duplicates, limit),
         None => read_array(&mut lines, &banner, shape, limit),
     }
 }
@@ -113,8 +117,8 @@ fn banner(lines: &mut Lines<impl BufRead>) -> Checked<Banner> {
 fn read_coordinates(
     lines: &mut Lines<impl BufRead>,
     banner: &Banner,
-    shape: Shape,
-    declared: usize,
+    (shape, declared): (Shape, usize),
+    duplicates: Duplicates,
     limit: Limit<'_>,
 ) -> Checked<Matrix> {
     place(shape.rows.max(shape.columns))?;
@@ -159,7 +163,7 @@ fn read_coordinates(
     if lines.content()?.is_some() {
         return Err(lines.flaw(format!("there are more than the {declared} entries declared")));
     }
-    Ok(Matrix::new(entries.into_csr(shape, limit)?))
+    Ok(Matrix::new(entries.into_csr(shape, duplicates, limit)?))
 }
 
 fn read_array(

@@ -35,7 +35,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::matrix::Matrix;
+use crate::matrix::{Duplicates, Matrix, Nulls};
 
 use draft::Draft;
 use flaw::{Flaw, Limit};
@@ -98,6 +98,13 @@ impl std::str::FromStr for Format {
     }
 }
 
+/// What becomes of cells that are missing, and of entries that come twice.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rules {
+    pub(crate) nulls: Nulls,
+    pub(crate) duplicates: Duplicates,
+}
+
 /// What a reader may be told beside the path.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadOptions {
@@ -107,6 +114,8 @@ pub(crate) struct ReadOptions {
     pub(crate) array: Option<String>,
     /// Whether the first line of a CSV file is a header, where that is in doubt.
     pub(crate) header: Option<bool>,
+    /// What is no matrix as it stands.
+    pub(crate) rules: Rules,
     /// Bytes that the matrix may take in memory.
     pub(crate) limit_bytes: usize,
 }
@@ -114,7 +123,8 @@ pub(crate) struct ReadOptions {
 impl ReadOptions {
     /// Everything told by the file, within this many bytes.
     pub(crate) fn within(limit_bytes: usize) -> Self {
-        Self { format: None, array: None, header: None, limit_bytes }
+        let rules = Rules::default();
+        Self { format: None, array: None, header: None, rules, limit_bytes }
     }
 
     /// Sets the option `format`, `array` or `header` from its text in an `OPTIONS` list.
@@ -147,17 +157,19 @@ impl ReadOptions {
 /// [`ErrorKind::MemorySpent`] past the limit.
 pub(crate) fn read(path: &Path, options: &ReadOptions, stop: &AtomicBool) -> Result<Matrix> {
     let format = Format::of(path, options.format)?;
-    let limit = Limit { bytes: options.limit_bytes, stop };
+    let (rules, limit) = (options.rules, Limit { bytes: options.limit_bytes, stop });
     let open = || Ok(File::open(path)?);
     let read = |file: File| {
         let source = |file| BufReader::new(Source { file, stop });
         match format {
-            Format::MatrixMarket => market::read(source(file), limit),
+            Format::MatrixMarket => market::read(source(file), rules.duplicates, limit),
             Format::Npy => numpy::read(source(file), limit),
-            Format::Npz => zipped::read(source(file), options.array.as_deref(), limit),
-            Format::Parquet => container::read_parquet(file, limit),
-            Format::Ipc => container::read_ipc(file, limit),
-            Format::Csv => delimited::read(source(file), options.header, limit),
+            Format::Npz => {
+                zipped::read(source(file), options.array.as_deref(), rules.duplicates, limit)
+            }
+            Format::Parquet => container::read_parquet(file, rules, limit),
+            Format::Ipc => container::read_ipc(file, rules, limit),
+            Format::Csv => delimited::read(source(file), options.header, rules, limit),
         }
     };
     open().and_then(read).map_err(|flaw| told(flaw, path, stop))

@@ -16,9 +16,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-use super::{Format, ReadOptions};
+use super::{Format, ReadOptions, Rules};
 use crate::error::{Error, ErrorKind};
-use crate::matrix::{Csr, Dense, Element, Labels, Layout, Matrix, Scalar, Shape};
+use crate::matrix::{Csr, Dense, Duplicates, Element, Labels, Layout, Matrix, Scalar, Shape};
 
 const MIB: usize = 1 << 20;
 const EVERY_EXTENSION: [&str; 6] = ["mtx", "npy", "npz", "parquet", "arrow", "csv"];
@@ -362,7 +362,10 @@ fn matrix_market_errors_name_the_line() {
         ("2 2 1\n1 1 five\n", "line 3: 'five' is not a number"),
         ("2 2 1\n1 1\n", "line 3: '' is not a number"),
         ("2 2 1\n1 1 5 5\n", "line 3: more than one entry"),
-        ("2 2 2\n1 1 5\n1 1 5\n", "entry (1, 1) appears twice"),
+        (
+            "2 2 2\n1 1 5\n1 1 5\n",
+            "entry (1, 1) appears twice; WITH (duplicates = 'sum' | 'last') chooses what to do",
+        ),
         ("5000000000 5 0\n", "a sparse matrix has at most 2^32 rows and columns"),
     ];
     for (text, expected) in cases {
@@ -371,6 +374,21 @@ fn matrix_market_errors_name_the_line() {
     let text = "%%MatrixMarket matrix coordinate integer general\n1 1 1\n1 1 9007199254740993\n";
     let error = load_text("x.mtx", text).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Inexact { .. }), "{error}");
+}
+
+#[test]
+fn entries_that_come_twice_are_added_up_or_the_last_stays() {
+    let head = "%%MatrixMarket matrix coordinate real general\n";
+    let entries = "3 3 7\n2 3 1\n1 1 5\n2 3 10\n1 2 4\n2 1 7\n2 3 100\n3 1 8\n";
+    let (_folder, path) = text_file("x.mtx", format!("{head}{entries}"));
+    let with = |duplicates| {
+        let rules = Rules { duplicates, ..Rules::default() };
+        let matrix = read(&path, &ReadOptions { rules, ..ReadOptions::within(MIB) }).unwrap();
+        assert_eq!(matrix.cells().stored(), 5);
+        (0..9).map(|at| matrix.cell(at / 3, at % 3)).collect::<Vec<f64>>()
+    };
+    assert_eq!(with(Duplicates::Sum), [5.0, 4.0, 0.0, 7.0, 0.0, 111.0, 8.0, 0.0, 0.0]);
+    assert_eq!(with(Duplicates::Last), [5.0, 4.0, 0.0, 7.0, 0.0, 100.0, 8.0, 0.0, 0.0]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::matrix::{Csr, Element, Matrix, Scalar, Shape, Storage};
+use crate::matrix::{Csr, Duplicates, Element, Matrix, Scalar, Shape, Storage};
 use crate::with_storage;
 
 use super::entries::{Entries, csr, place};
@@ -27,6 +27,7 @@ use super::numpy::{self, Header};
 pub(super) fn read(
     reader: impl Read + Seek,
     array: Option<&str>,
+    duplicates: Duplicates,
     limit: Limit<'_>,
 ) -> Checked<Matrix> {
     let mut archive = ZipArchive::new(reader)?;
@@ -39,7 +40,7 @@ pub(super) fn read(
         (Some(array), _) if has(array) => array,
         (None, [only]) => only,
         (None, _) if has("format") && has("shape") && has("data") => {
-            return read_sparse(&mut archive, limit);
+            return read_sparse(&mut archive, duplicates, limit);
         }
         (Some(array), _) => {
             return Err(Flaw::new(format!("no array '{array}', only {}", listed(&names))));
@@ -76,8 +77,17 @@ fn open<'a, R: Read + Seek>(
     })
 }
 
-fn read_sparse<R: Read + Seek>(archive: &mut ZipArchive<R>, limit: Limit<'_>) -> Checked<Matrix> {
+fn read_sparse<R: Read + Seek>(
+    archive: &mut ZipArchive<R>,
+    duplicates: Duplicates,
+    limit: Limit<'_>,
+) -> Checked<Matrix> {
     let format = read_format(archive)?;
+    if !["csr", "csc", "coo"].contains(&format.as_str()) {
+        return Err(Flaw::new(format!(
+            "SciPy's sparse format '{format}'; convert it with tocsr()"
+        )));
+    }
     let shape = match indices(archive, "shape", limit)?.as_slice() {
         &[rows, columns] => Shape::new(rows as usize, columns as usize),
         sizes => return Err(Flaw::new(format!("a matrix of {} dimensions", sizes.len()))),
@@ -86,10 +96,10 @@ fn read_sparse<R: Read + Seek>(archive: &mut ZipArchive<R>, limit: Limit<'_>) ->
     let data = Header::read(open(archive, "data")?)?;
     match data.number()?.element() {
         Element::Float32 => {
-            Ok(Matrix::new(read_entries::<f32, R>(archive, &format, shape, limit)?))
+            Ok(Matrix::new(read_entries::<f32, R>(archive, &format, shape, duplicates, limit)?))
         }
         Element::Float64 => {
-            Ok(Matrix::new(read_entries::<f64, R>(archive, &format, shape, limit)?))
+            Ok(Matrix::new(read_entries::<f64, R>(archive, &format, shape, duplicates, limit)?))
         }
     }
 }
@@ -98,6 +108,7 @@ fn read_entries<T: Scalar, R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     format: &str,
     shape: Shape,
+    duplicates: Duplicates,
     limit: Limit<'_>,
 ) -> Checked<Csr<T>> {
     let values: Vec<T> = {
@@ -120,21 +131,20 @@ fn read_entries<T: Scalar, R: Read + Seek>(
         "csr" => {
             let columns = places(archive, "indices", limit)?;
             let offsets = indices(archive, "indptr", limit)?;
-            csr(shape, offsets, columns, values, limit)
+            csr(shape, offsets, (columns, values), duplicates, limit)
         }
         "csc" => {
             let rows = places(archive, "indices", limit)?;
             whole(&rows)?;
             let columns = expand(&indices(archive, "indptr", limit)?, shape.columns, rows.len())?;
-            Entries::from_parts(rows, columns, values).into_csr(shape, limit)
+            Entries::from_parts(rows, columns, values).into_csr(shape, duplicates, limit)
         }
-        "coo" => {
+        _ => {
             let (rows, columns) = (places(archive, "row", limit)?, places(archive, "col", limit)?);
             whole(&rows)?;
             whole(&columns)?;
-            Entries::from_parts(rows, columns, values).into_csr(shape, limit)
+            Entries::from_parts(rows, columns, values).into_csr(shape, duplicates, limit)
         }
-        _ => Err(Flaw::new(format!("SciPy's sparse format '{format}'; convert it with tocsr()"))),
     }
 }
 

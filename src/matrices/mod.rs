@@ -293,7 +293,12 @@ impl Statements {
                 (matrix, Some(plan))
             }
             MatrixSource::File { path, options } => {
-                let matrix = read_file(path, &options, self.free_bytes()).await?;
+                let sql::Reading { nulls, duplicates } = create.options.reading;
+                let rules = files::Rules {
+                    nulls: nulls.unwrap_or_default(),
+                    duplicates: duplicates.unwrap_or_default(),
+                };
+                let matrix = read_file(path, &options, rules, self.free_bytes()).await?;
                 (self.pinned(matrix, &create.options).await?, None)
             }
         };
@@ -446,10 +451,11 @@ fn listed<'a>(fields: impl Iterator<Item = (&'a String, &'a DataType)>) -> Strin
 async fn read_file(
     path: String,
     options: &[(String, String)],
+    rules: files::Rules,
     limit_bytes: usize,
 ) -> Result<Matrix> {
     check_local(&path)?;
-    let mut reading = files::ReadOptions::within(limit_bytes);
+    let mut reading = files::ReadOptions { rules, ..files::ReadOptions::within(limit_bytes) };
     for (option, value) in options {
         reading.set(option, value)?;
     }

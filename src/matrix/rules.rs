@@ -23,6 +23,17 @@ pub enum Nulls {
     Drop,
 }
 
+impl Nulls {
+    /// The cell that stands for a NULL, where one does.
+    pub(crate) fn cell(self) -> Option<f64> {
+        match self {
+            Nulls::Error | Nulls::Drop => None,
+            Nulls::Zero => Some(0.0),
+            Nulls::Nan => Some(f64::NAN),
+        }
+    }
+}
+
 /// What several entries for one row and column become.
 ///
 /// ```
