@@ -13,6 +13,8 @@ pub(crate) struct CostModel {
     constants: [f64; Constant::COUNT],
     /// Working memory that products may take for Strassen's method; zero where it is not allowed.
     spare_bytes_max: f64,
+    /// Bytes from which on a result is better not held where its readers take it row by row.
+    held_bytes_max: f64,
 }
 
 /// What one operation is expected to take, and which constant says so.
@@ -35,9 +37,12 @@ const PACKED_SIDE: f64 = 64.0;
 /// not by what is free, for a plan must not depend on what else runs.
 const SPARE_SHARE: f64 = 0.25;
 
+/// The same for results that need not be held.
+const HELD_SHARE: f64 = 0.25;
+
 impl Default for CostModel {
     fn default() -> Self {
-        Self { constants: BUILT_IN, spare_bytes_max: f64::MAX }
+        Self { constants: BUILT_IN, spare_bytes_max: f64::MAX, held_bytes_max: f64::MAX }
     }
 }
 
@@ -48,12 +53,19 @@ impl CostModel {
 
     /// The same with what the settings allow.
     pub(crate) fn under(self, settings: &Settings) -> Self {
+        let memory_bytes = settings.memory_limits().reservable_bytes() as f64;
         let share = if settings.strassen { SPARE_SHARE } else { 0.0 };
-        Self { spare_bytes_max: share * settings.memory_limits().reservable_bytes() as f64, ..self }
+        let (spare_bytes_max, held_bytes_max) = (share * memory_bytes, HELD_SHARE * memory_bytes);
+        Self { spare_bytes_max, held_bytes_max, ..self }
     }
 
     pub(crate) fn constant(&self, constant: Constant) -> f64 {
         self.constants[constant.index()]
+    }
+
+    /// Whether a result is so large that it is better not held, where its readers take it row by row.
+    pub(crate) fn is_large(&self, bytes: f64) -> bool {
+        bytes > self.held_bytes_max
     }
 
     /// What products of cells of this type are chosen by.

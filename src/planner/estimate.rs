@@ -30,6 +30,9 @@ const DENSITY_UNKNOWN: f64 = 0.01;
 /// Rounds of an iteration that only its condition ends.
 const ROUNDS_UNKNOWN: f64 = 20.0;
 
+/// Time of a sum over rows that is larger than is well held, to that of one that is not.
+const HELD: f64 = 4.0;
+
 /// What is expected of one node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
@@ -178,6 +181,10 @@ impl<'a> Estimator<'a> {
             }
             Op::Product | Op::Gram | Op::Cross | Op::Outer => {
                 let flops = CostModel::packed(estimate.flops, rows, columns);
+                // A sum over rows is held whole, which a product row by row need not be.
+                let is_held = matches!(node.operation, Op::Gram | Op::Cross);
+                let is_dear = is_held && self.cost.is_large(estimate.bytes);
+                let flops = if is_dear { HELD * flops } else { flops };
                 self.cost.cost(&node.operation, node.element, flops, bytes)
             }
             _ => self.cost.cost(&node.operation, node.element, estimate.flops, bytes),

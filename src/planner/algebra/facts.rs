@@ -36,6 +36,7 @@ pub(super) struct Facts {
     pub(super) element: Element,
     is_constant: bool,
     is_identity: bool,
+    is_zero: bool,
     is_symmetric: bool,
     pub(super) triangular: Triangular,
     is_sparse: bool,
@@ -125,6 +126,7 @@ impl Analysis<Term> for Workbench<'_> {
             element,
             is_constant: matches!(term.operation, Op::Constant(_)),
             is_identity: matches!(term.operation, Op::Eye(_)),
+            is_zero: is_zero(&egraph.analysis.graph, &term.operation, &inputs),
             is_symmetric,
             triangular,
             is_sparse: egraph.analysis.estimate(id).layout == Layout::Csr,
@@ -143,6 +145,7 @@ impl Analysis<Term> for Workbench<'_> {
         let merged = Facts {
             is_constant: facts.is_constant | other.is_constant,
             is_identity: facts.is_identity | other.is_identity,
+            is_zero: facts.is_zero | other.is_zero,
             is_symmetric: facts.is_symmetric | other.is_symmetric,
             triangular: facts.triangular.or(other.triangular),
             is_sparse: facts.is_sparse | other.is_sparse,
@@ -152,13 +155,18 @@ impl Analysis<Term> for Workbench<'_> {
             ..*facts
         };
         let known = |facts: &Facts| {
-            let structure = (facts.is_identity, facts.is_symmetric, facts.is_sparse, facts.is_mask);
-            (facts.is_constant, structure, facts.triangular, facts.rounds)
+            let cells = (facts.is_constant, facts.is_identity, facts.is_zero, facts.is_mask);
+            (cells, facts.is_symmetric, facts.is_sparse, facts.triangular, facts.rounds)
         };
         let changed = DidMerge(known(&merged) != known(facts), known(&merged) != known(&other));
         *facts = merged;
         changed
     }
+}
+
+/// Whether a result is of zeros alone.
+fn is_zero(graph: &Graph, operation: &Op, inputs: &[Facts]) -> bool {
+    matches!(operation, Op::Full(_)) && graph.as_constant(inputs[0].node) == Some(0.0)
 }
 
 /// Whether a result is of zeros and ones.
@@ -231,6 +239,7 @@ pub(super) fn hold(conditions: &[Condition], named: &[(Var, &Facts)]) -> bool {
                 fits(rows, facts.rows) && fits(columns, facts.columns)
             }
             Must::BeIdentity => facts.is_identity,
+            Must::BeZero => facts.is_zero,
             Must::BeFilled => facts.has_cells(),
             Must::BeSymmetric => facts.is_symmetric,
             Must::BeTriangular(Triangle::Lower) => facts.triangular.is_lower,

@@ -41,10 +41,11 @@ use super::cost::CostModel;
 use super::estimate::rounds;
 use super::graph::{Graph, NodeId};
 use super::written::Written;
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::Operation as Op;
 
 /// Terms after which no more are added, beyond those that are written: a few milliseconds.
-const TERMS_MAX: usize = 800;
+const TERMS_MAX: usize = 500;
 
 /// Times that all rules are tried.
 const ROUNDS_MAX: usize = 8;
@@ -97,7 +98,9 @@ fn simplified(
             repeated.insert(iteration.variable.number, rounds(&iteration));
         }
     }
-    if written.iter().any(|(_, term)| is_algebraic(&term.operation)) {
+    // Of single cells any form is as good, and their sizes fit every rule.
+    let is_scalar = needed.iter().all(|&id| graph.node(id).is_scalar());
+    if !is_scalar && needed.iter().any(|&id| is_algebraic(graph, id)) {
         let bounds = Bounds { terms: written.len() + TERMS_MAX, until: Instant::now() + TIME_MAX };
         saturate(&mut classes, &bounds);
     }
@@ -115,18 +118,27 @@ fn simplified(
 }
 
 /// Whether there are rules about an operation, other than how it meets those of which this holds.
-fn is_algebraic(operation: &Op) -> bool {
-    let is_leaf_or_loop = matches!(
-        operation,
-        Op::Stored(_)
-            | Op::Relation(_)
-            | Op::Constant(_)
-            | Op::Random { .. }
-            | Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Select
-    );
-    !is_leaf_or_loop
+fn is_algebraic(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let is_constant = |value: f64| {
+        let is_it = |&input: &NodeId| graph.as_constant(input) == Some(value);
+        node.inputs.iter().any(is_it)
+    };
+    match node.operation {
+        Op::Stored(_) | Op::Relation(_) | Op::Constant(_) | Op::Random { .. } | Op::Select => false,
+        // Twice is not at all.
+        Op::Unary(UnaryFunction::Negate) => {
+            let input = &graph.node(node.inputs[0]).operation;
+            *input == Op::Unary(UnaryFunction::Negate)
+        }
+        Op::Unary(_) => false,
+        Op::Binary(BinaryFunction::Add | BinaryFunction::Subtract) => is_constant(0.0),
+        Op::Binary(BinaryFunction::Multiply | BinaryFunction::Divide | BinaryFunction::Power) => {
+            is_constant(1.0)
+        }
+        Op::Binary(_) => false,
+        _ => true,
+    }
 }
 
 /// Brings a node of the graph that is rewritten, over these classes.

@@ -37,6 +37,7 @@ pub(super) enum Must {
     /// These sizes: a number, or a letter that is the same size wherever it stands.
     HaveSizes([Size; 2]),
     BeIdentity,
+    BeZero,
     /// With one cell at least.
     BeFilled,
     BeSymmetric,
@@ -101,6 +102,7 @@ fn condition(text: &str) -> Condition {
     let (name, must) = text.split_once(':').expect("a condition has a colon");
     let must = match must.trim() {
         "identity" => Must::BeIdentity,
+        "zero" => Must::BeZero,
         "filled" => Must::BeFilled,
         "symmetric" => Must::BeSymmetric,
         "lower" => Must::BeTriangular(Triangle::Lower),

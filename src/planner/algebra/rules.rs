@@ -2,7 +2,9 @@
 //!
 //! Each is proved by a test that evaluates both sides over random matrices of all shapes that its
 //! conditions allow. Algebra is that of finite numbers: where cells are infinite or `NaN`, one side may be
-//! `NaN` where the other is not. For finite ones both sides are sums of the same products, rounded in another
+//! `NaN` where the other is not; where what is computed on the way leaves the range of the numbers, `sum(a / 1e10)` of
+//! cells near the greatest, or `(1e200 * a) @ b` of the least, one side may be infinite or 0; and a zero may
+//! lose its sign. For all others both sides are sums of the same products, rounded in another
 //! order: they differ by at most `k·u·S`, where u is the unit of rounding, k the number of roundings
 //! along the longest sum, and S the value of the expression with every cell replaced by its magnitude.
 //! `inv(a) @ b` as `solve(a, b)` differs by the condition of `a` as well, to the better.
@@ -99,6 +101,14 @@ pub(super) const LINES: &[&str] = &[
     "row_sums(s * a) <=> s * row_sums(a) where s: 1 x 1",
     "col_sums(s * a) <=> s * col_sums(a) where s: 1 x 1",
     "sum(a + b @ c) => sum(a) + sum(b @ c) where a: m x n, b: m x k, c: k x n",
+    "sum(a - b @ c) => sum(a) - sum(b @ c) where a: m x n, b: m x k, c: k x n",
+    "sum(b @ c - a) => sum(b @ c) - sum(a) where a: m x n, b: m x k, c: k x n",
+    "row_sums(a + b @ c) => row_sums(a) + row_sums(b @ c) where a: m x n, b: m x k, c: k x n",
+    "row_sums(a - b @ c) => row_sums(a) - row_sums(b @ c) where a: m x n, b: m x k, c: k x n",
+    "col_sums(a + b @ c) => col_sums(a) + col_sums(b @ c) where a: m x n, b: m x k, c: k x n",
+    "col_sums(a - b @ c) => col_sums(a) - col_sums(b @ c) where a: m x n, b: m x k, c: k x n",
+    "mean(a + b @ c) => mean(a) + mean(b @ c) where a: filled, a: m x n, b: m x k, c: k x n",
+    "mean(a - b @ c) => mean(a) - mean(b @ c) where a: filled, a: m x n, b: m x k, c: k x n",
     // Mean and squares about it are of one reading.
     "mean((a - mean(a)) ^ 2) => var_pop(a)",
     "row_means((a - row_means(a)) ^ 2) => row_vars_pop(a)",
@@ -111,6 +121,7 @@ pub(super) const LINES: &[&str] = &[
     "trace(a @ b) => sum(a * t(b)) where a: m x n, b: n x m",
     "trace(t(a)) => trace(a)",
     "trace(a + b) => trace(a) + trace(b) where a: n x n, b: n x n",
+    "trace(a - b) => trace(a) - trace(b) where a: n x n, b: n x n",
     "trace(s * a) => s * trace(a) where s: 1 x 1",
     "trace(gram(a)) => sum(a * a)",
     "trace(diag(v)) => sum(v) where v: n x 1",
@@ -144,8 +155,11 @@ pub(super) const LINES: &[&str] = &[
     // What changes nothing.
     "e @ a => a where e: identity",
     "a @ e => a where e: identity",
+    "a + z => a where z: zero, z: m x n, a: m x n",
+    "a - z => a where z: zero, z: m x n, a: m x n",
     "a * 1 => a",
     "a / 1 => a",
+    "a ^ 1 => a",
     "a + 0 => a",
     "a - 0 => a",
 ];

@@ -23,10 +23,13 @@ use crate::exec::operation::{Aggregate, Axis, Part, Span, Stored};
 use crate::exec::value::Value;
 use crate::matrix::{Cells, Dense, Layout, Matrix, Shape};
 
-/// A named matrix of cells around 1, about half of them zero where it is sparse.
+/// A named matrix of cells around 1 and -1, about half of them zero where it is sparse.
 fn stored(name: &str, shape: Shape, is_sparse: bool, random: &mut SmallRng) -> Op {
-    let mut cell =
-        || if is_sparse && random.random() { 0.0 } else { random.random_range(0.5..1.5) };
+    let mut cell = || match is_sparse && random.random() {
+        true => 0.0,
+        false if random.random() => -random.random_range(0.5..1.5),
+        false => random.random_range(0.5..1.5),
+    };
     let cells: Vec<f64> = (0..shape.cells()).map(|_| cell()).collect();
     let dense = Matrix::from_row_major(shape, cells).unwrap();
     let cells = if is_sparse {
@@ -87,7 +90,7 @@ fn operand(
     random: &mut SmallRng,
 ) -> Option<Op> {
     let mut shape = Shape::new(random.random_range(0..5), random.random_range(0..5));
-    let (mut symmetric, mut sparse, mut mask, mut filled) = (false, false, false, false);
+    let [mut symmetric, mut sparse, mut mask, mut filled, mut zero] = [false; 5];
     let mut triangle = None;
     for condition in rule.conditions.iter().filter(|condition| condition.of == name) {
         match &condition.must {
@@ -99,6 +102,7 @@ fn operand(
                 shape = Shape::new(size(&wanted[0]), size(&wanted[1]));
             }
             Must::BeIdentity => return Some(Op::Eye(shape.rows)),
+            Must::BeZero => zero = true,
             Must::BeSymmetric => symmetric = true,
             Must::BeTriangular(of) => triangle = Some(*of),
             Must::BeSparse | Must::BeWeights => sparse = true,
@@ -108,6 +112,10 @@ fn operand(
     }
     if (symmetric && shape.rows != shape.columns) || (filled && shape.cells() == 0) {
         return None;
+    }
+    if zero {
+        let cells = Matrix::from_row_major(shape, vec![0.0; shape.cells()]).unwrap();
+        return Some(Op::Stored(Stored { name: name.to_string(), matrix: Arc::new(cells) }));
     }
     // No scale is zero, for some divide.
     let may_be_sparse = !symmetric && shape.cells() > 1;

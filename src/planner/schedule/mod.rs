@@ -94,8 +94,8 @@ impl Scheduler<'_> {
     /// Steps that make `roots` available, given what is.
     fn run(&mut self, roots: &[NodeId], given: &HashSet<NodeId>, outermost: bool) -> Vec<Step> {
         let needed = self.needed(roots, given);
-        let kinds = self.kinds(&needed, given);
         let users = self.users(&needed);
+        let kinds = self.kinds(&needed, roots, given, &users);
         let natural = self.levels(&needed, roots, &kinds, &users, given, &|_, _| false);
         // What is not fused does not change how rows are cut, so that no bit changes.
         let row_cells = self.row_cells(&needed, &kinds, &natural);
@@ -279,17 +279,38 @@ impl Scheduler<'_> {
         (inside, outside)
     }
 
-    fn kinds(&self, needed: &[NodeId], given: &HashSet<NodeId>) -> HashMap<NodeId, Kind> {
+    fn kinds(
+        &self,
+        needed: &[NodeId],
+        roots: &[NodeId],
+        given: &HashSet<NodeId>,
+        users: &Users,
+    ) -> HashMap<NodeId, Kind> {
         let mut kinds = HashMap::new();
         for &id in needed {
-            let kind = self.kind(id, &kinds);
+            let passes_by = !roots.contains(&id) && self.passes_by(id, users);
+            let kind = self.kind(id, &kinds, passes_by);
             kinds.insert(id, kind);
         }
         kinds.extend(given.iter().map(|&id| (id, Kind::Whole)));
         kinds
     }
 
-    fn kind(&self, id: NodeId, kinds: &HashMap<NodeId, Kind>) -> Kind {
+    /// Whether a result is large and all who read it can do so row by row.
+    fn passes_by(&self, id: NodeId, users: &Users) -> bool {
+        let by_rows = |user: &NodeId| match self.graph.node(*user).operation {
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => true,
+            Op::Reduce { aggregate: Aggregate::ArgMax, axis } => axis == Some(Axis::Rows),
+            Op::Reduce { .. } => true,
+            _ => false,
+        };
+        self.expected.cost.is_large(self.expected.estimates[id.index()].bytes)
+            && users.get(&id).is_some_and(|users| {
+                users.iter().all(|user| by_rows(user) && !self.needs_whole(*user, id))
+            })
+    }
+
+    fn kind(&self, id: NodeId, kinds: &HashMap<NodeId, Kind>, passes_by: bool) -> Kind {
         let node = self.graph.node(id);
         let local = |input: NodeId| match kinds.get(&input) {
             Some(Kind::Local(rows)) => Some(*rows),
@@ -321,7 +342,9 @@ impl Scheduler<'_> {
                 match local(left) {
                     Some(rows @ Rows::Relation(_)) => Kind::Local(rows),
                     // Row blocks are too flat for fewer multiplications, and too many for a large right operand.
-                    _ if self.is_by_levels(id) || self.leaves_caches(right) => Kind::Whole,
+                    _ if !passes_by && (self.is_by_levels(id) || self.leaves_caches(right)) => {
+                        Kind::Whole
+                    }
                     Some(rows) if long(node.rows) && dense(right) => Kind::Local(rows),
                     _ if long(node.rows)
                         && node.rows.known().is_some()
