@@ -29,16 +29,18 @@ INPUTS = dict(x=x, y=y, p=p, s=s, d=d, b=b, v=v, u=u, r=r, c=c, image=image, ker
 SPARSE = dict(z=z, w=w)
 
 
-def convolved(image, kernel, stride=1):
-    pictures = image.reshape(-1, 4, 4)
-    filters = kernel.reshape(-1, 3, 3)
-    out = [[sum(a[i + k, j + l] * f[k, l] for k in range(3) for l in range(3))
-            for f in filters for i in range(0, 2, stride) for j in range(0, 2, stride)] for a in pictures]
-    return np.array(out)
+def convolved(image, kernel, channels=1, side=4, window=3, stride=1, padding=0, bias=None):
+    pictures = np.pad(image.reshape(-1, channels, side, side), [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    filters = kernel.reshape(-1, channels, window, window)
+    places = range(0, side + 2 * padding - window + 1, stride)
+    bias = np.zeros(len(filters)) if bias is None else bias.ravel()
+    return np.array([[(a[:, i:i + window, j:j + window] * f).sum() + shift for f, shift in zip(filters, bias) for i in places for j in places]
+                     for a in pictures])
 
 
-def pooled(image, of):
-    return np.array([[of(a[i:i + 2, j:j + 2]) for i in (0, 2) for j in (0, 2)] for a in image.reshape(-1, 4, 4)])
+def pooled(image, of, window=2, stride=2):
+    places = range(0, 4 - window + 1, stride)
+    return np.array([[of(a[i:i + window, j:j + window]) for i in places for j in places] for a in image.reshape(-1, 4, 4)])
 
 
 def softmax(x):
@@ -60,7 +62,7 @@ INPUTS.update(gamma=gamma, beta=beta)
 layer = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
 gelu = 0.5 * x * (1 + sp.erf(x / np.sqrt(2)))
 rectangle = cells(5, 3)
-deficient = np.round(rectangle[:, :2] @ cells(2, 4), 3)
+deficient = np.floor(4 * rectangle[:, :2]) @ np.floor(4 * cells(2, 4))
 INPUTS.update(tall=rectangle, wide=cells(3, 5), low=deficient)
 wide = INPUTS["wide"]
 eigenvalues = np.linalg.eigvals(s)
@@ -68,6 +70,17 @@ eigenvalues = eigenvalues[np.lexsort((eigenvalues.imag, eigenvalues.real))]
 pl, l_factor, u_factor = la.lu(s)
 q, rr = np.linalg.qr(rectangle)
 rr = rr * np.sign(np.diag(rr))[:, None]
+
+turned = s[[1, 2, 0]]
+factors = la.lu(turned)
+truncated = np.linalg.svd(rectangle, full_matrices=False)
+best = truncated[0][:, :2] * truncated[1][:2] @ truncated[2][:2]
+least = np.linalg.eigh(d)
+weights, pair, bias = cells(5, 1, 0.1, 2.0), cells(2, 16), cells(1, 2)
+INPUTS.update(turned=turned, weights=weights, pair=pair, bias=bias)
+target, root = rectangle @ b + 1, np.sqrt(weights)
+weighted = np.linalg.lstsq(rectangle * root, target * root, rcond=None)[0]
+ridged = np.linalg.solve(rectangle.T @ rectangle + 0.5 * np.eye(3), rectangle.T @ target)
 
 # Text, the oracle's value, and how many units of rounding of the largest cell they may differ by.
 CASES = [
@@ -101,6 +114,18 @@ CASES = [
     ("expm(s)", la.expm(s), 1e4), ("logm(d)", la.logm(d).real, 1e4), ("matrix_power(s, 5)", np.linalg.matrix_power(s, 5), 1e3),
     ("z @ w", z @ w), ("z * (z @ w @ t(w))", z * (z @ w @ w.T)), ("z @ x", z @ x), ("t(z) @ z", z.T @ z), ("z + 2 * z", 3 * z), ("sum(z @ w)", (z @ w).sum()), ("kron(z, b)", np.kron(z, b)), ("exp(z)", np.exp(z)),
     ("ITERATE(k => v, s @ k / norm(s @ k), times => 4)", None),
+    ("rank(low)", np.linalg.matrix_rank(deficient)), ("pinv(low)", np.linalg.pinv(deficient), 1e4), ("lstsq(low, tall)", np.linalg.lstsq(deficient, rectangle, rcond=None)[0], 1e4),
+    ("lstsq(tall, tall @ b + 1, weights => weights)", weighted, 1e4), ("lstsq(tall, tall @ b + 1, ridge => 0.5)", ridged, 1e4),
+    ("svd(tall, k => 2).u * t(svd(tall, k => 2).s) @ svd(tall, k => 2).vt", best, 1e3), ("svd(tall, 2).s", truncated[1][:2].reshape(-1, 1), 1e3),
+    ("eigh(d, k => 2).values", least[0][1:].reshape(-1, 1), 1e3), ("abs(eigh(d, 2).vectors)", abs(least[1][:, 1:]), 1e4), ("lu(turned).p", factors[0].T), ("lu(turned).l", factors[1], 1e3), ("lu(turned).u", factors[2], 1e3),
+    ("s @ eig(s).vectors_re - eig(s).vectors_re * t(eig(s).values_re) + eig(s).vectors_im * t(eig(s).values_im)", np.zeros((3, 3)), 1e4),
+    ("s @ eig(s).vectors_im - eig(s).vectors_re * t(eig(s).values_im) - eig(s).vectors_im * t(eig(s).values_re)", np.zeros((3, 3)), 1e4),
+    ("col_sums(eig(s).vectors_re ^ 2 + eig(s).vectors_im ^ 2)", np.ones((1, 3)), 1e3),
+    ("conv2d(image, kernel, stride => 2, padding => 1)", convolved(image, kernel, stride=2, padding=1)),
+    ("conv2d(image, pair, channels => 4, padding => 1, bias => bias)", convolved(image, pair, channels=4, side=2, window=2, padding=1, bias=bias)),
+    ("max_pool2d(image, kernel => 3, stride => 1)", pooled(image, np.max, 3, 1)), ("avg_pool2d(image, kernel => 3, stride => 1)", pooled(image, np.mean, 3, 1)),
+    ("round(x) IN (0, 2)", np.isin(np.round(x), (0, 2))), ("cast(x, 'float32')", x.astype(np.float32)),
+    ("norm(x, 1e999)", abs(x).max()), ("normalize_rows(x)", normalized(x, 1, 2)), ("matrix_power(s, -2)", np.linalg.matrix_power(s, -2), 1e4),
 ]
 power = v
 for _ in range(4):
@@ -127,3 +152,41 @@ for text, value, *units in CASES:
     bound = (units[0] if units else 64.0) * 2.0**-53 * max(1.0, abs(value).max())
     print(f"query TRR\nSELECT (MATRIX(max(abs(({text}) - {literal(value)})))) <= {bound:.3e}, (MATRIX(nrow({text}))), (MATRIX(ncol({text})))")
     print(f"----\ntrue {value.shape[0]}.0 {value.shape[1]}.0\n")
+
+# Functions of lists, and models: their numbers one by one.
+def numbers(of):
+    return "[" + ", ".join(f"{float(cell)!r}" for cell in of) + "]"
+
+
+f, g = u.ravel(), v.ravel()
+regressors, y_values, w_values = rectangle[:, 1:], rectangle[:, 0], weights.ravel()
+
+
+def fitted(w):
+    design, root = np.column_stack([np.ones(5), regressors]), np.sqrt(w)
+    found = np.linalg.lstsq(design * root[:, None], y_values * root, rcond=None)[0]
+    left = ((y_values - design @ found) ** 2 * w).sum()
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ (design * w[:, None]))) * left / 2)
+    return found, errors, 1 - left / ((y_values - np.average(y_values, weights=w)) ** 2 * w).sum()
+
+
+plain, heavy = fitted(np.ones(5)), fitted(w_values)
+centred = regressors - regressors.mean(0)
+shrunk = np.linalg.solve(centred.T @ centred + 0.5 * np.eye(2), centred.T @ y_values)
+covariances, correlations = np.cov(regressors.T), np.corrcoef(regressors.T)
+lists = f"{numbers(f)}, {numbers(g)}"
+SCALARS = [
+    (f"dot({lists})", f @ g), (f"cosine_similarity({lists})", f @ g / np.linalg.norm(f) / np.linalg.norm(g)), (f"cosine_distance({lists})", 1 - f @ g / np.linalg.norm(f) / np.linalg.norm(g)),
+    (f"l2_distance({lists})", np.linalg.norm(f - g)), (f"l1_distance({lists})", abs(f - g).sum()), (f"l2_norm({numbers(f)})", np.linalg.norm(f)),
+]
+MODELS = [
+    ("ols(y, [a, b]).intercept", plain[0][0]), ("ols(y, [a, b]).coefficients[2]", plain[0][2]), ("ols(y, [a, b]).standard_errors[1]", plain[1][1]),
+    ("ols(y, [a, b]).intercept_standard_error", plain[1][0]), ("ols(y, [a, b]).r2", plain[2]), ("ols(y, [a, b], w).coefficients[1]", heavy[0][1]), ("ols(y, [a, b], w).r2", heavy[2]),
+    ("ridge(y, [a, b], 0.5).coefficients[1]", shrunk[0]), ("ridge(y, [a, b], 0.5).intercept", y_values.mean() - shrunk @ regressors.mean(0)),
+    ("gram(a, b)[1][2]", regressors[:, 0] @ regressors[:, 1]), ("covariance_matrix(a, b)[1][2]", covariances[0, 1]), ("covariance_matrix(a, b)[2][2]", covariances[1, 1]),
+    ("correlation_matrix(a, b)[2][1]", correlations[1, 0]),
+]
+rows = ", ".join(f"({', '.join(f'{float(cell)!r}' for cell in row)})" for row in np.column_stack([y_values, regressors, w_values]))
+print(f"statement ok\nCREATE TABLE observed (y DOUBLE, a DOUBLE, b DOUBLE, w DOUBLE) AS VALUES {rows}\n")
+for text, value, source in [(text, value, "") for text, value in SCALARS] + [(text, value, " FROM observed") for text, value in MODELS]:
+    print(f"query T\nSELECT abs({text} - {float(value)!r}) <= {1e4 * 2.0**-53 * max(1.0, abs(value)):.3e}{source}\n----\ntrue\n")

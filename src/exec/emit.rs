@@ -147,8 +147,7 @@ impl Emitter<'_> {
                 self.row_labels(&rows, &mut arrays);
                 let item = Arc::new(Field::new_list_field(column_type(T::ELEMENT), false));
                 let width = block.shape().columns as i32;
-                let values: ArrayRef =
-                    Arc::new(PrimitiveArray::<T::Arrow>::new(cells_of(&block), None));
+                let values = numbers(cells_of(&block));
                 arrays.push(Arc::new(FixedSizeListArray::try_new_with_length(
                     item,
                     width,
@@ -158,7 +157,7 @@ impl Emitter<'_> {
                 )?));
             }
             Form::Scalar | Form::Whole => {
-                arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(cells_of(&block), None)));
+                arrays.push(numbers(cells_of(&block)));
             }
         }
         let options =
@@ -229,7 +228,7 @@ impl Emitter<'_> {
                 }
             }
         }
-        arrays.push(Arc::new(PrimitiveArray::<T::Arrow>::new(values.into(), None)));
+        arrays.push(numbers::<T>(values.into()));
         Ok(())
     }
 }
@@ -301,11 +300,23 @@ fn columns_of<T: Scalar>(block: &Storage<T>) -> Vec<ArrayRef> {
         Storage::Dense(block) => dense::transpose(block),
         Storage::Csr(block) => dense::transpose(&sparse::to_dense(block)),
     };
-    let column = |at: usize| -> ArrayRef {
-        let cells = turned.buffer().slice(at * shape.rows, shape.rows);
-        Arc::new(PrimitiveArray::<T::Arrow>::new(cells, None))
-    };
+    let column =
+        |at: usize| -> ArrayRef { numbers(turned.buffer().slice(at * shape.rows, shape.rows)) };
     (0..shape.columns).map(column).collect()
+}
+
+/// A column of cells. SQL has one `NaN`, which is above infinity; arithmetic gives it a sign on some processors, by which it
+/// would be below everything.
+fn numbers<T: Scalar>(cells: ScalarBuffer<T>) -> ArrayRef {
+    let is_signed = |cell: &T| cell.to_f64().is_nan() && cell.to_f64().is_sign_negative();
+    let cells = match cells.iter().any(is_signed) {
+        true => cells
+            .iter()
+            .map(|&cell| if is_signed(&cell) { T::from_f64(f64::NAN) } else { cell })
+            .collect(),
+        false => cells,
+    };
+    Arc::new(PrimitiveArray::<T::Arrow>::new(cells, None))
 }
 
 /// All cells of a block, row by row.

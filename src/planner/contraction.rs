@@ -114,7 +114,7 @@ fn recognized(aggregate: &Aggregate) -> Result<Option<ContractionNode>> {
     let Some(()) = join_keys(join, &mut sides) else { return Ok(None) };
     let mut keys = Vec::new();
     for key in &aggregate.group_expr {
-        let key = replaced(key.clone())?.unalias();
+        let key = replaced(key.clone())?.unalias_nested().data;
         let Some(side) = (0..2).find(|&side| sides[side].has(&key)) else { return Ok(None) };
         if !is_key(&key, sides[side].plan.schema()) {
             return Ok(None);
@@ -124,7 +124,7 @@ fn recognized(aggregate: &Aggregate) -> Result<Option<ContractionNode>> {
     }
     let mut calls = Vec::new();
     for call in &aggregate.aggr_expr {
-        let call = replaced(call.clone())?.unalias();
+        let call = replaced(call.clone())?.unalias_nested().data;
         let Some(call) = recognized_call(&call, &join.schema, &mut sides)? else { return Ok(None) };
         calls.push(call);
     }

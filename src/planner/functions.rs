@@ -387,12 +387,7 @@ impl Binder<'_> {
 
     /// `rand(m, n[, seed])`
     fn random(&mut self, call: &Arguments<'_>) -> Result<NodeId> {
-        no_names(call)?;
-        let (rows, columns, seed) = match call.positional[..] {
-            [rows, columns] => (rows, columns, None),
-            [rows, columns, seed] => (rows, columns, Some(seed)),
-            _ => return Err(Error::argument(&call.function, "takes (m, n[, seed])")),
-        };
+        let ([rows, columns], seed) = with_option(call, ["m", "n"], "seed")?;
         let shape = Shape::new(self.count(rows, "m")?, self.count(columns, "n")?);
         let seed = match seed {
             Some(seed) => self.count(seed, "seed")? as u64,
@@ -405,12 +400,7 @@ impl Binder<'_> {
 
     /// `range(a, b[, step])`: from `a` up to, not including, `b`, as one column.
     fn range(&mut self, call: &Arguments<'_>) -> Result<NodeId> {
-        no_names(call)?;
-        let (start, end, step) = match call.positional[..] {
-            [start, end] => (start, end, None),
-            [start, end, step] => (start, end, Some(step)),
-            _ => return Err(Error::argument("range", "takes (a, b[, step])")),
-        };
+        let ([start, end], step) = with_option(call, ["a", "b"], "step")?;
         let (start, end) = (self.number(start, "a")?, self.number(end, "b")?);
         let step = step.map_or(Ok(1.0), |step| self.number(step, "step"))?;
         let count = ((end - start) / step).ceil().max(0.0);
@@ -481,13 +471,7 @@ impl Binder<'_> {
 
     /// The second argument of a function of one matrix, by position or by name.
     fn optional<'e>(&self, call: &Arguments<'e>, name: &str) -> Result<Option<&'e Expr>> {
-        let usage = || Error::argument(&call.function, format!("takes (x[, {name}])"));
-        match (&call.positional[..], &call.named[..]) {
-            ([_], []) => Ok(None),
-            ([_, second], []) => Ok(Some(second)),
-            ([_], [(given, expr)]) if given.value.eq_ignore_ascii_case(name) => Ok(Some(expr)),
-            _ => Err(usage()),
-        }
+        with_option(call, ["x"], name).map(|(_, option)| option)
     }
 }
 
@@ -522,6 +506,26 @@ fn positional<'e, const N: usize>(call: &Arguments<'e>, names: [&str; N]) -> Res
         let message = format!("takes {N} {arguments} ({}), not {given}", names.join(", "));
         Error::argument(&call.function, message)
     })
+}
+
+/// The arguments of a call that has these, and one more by its place or by its name.
+fn with_option<'e, const N: usize>(
+    call: &Arguments<'e>,
+    names: [&str; N],
+    option: &str,
+) -> Result<([&'e Expr; N], Option<&'e Expr>)> {
+    let usage = || {
+        let message = format!("takes ({}[, {option}])", names.join(", "));
+        Error::argument(&call.function, message)
+    };
+    let (first, rest) = call.positional.split_at_checked(N).ok_or_else(usage)?;
+    let option = match (rest, &call.named[..]) {
+        ([], []) => None,
+        ([last], []) => Some(*last),
+        ([], [(given, expr)]) if given.value.eq_ignore_ascii_case(option) => Some(*expr),
+        _ => return Err(usage()),
+    };
+    Ok((first.try_into().map_err(|_| usage())?, option))
 }
 
 fn no_names(call: &Arguments<'_>) -> Result<()> {

@@ -53,12 +53,16 @@ impl fmt::Display for Best {
 impl Best {
     /// The places of the best cells, ascending; of equal ones the first.
     ///
-    /// Cells are in SQL's order: `NaN` above infinity, and -0 below 0.
+    /// Cells are in SQL's order: `NaN`, whatever its sign, above infinity, and -0 below 0.
     pub fn places<T: Scalar>(self, cells: &[T]) -> Vec<usize> {
         if cells.len() <= self.count {
             return (0..cells.len()).collect();
         }
-        let rank = |cell: T| if self.largest { cell.to_f64() } else { -cell.to_f64() };
+        let rank = |cell: T| {
+            let cell = cell.to_f64();
+            let above = if cell.is_nan() { f64::NAN } else { cell };
+            if self.largest { above } else { -above }
+        };
         let mut kept: BinaryHeap<Kept> = BinaryHeap::with_capacity(self.count + 1);
         for (place, &cell) in cells.iter().enumerate() {
             let rank = rank(cell);
@@ -87,8 +91,9 @@ mod tests {
     /// A whole sort, the best first and of equals the first.
     fn sorted(cells: &[f64], best: Best) -> Vec<usize> {
         let mut places: Vec<usize> = (0..cells.len()).collect();
+        let one_nan = |place: usize| if cells[place].is_nan() { f64::NAN } else { cells[place] };
         places.sort_by(|&a, &b| {
-            let order = cells[a].total_cmp(&cells[b]);
+            let order = one_nan(a).total_cmp(&one_nan(b));
             if best.largest { order.reverse() } else { order }
         });
         places.truncate(best.count);

@@ -75,7 +75,7 @@ pub enum Measure {
 
 /// The measure of each row of `left` with that of `right`, into `out`.
 ///
-/// Where the two are not equally long, what is written means nothing.
+/// Where the two are not equally long, what is written means nothing. A `NaN` has no sign.
 pub fn measure<A: Scalar, B: Scalar>(
     measure: Measure,
     left: Vectors<'_, A>,
@@ -100,6 +100,8 @@ pub fn measure<A: Scalar, B: Scalar>(
         Measure::Manhattan => arch.dispatch(Rows { terms: Manhattan, left, right, out }),
         Measure::Norm => arch.dispatch(Rows { terms: Norm, left, right, out }),
     }
+    // Arithmetic may give it a sign, and SQL would have it below all numbers.
+    out.iter_mut().filter(|value| value.is_nan()).for_each(|value| *value = f64::NAN);
 }
 
 /// A measure as `N` sums over the cells, and what becomes of them.

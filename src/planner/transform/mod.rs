@@ -193,7 +193,13 @@ impl<'a> Rows<'a> {
         let ordinary = ProjectionExec::try_new(read, Arc::clone(projection.input()))?;
         let depth = 1 + self.depth();
         let operator = self.operator(outputs, Arc::new(ordinary), depth)?;
-        let schema = projection.schema();
+        let (schema, made) = (projection.schema(), operator.schema());
+        // A choice that is never NULL is known for that by its conditions, of which one may be a column now.
+        for (projected, field) in above.iter().zip(schema.fields()) {
+            if projected.expr.nullable(&made)? && !field.is_nullable() {
+                return Ok(None);
+            }
+        }
         let above = ProjectionExec::try_new_with_schema_metadata(above, operator, &schema)?;
         Ok(Some(Arc::new(above)))
     }
