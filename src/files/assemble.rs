@@ -87,8 +87,8 @@ impl Plan {
         // Before a list that is alone, and last, all are labels: numbers too.
         let is_list = |data_type: &&DataType| is_cells(data_type) && !is_number(data_type);
         if let Some((last, before)) = types.split_last()
-            && is_list(&*last)
-            && !before.iter().any(|data_type| is_list(&*data_type))
+            && is_list(last)
+            && !before.iter().any(is_list)
         {
             return plan(Form::Vectors, before.len()).checked(schema);
         }
