@@ -96,7 +96,8 @@ impl Ratio {
         self.log.exp()
     }
 
-    fn add(&mut self, factor: f64) {
+    /// Takes in a step that took so many times what was expected.
+    pub(crate) fn add(&mut self, factor: f64) {
         let log = factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX).ln();
         self.runs += 1;
         let weight = (1.0 / self.runs as f64).max(WEIGHT_MIN);

@@ -172,6 +172,18 @@ mod tests {
     fn runs_correct_by_degrees_and_within_bounds() {
         let (fresh, before) = ([100.0; Constant::COUNT], [100.0; Constant::COUNT]);
         assert_eq!(corrected(fresh, before, Default::default()), fresh);
+        // Steps that took twice as long: half of the way after a few, all of it after many, and never further than a bound.
+        let after = |runs: usize, factor: f64| {
+            let mut shown = [Ratio::default(); Constant::COUNT];
+            (0..runs).for_each(|_| shown[0].add(factor));
+            let found = corrected(fresh, before, shown);
+            assert_eq!(found[1..], fresh[1..]);
+            found[0]
+        };
+        assert!((after(8, 2.0) - 100.0 / 2.0_f64.sqrt()).abs() < 1e-9);
+        assert!((after(100_000, 2.0) - 50.0).abs() < 0.01);
+        assert!((after(100_000, 0.5) - 200.0).abs() < 0.1);
+        assert!((after(100_000, 8.0) - 100.0 / CORRECTION_MAX).abs() < 1e-9);
         assert_eq!(rounded(1.23456e11), 1.23e11);
     }
 }
