@@ -20,6 +20,9 @@ use crate::error::Result;
 use crate::matrix::{Cells, Element, Shape};
 use crate::memory::Shelf;
 
+/// Bytes for each key whose place follows from when it comes.
+const KEY_BYTES: usize = 2 * size_of::<u32>();
+
 /// Entries as cells with labels.
 pub(super) fn gathered(
     intake: &Intake,
@@ -60,6 +63,8 @@ pub(super) fn gathered(
             let (mut rows, mut row_labels) =
                 places_of(intake, 0, &pieces, given_rows, "row", &mut files)?;
             if intake.rows_as_they_come {
+                let bytes = KEY_BYTES * length(&row_labels);
+                files.budget.grow(bytes, super::WHAT)?;
                 let appearance =
                     Appearance::of(rows.iter().map(|piece| &piece[..]), length(&row_labels));
                 let moved = |piece: &ScalarBuffer<u32>| {
@@ -69,6 +74,7 @@ pub(super) fn gathered(
                 };
                 rows = rows.iter().map(moved).collect::<Result<_>>()?;
                 row_labels = appearance.ordered(&row_labels)?;
+                files.budget.shrink(bytes);
             }
             let pieces = Pieces { count: batches.len(), keys: &of_columns };
             let (columns, column_labels) =

@@ -20,9 +20,9 @@ use crate::exec::kernels::sparse::{self, Duplicates, RepeatedEntry};
 use crate::matrix::{CellBuffer, Csr, Shape};
 use crate::memory;
 
-/// Bytes that an entry takes while a region is sorted: where it comes from, among those of its bucket, and on the desk where that
-/// is put in order.
-pub(super) const ENTRY_BYTES: usize = 48;
+/// Bytes that an entry takes while a region is sorted: where it comes from, among those of its bucket, on the desk where that
+/// is put in order, and in its row on the way to a file.
+pub(super) const ENTRY_BYTES: usize = 64;
 
 /// Entries of a region that is not cut any more.
 const ENTRIES_MIN: usize = 1 << 14;
