@@ -427,18 +427,18 @@ impl<'a> Binder<'a> {
         let times = times.map(|times| self.count(times, "times")).transpose()?;
         let variable = sql::normalized(variable);
         let mut number = self.graph.variable(init, Default::default());
-        let (mut inside, mut until_inside) = self.round(&variable, number, step, until)?;
+        let mut bound = self.round(&variable, number, step, until)?;
         // What begins without labels has those of the step from the second round on, and is bound with them.
-        let labels = self.graph.node(inside).labels.clone();
+        let labels = self.graph.node(bound.0).labels.clone();
         if labels
             .iter()
             .zip(self.graph.labels_of(number))
             .any(|(step, last)| *last == AxisLabels::None && *step != AxisLabels::None)
         {
             number = self.graph.variable(init, labels);
-            (inside, until_inside) = self.round(&variable, number, step, until)?;
+            bound = self.round(&variable, number, step, until)?;
         }
-        let (step, until) = (inside, until_inside);
+        let (step, until) = bound;
         if let Some(until) = until
             && !self.graph.node(until).is_scalar()
         {
