@@ -363,7 +363,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "fusion",
         unit: "",
         description: "whether operations become one step as fusion_patterns say; on by default, as it \
-                      saves memory traffic and never changes a result",
+                      saves memory traffic and changes no result but for the last digits of what is sparse-driven",
         get: |settings| settings.fusion.to_string(),
         set: |settings, value| {
             settings.fusion = switch(value)?;
@@ -385,9 +385,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "fusion_patterns",
         unit: "",
-        description: "which operations become one step: all (the default, as none changes a result), none, \
-                      or some of elementwise, multiply-add, norm-activation, map-reduce, row-reduce, product-add, \
-                      linear-activation, conv-norm-activation, shared-scan and transform-filter",
+        description: "which operations become one step: all (the default), none, or some of elementwise, multiply-add, \
+                      norm-activation, map-reduce, row-reduce, product-add, linear-activation, \
+                      conv-norm-activation, shared-scan, transform-filter and sparse-driven, whose sums have \
+                      another order",
         get: |settings| settings.fusion_patterns.to_string(),
         set: |settings, value| {
             settings.fusion_patterns = Patterns::read(value)?;

@@ -15,6 +15,7 @@ pub(crate) enum Pattern {
     ConvNormActivation,
     SharedScan,
     TransformFilter,
+    SparseDriven,
 }
 
 /// Every pattern, its name, and what it makes of which operations.
@@ -52,6 +53,11 @@ pub(crate) const PATTERNS: &[(Pattern, &str, &str)] = &[
         Pattern::TransformFilter,
         "transform-filter",
         "numbers that a query filters by and computes are one loop",
+    ),
+    (
+        Pattern::SparseDriven,
+        "sparse-driven",
+        "what a sparse matrix multiplies is computed for its stored cells alone",
     ),
 ];
 
@@ -123,6 +129,13 @@ pub(crate) struct Fusion {
     pub(crate) operations_min: usize,
     /// Operations of a loop that follow one another, at most.
     pub(crate) depth_max: usize,
+}
+
+impl Fusion {
+    /// Whether so many operations may become one step of this pattern.
+    pub(crate) fn has(&self, pattern: Pattern, operations: usize) -> bool {
+        self.patterns.contains(pattern) && operations >= self.operations_min
+    }
 }
 
 #[cfg(test)]

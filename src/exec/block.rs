@@ -323,24 +323,14 @@ impl Blocks<'_> {
                     Element::Float32 => totals::<f32>(sink, &inputs, rows),
                 })
             }
-            Sink::Gram { from, .. } => {
-                let block = of(*from)?;
-                let n = block.shape().columns;
-                let mut sum = Fresh::zeroed(block.element(), n * n);
-                match (block, sum.target()) {
-                    (Cells::F64(block), Target::F64(sum)) => gram(block, sum, self.cancel.stop()),
-                    (Cells::F32(block), Target::F32(sum)) => gram(block, sum, self.cancel.stop()),
-                    _ => unreachable!("the sum was made for the block"),
-                }
-                Part::Product(sum, Shape::new(n, n))
-            }
-            Sink::Cross { left, right, .. } => {
+            Sink::Cross { left, right, .. } | Sink::HalfCross { left, right, .. } => {
                 let (x, y) = (of(*left)?, of(*right)?);
+                let is_half = matches!(sink, Sink::HalfCross { .. });
                 let shape = Shape::new(x.shape().columns, y.shape().columns);
                 let mut sum = Fresh::zeroed(x.element().common(y.element()), shape.cells());
                 match sum.target() {
-                    Target::F64(sum) => cross::<f64>(x, y, sum, self.cancel.stop()),
-                    Target::F32(sum) => cross::<f32>(x, y, sum, self.cancel.stop()),
+                    Target::F64(sum) => cross::<f64>(x, y, is_half, sum, self.cancel.stop()),
+                    Target::F32(sum) => cross::<f32>(x, y, is_half, sum, self.cancel.stop()),
                 }
                 Part::Product(sum, shape)
             }
@@ -432,17 +422,11 @@ fn view<T: Scalar>(input: &Dense<T>, rows: usize, columns: usize) -> fused::Inpu
     }
 }
 
-/// Adds `t(block) @ block`, its lower half; [`finish`] mirrors the sum.
-fn gram<T: Real>(block: &Storage<T>, sum: &mut [T], stop: Stop<'_>) {
-    match block {
-        Storage::Dense(block) => dense::gram_into(block, sum, stop),
-        Storage::Csr(block) => sparse::cross_dense_into(block, &sparse::to_dense(block), sum),
-    }
-}
-
-fn cross<T: Real>(x: &Cells, y: &Cells, sum: &mut [T], stop: Stop<'_>) {
+/// Adds `t(x) @ y`; where half of it is enough at least the lower one, and [`finish`] mirrors the sum.
+fn cross<T: Real>(x: &Cells, y: &Cells, is_half: bool, sum: &mut [T], stop: Stop<'_>) {
     let right = dense_of::<T>(y);
     match evaluate::storage::<T>(x) {
+        Storage::Dense(x) if is_half => dense::half_cross_into(&x, &right, sum, stop),
         Storage::Dense(x) => dense::cross_into(&x, &right, sum, stop),
         Storage::Csr(x) => sparse::cross_dense_into(&x, &right, sum),
     }
@@ -466,7 +450,7 @@ pub(super) fn finish(sink: &Sink, part: Option<Part>) -> Result<Cells> {
             Element::Float64 => totals.finish::<f64>().into(),
             Element::Float32 => totals.finish::<f32>().into(),
         },
-        (Sink::Gram { .. }, Some(Part::Product(mut sum, shape))) => {
+        (Sink::HalfCross { .. }, Some(Part::Product(mut sum, shape))) => {
             match sum.target() {
                 Target::F64(sum) => dense::mirror(sum, shape.rows),
                 Target::F32(sum) => dense::mirror(sum, shape.rows),

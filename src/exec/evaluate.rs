@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::kernels::elementwise::BinaryFunction;
 use super::kernels::reduce::{self, Reduction};
 use super::kernels::{Real, Stop, decompose, dense, fused, images, normalize, sparse};
-use super::operation::{Aggregate, Axis, Counted, Distribution, Operation as Op};
+use super::operation::{Aggregate, Axis, CellFunction, Counted, Distribution, Operation as Op};
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
@@ -95,6 +95,16 @@ fn product_of<T: Real>(a: [&Dense<T>; 2], are_transposed: [bool; 2], stop: Stop<
     }
 }
 
+/// A symmetric product of dense factors, the first transposed, in the same ways.
+fn half_cross_of<T: Real>(factors: [&Dense<T>; 2], stop: Stop<'_>) -> Dense<T> {
+    let side = factors[0].shape().columns;
+    if dense::needs_tiles(factors, Shape::new(side, side)) {
+        dense::half_cross_by_tiles(factors[0], factors[1], stop)
+    } else {
+        dense::half_cross(factors[0], factors[1], stop)
+    }
+}
+
 /// Type and number of columns of a block that [`evaluate_into`] can write where it stays.
 pub(super) fn written(operation: &Op, inputs: &[&Cells]) -> Option<(Element, usize)> {
     let is_dense = inputs.iter().all(|input| input.layout() == Layout::Dense);
@@ -163,16 +173,10 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             Storage::Csr(x) if function.zero_preserving() => {
                 matrix(sparse::map(&x, *function, stop))
             }
-            x => elementwise(&[densified(x)], |builder| {
-                let x = builder.input(0);
-                builder.unary(*function, x)
-            })?,
+            x => elementwise(CellFunction::Unary(*function), &[densified(x)])?,
         },
         Op::Binary(function) => binary(*function, input(0), input(1), stop)?,
-        Op::Select => elementwise(&[full(0), full(1), full(2)], |builder| {
-            let [condition, a, b] = [builder.input(0), builder.input(1), builder.input(2)];
-            builder.select(condition, a, b)
-        })?,
+        Op::Select => elementwise(CellFunction::Select, &[full(0), full(1), full(2)])?,
 
         Op::Transpose => match input(0) {
             Storage::Dense(x) => matrix(dense::transpose(&x)),
@@ -258,17 +262,17 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             }
         }
         Op::Gram => match input(0) {
-            Storage::Dense(x) => {
-                let side = x.shape().columns;
-                let by_tiles = dense::needs_tiles([&x, &x], Shape::new(side, side));
-                matrix(if by_tiles {
-                    dense::gram_by_tiles(&x, stop)
-                } else {
-                    dense::gram(&x, stop)
-                })
-            }
+            Storage::Dense(x) => matrix(half_cross_of([&x, &x], stop)),
             Storage::Csr(x) => settled(sparse::gram(&x, stop)),
         },
+        Op::HalfCross => {
+            check_product(shape(0).transposed(), shape(1))?;
+            match (input(0), input(1)) {
+                (Storage::Dense(x), Storage::Dense(y)) => matrix(half_cross_of([&x, &y], stop)),
+                // Half of a sparse product takes as long as all of it.
+                _ => typed::<T>(&Op::Cross, inputs, stop)?,
+            }
+        }
         Op::Cross => {
             check_product(shape(0).transposed(), shape(1))?;
             match (input(0), input(1)) {
@@ -305,6 +309,19 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
                 Storage::Dense(m) => sparse::from_dense(&m),
             };
             settled(sparse::sampled(&stored, &full(1), &full(2), stop))
+        }
+        Op::SampledCells(function) => {
+            let stored = match input(0) {
+                Storage::Csr(m) => m,
+                Storage::Dense(m) => sparse::from_dense(&m),
+            };
+            let operands: Vec<Storage<T>> = (1..inputs.len()).map(input).collect();
+            check_stretches(&operands, stored.shape())?;
+            // Numbers are constants: a square is a product.
+            let number =
+                |of: &Storage<T>| (of.shape().cells() == 1).then(|| of.cell(0, 0).to_f64());
+            let program = one_loop(*function, operands.iter().map(number));
+            settled(sparse::sampled_cells(&stored, &program, &operands, stop))
         }
         Op::Kronecker => match (input(0), input(1)) {
             (Storage::Csr(x), Storage::Csr(y)) => settled(sparse::kron(&x, &y, stop)),
@@ -467,29 +484,19 @@ fn binary<T: Real>(
         (Storage::Dense(x), Storage::Csr(y)) if stretches(x.shape(), y.shape()) => {
             settled(sparse::zip_dense(&y, &x, |y, x| apply(x, y), stop))
         }
-        (x, y) => elementwise(&[densified(x), densified(y)], |builder| {
-            let (x, y) = (builder.input(0), builder.input(1));
-            builder.binary(function, x, y)
-        })?,
+        (x, y) => elementwise(CellFunction::Binary(function), &[densified(x), densified(y)])?,
     })
 }
 
 /// A single elementwise operation over dense operands, with broadcasting.
-fn elementwise<T: Real>(
-    inputs: &[Dense<T>],
-    build: impl FnOnce(&mut fused::Builder) -> fused::Value,
-) -> Result<Value> {
-    let mut builder = fused::Builder::new();
-    let result = build(&mut builder);
-    let program = builder.finish(result);
+fn elementwise<T: Real>(function: CellFunction, inputs: &[Dense<T>]) -> Result<Value> {
+    let program = one_loop(function, inputs.iter().map(|_| None));
     let mut shape = Shape::new(1, 1);
     for input in inputs {
         let of = input.shape();
         let fits = |a: usize, b: usize| a == b || a == 1 || b == 1;
         if !fits(shape.rows, of.rows) || !fits(shape.columns, of.columns) {
-            let needs = "equal shapes, or a scalar, a row or a column on one side";
-            let operation = "an elementwise operation".to_owned();
-            return Err(ErrorKind::Shapes { operation, needs, left: shape, right: of }.into());
+            return Err(stretched_error(shape, of));
         }
         let wider = |a: usize, b: usize| if a == 1 { b } else { a };
         shape = Shape::new(wider(shape.rows, of.rows), wider(shape.columns, of.columns));
@@ -498,6 +505,39 @@ fn elementwise<T: Real>(
     let views = super::block::views(inputs, shape.rows, shape.columns);
     program.run(&views, shape.rows, shape.columns, &mut fused::Scratch::new(), &mut cells);
     Ok(matrix(Dense::new(shape, cells.into())))
+}
+
+/// The loop of a function of cells by itself; operands that are numbers are given.
+fn one_loop(function: CellFunction, numbers: impl Iterator<Item = Option<f64>>) -> fused::Program {
+    let mut builder = fused::Builder::new();
+    let operand = |(at, number)| match number {
+        Some(number) => builder.constant(number),
+        None => builder.input(at),
+    };
+    let of: Vec<fused::Value> = numbers.enumerate().map(operand).collect();
+    let result = match function {
+        CellFunction::Unary(function) => builder.unary(function, of[0]),
+        CellFunction::Binary(function) => builder.binary(function, of[0], of[1]),
+        CellFunction::Select => builder.select(of[0], of[1], of[2]),
+    };
+    builder.finish(result)
+}
+
+/// Operands of a matrix of this shape are as large, or stretched to it.
+fn check_stretches<T: Scalar>(operands: &[Storage<T>], shape: Shape) -> Result<()> {
+    let fits = |side: usize, of: usize| side == of || side == 1;
+    for of in operands.iter().map(Storage::shape) {
+        if !fits(of.rows, shape.rows) || !fits(of.columns, shape.columns) {
+            return Err(stretched_error(shape, of));
+        }
+    }
+    Ok(())
+}
+
+fn stretched_error(left: Shape, right: Shape) -> Error {
+    let needs = "equal shapes, or a scalar, a row or a column on one side";
+    let operation = "an elementwise operation".to_owned();
+    ErrorKind::Shapes { operation, needs, left, right }.into()
 }
 
 fn stack<T: Real>(axis: Axis, parts: Vec<Storage<T>>) -> Result<Value> {

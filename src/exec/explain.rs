@@ -39,7 +39,7 @@ impl Writer<'_> {
                 Step::Gather { output, .. } => self.line("gather", *output, depth, f)?,
                 Step::Evaluate { operation, output, .. } => {
                     if !operation.is_given() {
-                        self.line("evaluate", *output, depth, f)?;
+                        self.looped("evaluate", *output, depth, f)?;
                     }
                 }
                 Step::Multiply { output, .. } => {
@@ -114,7 +114,7 @@ impl Writer<'_> {
                     }
                 }
                 Sink::Reduce { to, .. } => self.looped("add up", *to, depth + 1, f)?,
-                Sink::Gram { to, .. } | Sink::Cross { to, .. } | Sink::CountRows { to } => {
+                Sink::Cross { to, .. } | Sink::HalfCross { to, .. } | Sink::CountRows { to } => {
                     self.line("add up", *to, depth + 1, f)?
                 }
                 Sink::Emit { from } => self.line("hand on", *from, depth + 1, f)?,
@@ -123,7 +123,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The line of a loop, which may hold several operations.
+    /// The line of a step, which may hold several operations.
     fn looped(
         &self,
         otherwise: &str,

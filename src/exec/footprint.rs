@@ -73,8 +73,8 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
 
         Op::Product if all_sparse => 0,
         Op::Product => both(shape(0).rows, shape(1).columns),
-        Op::Cross if all_sparse => 0,
-        Op::Cross => both(shape(0).columns, shape(1).columns),
+        Op::Cross | Op::HalfCross if all_sparse => 0,
+        Op::Cross | Op::HalfCross => both(shape(0).columns, shape(1).columns),
         Op::Outer if all_sparse => 0,
         Op::Outer => both(shape(0).rows, shape(1).rows),
         Op::Gram if all_sparse => 0,
@@ -128,7 +128,7 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
             }
         }
         // What the stored cells of a dense matrix would be.
-        Op::Sampled => shape(0).cells().saturating_mul(2),
+        Op::Sampled | Op::SampledCells(_) => shape(0).cells().saturating_mul(2),
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Select

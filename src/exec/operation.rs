@@ -96,10 +96,14 @@ pub(crate) enum Operation {
     Gram,
     /// `t(x) @ y` without forming the transpose.
     Cross,
+    /// The same where it is symmetric, half of it computed.
+    HalfCross,
     /// `x @ t(y)` without forming the transpose.
     Outer,
     /// `m * (a @ t(b))`, computed for the stored cells of `m` alone.
     Sampled,
+    /// `m * f(x, …)`, the first input being `m`, for its stored cells alone.
+    SampledCells(CellFunction),
     Kronecker,
     /// With a first input of which this triangle alone may be other than 0, where that is known.
     Solve(Option<Triangle>),
@@ -134,6 +138,25 @@ pub(crate) enum Operation {
 
     /// Inputs: the beginning, the step, and the condition to stop at, if there is one.
     Iterate(Iteration),
+}
+
+/// A function of cells at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum CellFunction {
+    Unary(UnaryFunction),
+    Binary(BinaryFunction),
+    /// As [`Operation::Select`].
+    Select,
+}
+
+impl From<CellFunction> for Operation {
+    fn from(function: CellFunction) -> Self {
+        match function {
+            CellFunction::Unary(function) => Operation::Unary(function),
+            CellFunction::Binary(function) => Operation::Binary(function),
+            CellFunction::Select => Operation::Select,
+        }
+    }
 }
 
 /// Rows or columns.
@@ -409,8 +432,9 @@ impl Operation {
             Operation::Product => "@",
             Operation::Gram => "gram",
             Operation::Cross => "cross",
+            Operation::HalfCross => "half_cross",
             Operation::Outer => "outer",
-            Operation::Sampled => "sampled",
+            Operation::Sampled | Operation::SampledCells(_) => "sampled",
             Operation::Kronecker => "kron",
             Operation::Solve(None) => "solve",
             Operation::Solve(Some(Triangle::Lower)) => "solve_lower",

@@ -128,7 +128,7 @@ fn leaves_little(pass: &Pass) -> bool {
         Sink::Collect { columns, .. } => columns.is_some(),
         Sink::Reduce { axis, .. } => axis.is_none(),
         Sink::CountRows { .. } => true,
-        Sink::Gram { .. } | Sink::Cross { .. } | Sink::Emit { .. } => false,
+        Sink::Cross { .. } | Sink::HalfCross { .. } | Sink::Emit { .. } => false,
     })
 }
 

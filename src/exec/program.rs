@@ -240,10 +240,10 @@ pub(crate) enum Sink {
         element: Element,
         to: Slot,
     },
-    /// `t(from) @ from`
-    Gram { from: Slot, to: Slot },
     /// `t(left) @ right`
     Cross { left: Slot, right: Slot, to: Slot },
+    /// The same where it is symmetric.
+    HalfCross { left: Slot, right: Slot, to: Slot },
     /// Number of rows.
     CountRows { to: Slot },
     /// The rows of the result, handed on block by block.
@@ -253,11 +253,11 @@ pub(crate) enum Sink {
 impl Sink {
     pub(crate) fn inputs(&self) -> Vec<Slot> {
         match self {
-            Sink::Collect { from, .. } | Sink::Gram { from, .. } | Sink::Emit { from } => {
-                vec![*from]
-            }
+            Sink::Collect { from, .. } | Sink::Emit { from } => vec![*from],
             Sink::Reduce { inputs, .. } => inputs.clone(),
-            Sink::Cross { left, right, .. } => vec![*left, *right],
+            Sink::Cross { left, right, .. } | Sink::HalfCross { left, right, .. } => {
+                vec![*left, *right]
+            }
             Sink::CountRows { .. } => Vec::new(),
         }
     }
@@ -266,8 +266,8 @@ impl Sink {
         match self {
             Sink::Collect { to, .. }
             | Sink::Reduce { to, .. }
-            | Sink::Gram { to, .. }
             | Sink::Cross { to, .. }
+            | Sink::HalfCross { to, .. }
             | Sink::CountRows { to } => Some(*to),
             Sink::Emit { .. } => None,
         }

@@ -228,6 +228,20 @@ impl<T: Scalar> Dense<T> {
         &self.cells[row * self.shape.columns..][..self.shape.columns]
     }
 
+    /// Whether each cell equals its mirror, in tiles that stay in cache.
+    pub(crate) fn is_symmetric(&self) -> bool {
+        const TILE: usize = 32;
+        let (n, cells) = (self.shape.rows, self.cells());
+        let is_mirrored = |top: usize, left: usize| {
+            (top..n.min(top + TILE))
+                .all(|i| (left..i.min(left + TILE)).all(|j| cells[i * n + j] == cells[j * n + i]))
+        };
+        n == self.shape.columns
+            && (0..n)
+                .step_by(TILE)
+                .all(|top| (0..=top).step_by(TILE).all(|left| is_mirrored(top, left)))
+    }
+
     /// A block of whole rows, sharing the cells; panics outside the shape.
     ///
     /// ```

@@ -203,6 +203,7 @@ pub struct Matrix {
     column_labels: Option<Labels>,
     counts: OnceLock<Arc<Counts>>,
     triangles: OnceLock<[bool; 2]>,
+    is_symmetric: OnceLock<bool>,
 }
 
 impl Matrix {
@@ -216,8 +217,15 @@ impl Matrix {
     pub fn new(cells: impl Into<Cells>) -> Self {
         let cells = cells.into();
         let is_sparse = cells.layout() == Layout::Csr;
-        let (counts, triangles) = (OnceLock::new(), OnceLock::new());
-        Self { cells, is_sparse, row_labels: None, column_labels: None, counts, triangles }
+        Self {
+            cells,
+            is_sparse,
+            row_labels: None,
+            column_labels: None,
+            counts: OnceLock::new(),
+            triangles: OnceLock::new(),
+            is_symmetric: OnceLock::new(),
+        }
     }
 
     /// A dense matrix from its cells in row-major order, which are not copied: `FLOAT64` from `f64`, `FLOAT32`
@@ -297,6 +305,19 @@ impl Matrix {
         *self
             .triangles
             .get_or_init(|| crate::with_storage!(&self.cells, storage => storage.triangles()))
+    }
+
+    /// Whether each cell equals its mirror, looked at when first asked for; false of a sparse matrix, and of one that
+    /// would take a tenth of a second.
+    pub(crate) fn is_symmetric(&self) -> bool {
+        const CELLS_MAX: usize = 1 << 24;
+        let look = || match &self.cells {
+            _ if self.shape().cells() > CELLS_MAX => false,
+            Cells::F64(Storage::Dense(x)) => x.is_symmetric(),
+            Cells::F32(Storage::Dense(x)) => x.is_symmetric(),
+            _ => false,
+        };
+        *self.is_symmetric.get_or_init(look)
     }
 
     /// Whether a cell that is zero is no entry: so in what is made from entries, whatever its layout.

@@ -1,7 +1,7 @@
 //! Seconds of an operation: its arithmetic over the machine's rate, or its bytes over the bandwidth,
 //! whichever takes longer.
 
-use crate::config::Settings;
+use crate::config::{Pattern, Settings};
 use crate::exec::costs::Constant;
 use crate::exec::multiply::Rates;
 use crate::exec::operation::Operation as Op;
@@ -15,6 +15,8 @@ pub(crate) struct CostModel {
     spare_bytes_max: f64,
     /// Bytes from which on a result is better not held where its readers take it row by row.
     held_bytes_max: f64,
+    /// Whether what a sparse matrix multiplies may be computed for its stored cells alone.
+    pub(crate) samples: bool,
 }
 
 /// What one operation is expected to take, and which constant says so.
@@ -37,12 +39,20 @@ const PACKED_SIDE: f64 = 64.0;
 /// not by what is free, for a plan must not depend on what else runs.
 const SPARE_SHARE: f64 = 0.25;
 
+/// What is sampled is one operation and the multiplication by what drives it.
+pub(super) const SAMPLED_OPERATIONS: usize = 2;
+
 /// The same for results that need not be held.
 const HELD_SHARE: f64 = 0.25;
 
 impl Default for CostModel {
     fn default() -> Self {
-        Self { constants: BUILT_IN, spare_bytes_max: f64::MAX, held_bytes_max: f64::MAX }
+        Self {
+            constants: BUILT_IN,
+            spare_bytes_max: f64::MAX,
+            held_bytes_max: f64::MAX,
+            samples: true,
+        }
     }
 }
 
@@ -56,7 +66,8 @@ impl CostModel {
         let memory_bytes = settings.memory_limits().reservable_bytes() as f64;
         let share = if settings.strassen { SPARE_SHARE } else { 0.0 };
         let (spare_bytes_max, held_bytes_max) = (share * memory_bytes, HELD_SHARE * memory_bytes);
-        Self { spare_bytes_max, held_bytes_max, ..self }
+        let samples = settings.fusion().has(Pattern::SparseDriven, SAMPLED_OPERATIONS);
+        Self { spare_bytes_max, held_bytes_max, samples, ..self }
     }
 
     pub(crate) fn constant(&self, constant: Constant) -> f64 {
@@ -90,11 +101,11 @@ impl CostModel {
             Op::Stored(_) | Op::Variable(_) | Op::Prior(_) | Op::Constant(_) | Op::Part(_) => {
                 return Cost { seconds: 0.0, bound: None };
             }
-            Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Convolve(_) if is_single => {
-                Constant::Products32
-            }
-            Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Convolve(_) => {
-                Constant::Products64
+            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer | Op::Convolve(_) => {
+                match element {
+                    Element::Float32 => Constant::Products32,
+                    Element::Float64 => Constant::Products64,
+                }
             }
             Op::Solve(_)
             | Op::LeastSquares

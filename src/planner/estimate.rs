@@ -17,7 +17,7 @@ use crate::exec::costs::Constant;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::intake::Form;
 use crate::exec::multiply::Algorithm;
-use crate::exec::operation::{Axis, Iteration, Operation as Op};
+use crate::exec::operation::{Axis, CellFunction, Iteration, Operation as Op};
 use crate::matrix::Layout;
 use crate::matrix::counts::Counts;
 
@@ -103,6 +103,10 @@ impl<'a> Estimator<'a> {
         Self { relation_rows, cost, estimates, counts, open: HashMap::new() }
     }
 
+    pub(super) fn cost(&self) -> &CostModel {
+        self.cost
+    }
+
     /// Estimates the nodes that are new. Of an iteration, what its rounds take is not part of it.
     pub(super) fn extend(&mut self, graph: &Graph) {
         for node in graph.nodes_from(self.estimates.len()) {
@@ -162,13 +166,15 @@ impl<'a> Estimator<'a> {
         let bytes = moved_bytes(graph, node, estimates, &estimate);
         let cost = match node.operation {
             Op::Iterate(_) => Cost { seconds: 0.0, bound: None },
-            Op::Product | Op::Gram | Op::Cross | Op::Outer
+            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer
                 if node.inputs.iter().copied().any(is_csr) =>
             {
                 let again = match node.operation {
                     // A sparse right factor is read in its transpose.
                     Op::Outer => TURNED * self.of(node.inputs[1]).bytes,
-                    Op::Cross if is_csr(node.inputs[0]) && !is_csr(node.inputs[1]) => {
+                    Op::Cross | Op::HalfCross
+                        if is_csr(node.inputs[0]) && !is_csr(node.inputs[1]) =>
+                    {
                         SCATTERED * self.of(node.inputs[0]).bytes
                     }
                     _ => 0.0,
@@ -179,10 +185,10 @@ impl<'a> Estimator<'a> {
                 let bytes = TURNED * self.of(node.inputs[0]).bytes;
                 self.cost.cost(&node.operation, node.element, estimate.flops, bytes)
             }
-            Op::Product | Op::Gram | Op::Cross | Op::Outer => {
+            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => {
                 let flops = CostModel::packed(estimate.flops, rows, columns);
                 // A sum over rows is held whole, which a product row by row need not be.
-                let is_held = matches!(node.operation, Op::Gram | Op::Cross);
+                let is_held = matches!(node.operation, Op::Gram | Op::Cross | Op::HalfCross);
                 let is_dear = is_held && self.cost.is_large(estimate.bytes);
                 let flops = if is_dear { HELD * flops } else { flops };
                 self.cost.cost(&node.operation, node.element, flops, bytes)
@@ -206,7 +212,7 @@ impl<'a> Estimator<'a> {
     fn combined(&mut self, graph: &Graph, node: &Node) -> Option<(Arc<Counts>, Option<f64>)> {
         use crate::exec::kernels::elementwise::BinaryFunction as F;
         let is_combined = match node.operation {
-            Op::Product | Op::Gram | Op::Cross | Op::Outer => true,
+            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => true,
             Op::Slice { .. } | Op::Stack(_) | Op::Kronecker => true,
             Op::Binary(F::Multiply | F::And | F::Add | F::Subtract | F::Or | F::NotEqual) => {
                 node.inputs.iter().all(|&input| {
@@ -232,7 +238,9 @@ impl<'a> Estimator<'a> {
             None => Arc::clone(&first),
         };
         let (left, right) = match node.operation {
-            Op::Gram | Op::Cross => (Arc::new(stored_cells::transposed(&first)), second),
+            Op::Gram | Op::Cross | Op::HalfCross => {
+                (Arc::new(stored_cells::transposed(&first)), second)
+            }
             Op::Outer => (first, Arc::new(stored_cells::transposed(&second))),
             _ => (first, second),
         };
@@ -277,7 +285,8 @@ impl<'a> Estimator<'a> {
             | Op::Cast(_)
             | Op::Normalize { .. }
             | Op::Store(_)
-            | Op::Sampled => {
+            | Op::Sampled
+            | Op::SampledCells(_) => {
                 let of = node.inputs.iter().copied().find(shaped);
                 of.map(|input| self.counts_of(graph, input))
             }
@@ -316,8 +325,10 @@ fn chooses_layout(operation: &Op) -> bool {
         Op::Product
             | Op::Gram
             | Op::Cross
+            | Op::HalfCross
             | Op::Outer
             | Op::Sampled
+            | Op::SampledCells(_)
             | Op::Kronecker
             | Op::Binary(_)
     )
@@ -330,6 +341,12 @@ const TURNED: f64 = 4.0;
 /// Sums of a sparse matrix's columns times a vector wait for their places to be read and written, where those of its rows
 /// only read: 10 million cells of a million columns take 59 ms and 18.
 const SCATTERED: f64 = 3.0;
+
+/// Operations that it takes to find the cell of a matrix at the place of a stored one.
+const LOOKED_FOR: f64 = 2.0;
+
+/// Bytes that are read for one cell among others that are not wanted.
+const LINE_BYTES: f64 = 64.0;
 
 /// Functions between a product and the sum over its rows: a residual, a gradient of a logistic regression.
 const FUNCTIONS_MAX: usize = 4;
@@ -346,7 +363,10 @@ fn moved_bytes(graph: &Graph, node: &Node, estimates: &[Estimate], result: &Esti
         _ => {}
     }
     let read = node.inputs.iter().map(|&input| {
-        let Estimate { bytes, layout, .. } = estimates[input.index()];
+        let Estimate { mut bytes, layout, .. } = estimates[input.index()];
+        if matches!(node.operation, Op::SampledCells(_)) && layout == Layout::Dense {
+            bytes = bytes.min(result.stored() * LINE_BYTES);
+        }
         // One pass computes the other rows and adds up the products, while these are in cache.
         let others = node.inputs.iter().filter(|&&other| other != input);
         if node.operation == Op::Cross
@@ -422,7 +442,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
                 _ => 1.0,
             }
         }
-        Op::Product | Op::Gram | Op::Cross | Op::Outer => {
+        Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => {
             let (a, b) = match node.operation {
                 Op::Gram => (of(0), of(0)),
                 _ => (of(0), of(1)),
@@ -431,7 +451,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
             let inner = if by_columns { a.columns } else { a.rows };
             1.0 - (1.0 - a.density * b.density).powf(inner)
         }
-        Op::Sampled => of(0).density,
+        Op::Sampled | Op::SampledCells(_) => of(0).density,
         Op::Kronecker => of(0).density * of(1).density,
         Op::Stack(_) => {
             let inputs = node.inputs.iter().map(|input| estimates[input.index()]);
@@ -464,7 +484,22 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         }
         Op::Gram => of(0).stored() * of(0).columns * of(0).density,
         Op::Cross => 2.0 * of(0).stored() * of(1).columns * of(1).density,
+        // Half of it is computed where both are dense.
+        Op::HalfCross => {
+            let is_dense = [of(0), of(1)].iter().all(|of| of.layout == Layout::Dense);
+            let flops = if is_dense { 1.0 } else { 2.0 };
+            flops * of(0).stored() * of(1).columns * of(1).density
+        }
         Op::Sampled => 2.0 * of(0).stored() * of(1).columns,
+        Op::SampledCells(function) => {
+            let flops = match function {
+                CellFunction::Unary(function) => function.flops(),
+                CellFunction::Binary(function) => function.flops(),
+                CellFunction::Select => 1,
+            };
+            // Each operand is looked for at each place.
+            result.stored() * (f64::from(flops) + LOOKED_FOR * node.inputs.len() as f64)
+        }
         Op::Kronecker => result.stored(),
         Op::Convolve(window) => 2.0 * result.cells() * window.kernel_cells() as f64,
         Op::Pool(_, window) => result.cells() * window.kernel.area() as f64,

@@ -498,7 +498,7 @@ impl Graph {
                 (m, n)
             }
             Op::Gram => (of(self, 0).1, of(self, 0).1),
-            Op::Cross => {
+            Op::Cross | Op::HalfCross => {
                 if !self.fit(of(self, 0).0, of(self, 1).0)? {
                     let (left, right) = (shape(self, 0).transposed(), shape(self, 1));
                     return Err(ErrorKind::Product { left, right }.into());
@@ -518,6 +518,20 @@ impl Graph {
                 if m.differs(rows) || n.differs(columns) || inner.differs(other) {
                     let (left, right) = (shape(self, 1), shape(self, 2).transposed());
                     return Err(ErrorKind::Product { left, right }.into());
+                }
+                (m, n)
+            }
+            Op::SampledCells(_) => {
+                let (m, n) = of(self, 0);
+                let stretches = |side: Dim, to: Dim| side == Dim::ONE || !side.differs(to);
+                for at in 1..inputs.len() {
+                    let (rows, columns) = of(self, at);
+                    if !stretches(rows, m) || !stretches(columns, n) {
+                        let (left, right) = (shape(self, 0), shape(self, at));
+                        let needs = "equal shapes, or a scalar, a row or a column on one side";
+                        let operation = operation.name().to_owned();
+                        return Err(ErrorKind::Shapes { operation, needs, left, right }.into());
+                    }
                 }
                 (m, n)
             }

@@ -56,7 +56,8 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
         | Op::Store(_)
         | Op::Normalize { .. }
         | Op::CumulativeSum
-        | Op::Sampled => [rule.rows(0), rule.columns(0)],
+        | Op::Sampled
+        | Op::SampledCells(_) => [rule.rows(0), rule.columns(0)],
         Op::Binary(_) | Op::Select => [rule.broadcast(Axis::Rows)?, rule.broadcast(Axis::Columns)?],
         Op::Transpose => [rule.columns(0), rule.rows(0)],
         Op::Diagonal => {
@@ -96,7 +97,7 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Result<Labelled> {
             [rule.rows(0), rule.columns(1)]
         }
         Op::Gram => [rule.columns(0), rule.columns(0)],
-        Op::Cross => {
+        Op::Cross | Op::HalfCross => {
             rule.must_match(rule.rows(0), rule.rows(1), Axis::Rows)?;
             [rule.columns(0), rule.columns(1)]
         }

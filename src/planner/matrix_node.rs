@@ -207,7 +207,7 @@ fn order_shows(graph: &Graph, root: NodeId, relation: usize) -> bool {
             Op::Reduce { aggregate: Aggregate::ArgMax, .. } => false,
             Op::Reduce { axis: None | Some(Axis::Columns), .. } => true,
             Op::Count(Counted::Rows | Counted::Columns) | Op::Gram => true,
-            Op::Cross => reads.iter().all(|&reads| reads),
+            Op::Cross | Op::HalfCross => reads.iter().all(|&reads| reads),
             _ => false,
         };
         if keeps {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::cost::CostModel;
+use super::cost::{CostModel, SAMPLED_OPERATIONS};
 use super::estimate::Estimate;
 use super::fuse::row_reduction;
 use super::graph::{Graph, Node, NodeId};
@@ -138,6 +138,32 @@ impl Expected<'_> {
         let fusion =
             Fusion { pattern, operations: nodes.len(), saved_bytes, speedup: apart / together };
         (nodes.len() > 1 && saved_bytes > 0.0).then_some(fusion)
+    }
+
+    /// What it saves that a node is computed for the stored cells of its first input alone: all cells of what that
+    /// multiplies would be written, and read.
+    pub(super) fn sparse_driven(&self, id: NodeId) -> Option<Fusion> {
+        let node = self.node(id);
+        let function: Op = match node.operation {
+            Op::Sampled => Op::Outer,
+            Op::SampledCells(function) => function.into(),
+            _ => return None,
+        };
+        let estimate = &self.estimates[id.index()];
+        let cells = estimate.rows * estimate.columns;
+        let bytes = cells * node.element.size_bytes() as f64;
+        let driver = &self.estimates[node.inputs[0].index()];
+        let stored = driver.rows * driver.columns * driver.density;
+        let flops = estimate.flops * cells / stored.max(1.0);
+        let whole = self.cost.cost(&function, node.element, flops, bytes);
+        let times = Op::Binary(BinaryFunction::Multiply);
+        let times = self.cost.cost(&times, node.element, cells, bytes + estimate.bytes);
+        Some(Fusion {
+            pattern: Pattern::SparseDriven.name(),
+            operations: SAMPLED_OPERATIONS,
+            saved_bytes: 2.0 * bytes,
+            speedup: (whole.seconds + times.seconds) / estimate.seconds,
+        })
     }
 
     fn node(&self, id: NodeId) -> &Node {

@@ -259,7 +259,7 @@ impl Placing<'_> {
         let bytes = all.iter().map(|&slot| self.estimate(slot).bytes).sum();
         let mut work = Work { bytes, launches: 1.0, ..Work::default() };
         match operation {
-            Op::Product | Op::Gram | Op::Cross | Op::Outer => {
+            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => {
                 let (_, node) = self.expected.graph.nodes().nth(output)?;
                 work.products[usize::from(node.element == Element::Float32)] = estimate.flops;
             }
@@ -292,8 +292,7 @@ impl Placing<'_> {
                 Sink::Reduce { program, inputs, to, .. } => {
                     self.looped(program.flops() + 1.0, inputs, *to)
                 }
-                Sink::Gram { from, to } => self.operation(&Op::Gram, &[*from], *to),
-                Sink::Cross { left, right, to } => {
+                Sink::Cross { left, right, to } | Sink::HalfCross { left, right, to } => {
                     self.operation(&Op::Cross, &[*left, *right], *to)
                 }
                 Sink::CountRows { .. } | Sink::Emit { .. } => None,

@@ -29,7 +29,7 @@ pub(crate) fn keeps_sparse(graph: &Graph, node: &Node, sparse: impl Fn(NodeId) -
         }
         Op::Eye(_) | Op::Store(Layout::Csr) => true,
         Op::Diagonal => node.rows == node.columns,
-        Op::Sampled => sparse(node.inputs[0]),
+        Op::Sampled | Op::SampledCells(_) => sparse(node.inputs[0]),
         Op::Binary(function) => {
             // Zeros that a row, a column or a scalar is stretched to are as many as any others.
             let is_whole = |input: NodeId| {
@@ -51,7 +51,8 @@ pub(crate) fn keeps_sparse(graph: &Graph, node: &Node, sparse: impl Fn(NodeId) -
         Op::Transpose | Op::Slice { .. } | Op::Align(_) | Op::Cast(_) | Op::Normalize { .. } => {
             any()
         }
-        Op::Product | Op::Gram | Op::Cross | Op::Outer | Op::Kronecker | Op::Stack(_) => all(),
+        Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => all(),
+        Op::Kronecker | Op::Stack(_) => all(),
         _ => false,
     }
 }

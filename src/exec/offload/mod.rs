@@ -184,8 +184,9 @@ impl<'a> Run<'a> {
                     let inputs = Vec::from_iter(&inputs);
                     (*to, self.queue.reduce(program, &inputs, *element, goal, *reduction)?)
                 }
-                Sink::Gram { to, .. } => (*to, self.queue.evaluate(&Operation::Gram, &inputs)?),
-                Sink::Cross { to, .. } => (*to, self.queue.evaluate(&Operation::Cross, &inputs)?),
+                Sink::Cross { to, .. } | Sink::HalfCross { to, .. } => {
+                    (*to, self.queue.evaluate(&Operation::Cross, &inputs)?)
+                }
                 Sink::CountRows { .. } | Sink::Emit { .. } => {
                     return Err(Failed::Unfit("rows that only the host counts".into()));
                 }

@@ -10,7 +10,8 @@ use crate::matrix::{Element, Shape};
 /// Whether devices run this operation, of dense matrices.
 pub(crate) fn runs(operation: &Operation) -> bool {
     match operation {
-        Operation::Product | Operation::Gram | Operation::Cross | Operation::Outer => true,
+        Operation::Product | Operation::Gram | Operation::Outer => true,
+        Operation::Cross | Operation::HalfCross => true,
         Operation::Unary(_) | Operation::Binary(_) | Operation::Select | Operation::Cast(_) => true,
         Operation::Transpose | Operation::Reshape(_) => true,
         Operation::Slice { .. } | Operation::Stack(_) => true,
@@ -30,7 +31,7 @@ impl Queue<'_> {
         let cell = |builder: &mut Builder, at: usize| builder.input(at);
         match (operation, inputs) {
             (Operation::Product, [a, b]) => self.product(a, b, [false, false]),
-            (Operation::Cross, [a, b]) => self.product(a, b, [true, false]),
+            (Operation::Cross | Operation::HalfCross, [a, b]) => self.product(a, b, [true, false]),
             (Operation::Outer, [a, b]) => self.product(a, b, [false, true]),
             (Operation::Gram, [a]) => self.product(a, a, [true, false]),
             (Operation::Transpose, [a]) => self.transpose(a),

@@ -23,6 +23,8 @@ pub(super) struct Workbench<'a> {
     pub(super) graph: Graph,
     /// Whether matrices at hand are looked at for triangles.
     pub(super) looks_at_cells: bool,
+    /// Whether they are for mirrored cells.
+    pub(super) looks_at_mirrors: bool,
     estimator: Estimator<'a>,
 }
 
@@ -39,7 +41,7 @@ pub(super) struct Facts {
     is_zero: bool,
     is_symmetric: bool,
     pub(super) triangular: Triangular,
-    is_sparse: bool,
+    pub(super) is_sparse: bool,
     /// Of zeros and ones.
     is_mask: bool,
     /// The iterations whose rounds it changes in: a bit for each, by the number of the variable. Beyond 64
@@ -52,7 +54,12 @@ pub(super) struct Facts {
 impl<'a> Workbench<'a> {
     pub(super) fn new(graph: Graph, relation_rows: &'a [Option<f64>], cost: &'a CostModel) -> Self {
         let estimator = Estimator::new(relation_rows, cost);
-        Self { graph, looks_at_cells: false, estimator }
+        Self { graph, looks_at_cells: false, looks_at_mirrors: false, estimator }
+    }
+
+    /// Whether what a sparse matrix multiplies may be computed for its stored cells alone.
+    pub(super) fn samples(&self) -> bool {
+        self.estimator.cost().samples
     }
 
     /// Brings a node of the graph that is rewritten here, over these inputs.
@@ -98,8 +105,11 @@ impl Analysis<Term> for Workbench<'_> {
         let all_symmetric = || inputs.iter().all(|input| input.is_symmetric);
         let is_symmetric = rows == columns
             && match &term.operation {
-                Op::Gram | Op::Eye(_) | Op::Diagonal => true,
+                Op::Gram | Op::HalfCross | Op::Eye(_) | Op::Diagonal => true,
                 Op::Product => is_transposed_pair(term.inputs[0], term.inputs[1]),
+                Op::Stored(stored) if egraph.analysis.looks_at_mirrors => {
+                    stored.matrix.is_symmetric()
+                }
                 Op::Transpose
                 | Op::Inverse(_)
                 | Op::Exponential
@@ -197,6 +207,11 @@ impl Facts {
         (self.rows, self.columns, self.element) == (other.rows, other.columns, other.element)
     }
 
+    /// Whether it is kept sparse, and of zeros and ones.
+    pub(super) fn is_sparse_mask(&self) -> bool {
+        self.is_sparse && self.is_mask
+    }
+
     pub(super) fn size(&self, axis: Axis) -> Dim {
         if axis == Axis::Rows { self.rows } else { self.columns }
     }
@@ -245,7 +260,7 @@ pub(super) fn hold(conditions: &[Condition], named: &[(Var, &Facts)]) -> bool {
             Must::BeTriangular(Triangle::Lower) => facts.triangular.is_lower,
             Must::BeTriangular(Triangle::Upper) => facts.triangular.is_upper,
             Must::BeSparse => facts.is_sparse,
-            Must::BeMask => facts.is_sparse && facts.is_mask,
+            Must::BeMask => facts.is_sparse_mask(),
             Must::BeWeights => facts.is_sparse && !facts.is_mask,
         }
     })

@@ -22,7 +22,9 @@ mod facts;
 mod notation;
 mod order;
 mod rules;
+mod sampling;
 mod shifts;
+mod slices;
 mod term;
 #[cfg(test)]
 mod tests;
@@ -35,11 +37,11 @@ use egg::{Id, Searcher, Subst};
 
 use self::facts::{Facts, Workbench, hold};
 use self::notation::Rule;
-use self::rules::RULES;
+use self::rules::{RULES, SPARSE_DRIVEN_RULES};
 use self::term::Term;
 use super::cost::CostModel;
 use super::estimate::rounds;
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use super::written::Written;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::Operation as Op;
@@ -86,6 +88,7 @@ fn simplified(
     let mut workbench = Workbench::new(graph.unlabelled(), relation_rows, cost);
     workbench.looks_at_cells =
         needed.iter().any(|&id| triangles::are_used_by(&graph.node(id).operation));
+    workbench.looks_at_mirrors = needed.iter().any(|&id| uses_mirrors(graph.node(id)));
     let mut classes = Classes::new(workbench);
     let mut class_of: HashMap<NodeId, Id> = HashMap::new();
     let mut written = Vec::new();
@@ -115,6 +118,15 @@ fn simplified(
     });
     let (graph, root) = built(&classes, root, &chosen);
     Rewritten { graph, root, runner_up }
+}
+
+/// Whether it may be worth to know that a matrix at hand is symmetric.
+fn uses_mirrors(node: &Node) -> bool {
+    match node.operation {
+        Op::Transpose => true,
+        Op::Product => node.inputs[0] == node.inputs[1],
+        _ => false,
+    }
 }
 
 /// Whether there are rules about an operation, other than how it meets those of which this holds.
@@ -165,7 +177,8 @@ impl Bounds {
 fn saturate(classes: &mut Classes<'_>, bounds: &Bounds) {
     classes.rebuild();
     for _ in 0..ROUNDS_MAX {
-        let rules = RULES.iter().take_while(|_| !bounds.is_late());
+        let driven = SPARSE_DRIVEN_RULES.iter().filter(|_| classes.analysis.samples());
+        let rules = RULES.iter().chain(driven).take_while(|_| !bounds.is_late());
         let found: Vec<_> = rules.map(|rule| (rule, rule.left.search(classes))).collect();
         let shifts = shifts::all(classes);
         let mut is_new = false;

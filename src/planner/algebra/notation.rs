@@ -227,11 +227,11 @@ impl Expression<'_> {
 fn function(name: &str) -> Op {
     let reduce = |aggregate: Aggregate, axis: Option<Axis>| Op::Reduce { aggregate, axis };
     match name {
-        "abs" => Op::Unary(UnaryFunction::Abs),
         "sampled" => Op::Sampled,
         "t" => Op::Transpose,
         "gram" => Op::Gram,
         "cross" => Op::Cross,
+        "half_cross" => Op::HalfCross,
         "outer" => Op::Outer,
         "inv" => Op::Inverse(None),
         "inv_lower" => Op::Inverse(Some(Triangle::Lower)),

@@ -17,9 +17,15 @@ use std::sync::LazyLock;
 
 use super::notation::Rule;
 
-/// All rules, read once.
-pub(super) static RULES: LazyLock<Vec<Rule>> =
-    LazyLock::new(|| LINES.iter().flat_map(|line| Rule::read(line)).collect());
+/// The rules of [`LINES`], read once.
+pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| read(LINES));
+
+/// The rules of [`SPARSE_DRIVEN`], read once.
+pub(super) static SPARSE_DRIVEN_RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| read(SPARSE_DRIVEN));
+
+fn read(lines: &[&'static str]) -> Vec<Rule> {
+    lines.iter().flat_map(|line| Rule::read(line)).collect()
+}
 
 #[rustfmt::skip]
 pub(super) const LINES: &[&str] = &[
@@ -64,6 +70,14 @@ pub(super) const LINES: &[&str] = &[
     "t(a) @ b => cross(a, b)",
     "a @ t(b) => outer(a, b)",
     "a @ t(a) => gram(t(a))",
+
+    // Of a symmetric product half is enough: t(x) @ (w * x), a @ s @ t(a), s @ s.
+    "cross(a, v * a) => half_cross(a, v * a) where v: m x 1, a: m x n",
+    "cross(v * a, a) => half_cross(v * a, a) where v: m x 1, a: m x n",
+    "cross(a, s @ a) => half_cross(a, s @ a) where s: symmetric",
+    "outer(a * r, a) => half_cross(t(a), t(r) * t(a)) where r: 1 x n, a: m x n",
+    "outer(a @ s, a) => half_cross(t(a), s @ t(a)) where s: symmetric",
+    "s @ s => gram(s) where s: symmetric",
 
     // Diagonal matrices scale rows and columns.
     "diag(v) @ a => v * a where v: n x 1, a: n x k",
@@ -142,16 +156,6 @@ pub(super) const LINES: &[&str] = &[
     "det(a) => det_lower(a) where a: lower",
     "det(a) => det_upper(a) where a: upper",
 
-    // Where a sparse matrix stores nothing, nothing is computed that it is multiplied by.
-    "m * (a @ b) => sampled(m, a, t(b)) where m: sparse, m: p x k, a: p x n, b: n x k",
-    "w * a => w * ((w <> 0) * a) where w: weights, w: m x n, a: m x n",
-    "m * (a + b) => m * a + m * b where m: mask, m: p x k, a: p x k, b: p x k",
-    "m * (a - b) => m * a - m * b where m: mask, m: p x k, a: p x k, b: p x k",
-    "m * a ^ 2 => (m * a) ^ 2 where m: mask, m: p x k, a: p x k",
-    "m * abs(a) => abs(m * a) where m: mask, m: p x k, a: p x k",
-    "m * (m * a) => m * a where m: mask",
-    "(w <> 0) * w => w",
-
     // What changes nothing.
     "e @ a => a where e: identity",
     "a @ e => a where e: identity",
@@ -162,4 +166,13 @@ pub(super) const LINES: &[&str] = &[
     "a ^ 1 => a",
     "a + 0 => a",
     "a - 0 => a",
+];
+
+/// Where a sparse matrix stores nothing, nothing is computed that it is multiplied by. Functions of cells are in
+/// [`super::sampling`].
+pub(super) const SPARSE_DRIVEN: &[&str] = &[
+    "m * (a @ b) => sampled(m, a, t(b)) where m: sparse, m: p x k, a: p x n, b: n x k",
+    "w * a => w * ((w <> 0) * a) where w: weights, w: m x n, a: m x n",
+    "m * (m * a) => m * a where m: mask",
+    "(w <> 0) * w => w",
 ];

@@ -70,7 +70,7 @@ pub(super) fn of(
         }
         Op::Transpose => input(0).transposed(),
         Op::Product => input(0).and(input(1)),
-        Op::Cross => input(0).transposed().and(input(1)),
+        Op::Cross | Op::HalfCross => input(0).transposed().and(input(1)),
         Op::Outer => input(0).and(input(1).transposed()),
         Op::Kronecker if inputs[1].rows == inputs[1].columns => input(0).and(input(1)),
         Op::Inverse(_) | Op::Exponential | Op::Logarithm | Op::Cast(_) | Op::Store(_) => input(0),

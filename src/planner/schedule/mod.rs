@@ -389,24 +389,11 @@ impl Scheduler<'_> {
                 Some(rows) => Kind::Sum(rows),
                 None => Kind::Whole,
             },
-            Op::Gram => match local(node.inputs[0]) {
-                Some(rows @ Rows::Relation(_)) => Kind::Sum(rows),
-                Some(rows) if long(self.graph.node(node.inputs[0]).rows) => Kind::Sum(rows),
-                _ => Kind::Whole,
-            },
-            Op::Cross => {
-                let (left, right) = (local(node.inputs[0]), local(node.inputs[1]));
-                match (left, right) {
-                    (Some(rows @ Rows::Relation(_)), _) | (_, Some(rows @ Rows::Relation(_))) => {
-                        Kind::Sum(rows)
-                    }
-                    (Some(rows), _) | (_, Some(rows))
-                        if long(self.graph.node(node.inputs[0]).rows) =>
-                    {
-                        Kind::Sum(rows)
-                    }
-                    _ => Kind::Whole,
-                }
+            Op::Gram | Op::Cross | Op::HalfCross => {
+                let rows = || node.inputs.iter().filter_map(|&input| local(input));
+                let relation = rows().find(|rows| matches!(rows, Rows::Relation(_)));
+                let whole = rows().next().filter(|_| long(self.graph.node(node.inputs[0]).rows));
+                relation.or(whole).map_or(Kind::Whole, Kind::Sum)
             }
             _ => Kind::Whole,
         }
@@ -469,6 +456,7 @@ impl Scheduler<'_> {
     /// The step of a node that is computed at once.
     fn whole(&mut self, id: NodeId) -> Step {
         let node = self.graph.node(id);
+        self.fusions.extend(self.expected.sparse_driven(id).map(|fusion| (id, fusion)));
         let slots = |ids: &[NodeId]| ids.iter().map(|id| id.index()).collect::<Vec<Slot>>();
         match &node.operation {
             Op::Relation(relation) => Step::Gather { relation: *relation, output: id.index() },
@@ -579,7 +567,10 @@ impl Scheduler<'_> {
             sinks.push(match &node.operation {
                 // Among the loops.
                 Op::Reduce { .. } => continue,
-                Op::Gram => Sink::Gram { from: input(0), to: id.index() },
+                Op::Gram => Sink::HalfCross { left: input(0), right: input(0), to: id.index() },
+                Op::HalfCross => {
+                    Sink::HalfCross { left: input(0), right: input(1), to: id.index() }
+                }
                 Op::Cross => Sink::Cross { left: input(0), right: input(1), to: id.index() },
                 Op::Count(_) => Sink::CountRows { to: id.index() },
                 other => unreachable!("{other} is no sum over rows"),

@@ -99,7 +99,7 @@ impl<T: Real> Factored<T> {
     /// Factors `a`, and gives its 1-norm.
     fn of(function: &'static str, a: &Dense<T>, stop: Stop<'_>) -> Result<(Self, T)> {
         let norm = norm_1_by_rows(a);
-        if is_symmetric(a) && (0..a.shape().rows).all(|i| a.row(i)[i] > T::ZERO) {
+        if a.is_symmetric() && (0..a.shape().rows).all(|i| a.row(i)[i] > T::ZERO) {
             let mut cells = Work::transposed(function, a)?;
             if factor(cells.view_mut(), stop).is_ok() {
                 return Ok((Factored::Cholesky(cells), norm));
@@ -209,17 +209,4 @@ pub(super) fn reciprocal_condition_of<T: Real>(
     solve(x.as_mut());
     let alternate = sum(&x) * T::from_f64(2.0) / (T::from_f64(3.0) * size);
     T::ONE / norm / if alternate > estimate { alternate } else { estimate }
-}
-
-/// Whether each cell equals its mirror, in tiles.
-pub(super) fn is_symmetric<T: Real>(a: &Dense<T>) -> bool {
-    const TILE: usize = 32;
-    let n = a.shape().rows;
-    let cells = a.cells();
-    (0..n).step_by(TILE).all(|top| {
-        (0..=top).step_by(TILE).all(|left| {
-            (top..n.min(top + TILE))
-                .all(|i| (left..i.min(left + TILE)).all(|j| cells[i * n + j] == cells[j * n + i]))
-        })
-    })
 }

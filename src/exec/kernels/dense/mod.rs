@@ -8,11 +8,11 @@ mod reshape;
 pub(super) mod tiles;
 
 pub use product::{
-    cross, cross_into, gram, gram_into, mirror, outer, outer_into, product, product_by_levels,
-    product_into,
+    cross, cross_into, gram, half_cross, half_cross_into, mirror, outer, outer_into, product,
+    product_by_levels, product_into,
 };
 pub use reshape::{
     cumsum, cumsum_into, diagonal, diagonal_matrix, gather_columns, gather_rows, hstack, kron,
     reshape, slice_columns, transpose, vstack,
 };
-pub use tiles::{Factor, gram_by_tiles, needs_tiles, product_by_tiles};
+pub use tiles::{Factor, half_cross_by_tiles, needs_tiles, product_by_tiles};

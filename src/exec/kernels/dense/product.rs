@@ -143,25 +143,32 @@ pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T], stop: Stop
 
 /// `t(x)·x`, exactly symmetric, at half the work of [`cross`].
 pub fn gram<T: Real>(x: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
-    let n = x.shape().columns;
-    let shape = Shape::new(n, n);
-    let mut cells = CellBuffer::zeroed(shape.cells());
-    let (sum, x, grain) = (view_mut(&mut cells, shape), view(x), Grain::product(stop));
-    multiply_lower(sum, x.transpose(), x, T::ONE, grain);
-    mirror(&mut cells, n);
-    dense(shape, cells)
+    half_cross(x, x, stop)
 }
 
-/// Adds `t(x)·x` of a block of rows to the lower triangle of `sum`.
+/// `t(x)·y` that is symmetric but for rounding, and exactly so here, at half the work of [`cross`].
+///
+/// # Panics
+/// Unless both have one shape.
+pub fn half_cross<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
+    let n = x.shape().columns;
+    let mut cells = CellBuffer::zeroed(n * n);
+    half_cross_into(x, y, &mut cells, stop);
+    mirror(&mut cells, n);
+    dense(Shape::new(n, n), cells)
+}
+
+/// Adds `t(x)·y` of a block of the rows of both to the lower triangle of `sum`.
 ///
 /// The cells above the diagonal are left as they are; [`mirror`] fills them once all blocks are in.
 ///
 /// # Panics
-/// Unless `sum` has n·n cells for n columns.
-pub fn gram_into<T: Real>(x: &Dense<T>, sum: &mut [T], stop: Stop<'_>) {
+/// Unless both have one shape, and `sum` n·n cells for their n columns.
+pub fn half_cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T], stop: Stop<'_>) {
+    assert_eq!(x.shape(), y.shape(), "a symmetric product is of equally wide factors");
     let n = x.shape().columns;
-    let (sum, x, grain) = (view_mut(sum, Shape::new(n, n)), view(x), Grain::product(stop));
-    multiply_lower(sum, x.transpose(), x, T::ONE, grain);
+    let sum = view_mut(sum, Shape::new(n, n));
+    multiply_lower(sum, view(x).transpose(), view(y), T::ONE, Grain::product(stop));
 }
 
 /// Copies the lower triangle of an n×n matrix over its upper one.
@@ -238,7 +245,8 @@ mod tests {
         let (mut squares, mut crosses) = (vec![0.0; 400], vec![0.0; 60]);
         for start in (0..1000).step_by(300) {
             let rows = start..1000.min(start + 300);
-            gram_into(&x.rows(rows.clone()), &mut squares, Stop::NEVER);
+            let block = x.rows(rows.clone());
+            half_cross_into(&block, &block, &mut squares, Stop::NEVER);
             cross_into(&x.rows(rows.clone()), &y.rows(rows), &mut crosses, Stop::NEVER);
         }
         mirror(&mut squares, 20);
@@ -265,6 +273,11 @@ mod tests {
             let (g, c) = (gram(&x, Stop::NEVER), cross(&x, &x, Stop::NEVER));
             assert_close(&g, &c, 20.0 * (k as f64).sqrt());
             assert!((0..n).all(|i| (0..n).all(|j| g.row(i)[j] == g.row(j)[i])));
+            let weighted = build(k, n, |i, j| (i % 7) as f64 * x.row(i)[j]);
+            let half = half_cross(&x, &weighted, Stop::NEVER);
+            let whole = cross(&x, &weighted, Stop::NEVER);
+            assert_close(&half, &whole, 100.0 * (k as f64).sqrt());
+            assert!((0..n).all(|i| (0..n).all(|j| half.row(i)[j] == half.row(j)[i])));
         }
     }
 

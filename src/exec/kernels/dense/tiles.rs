@@ -158,11 +158,15 @@ pub fn product_by_tiles<T: Real>(
     dense(shape, out)
 }
 
-/// `t(x)·x`, exactly symmetric.
-pub fn gram_by_tiles<T: Real>(x: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
+/// `t(x)·y` that is symmetric but for rounding, and exactly so here.
+///
+/// # Panics
+/// Unless both have one shape.
+pub fn half_cross_by_tiles<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
+    assert_eq!(x.shape(), y.shape(), "a symmetric product is of equally wide factors");
     let shape = Shape::new(x.shape().columns, x.shape().columns);
     let mut out = CellBuffer::arbitrary(shape.cells());
-    let (left, right) = (Factor::transposed(x), Factor::plain(x));
+    let (left, right) = (Factor::transposed(x), Factor::plain(y));
     by_tiles(left, right, &mut out, Wanted::Symmetric, &|_| 0, stop);
     dense(shape, out)
 }
@@ -396,7 +400,7 @@ mod tests {
                 let crossed = product_by_tiles(Factor::transposed(&turned), y, |_| 1, Stop::NEVER);
                 let outer_product = product_by_tiles(x, Factor::transposed(&a), |_| 1, Stop::NEVER);
                 let both = (product(0), product(1));
-                (both, (gram_by_tiles(&a, Stop::NEVER), turned), (crossed, outer_product))
+                (both, (half_cross_by_tiles(&a, &a, Stop::NEVER), turned), (crossed, outer_product))
             });
         assert_close(&by_tiles, &plain.0, tolerance);
         assert_close(&by_levels, &plain.0, 100.0 * k as f64);

@@ -30,7 +30,7 @@ pub fn map<T: Scalar>(x: &Csr<T>, function: UnaryFunction, stop: Stop<'_>) -> Cs
 }
 
 /// The same places with other values, of which those that are zero are left out.
-fn with_values<T: Scalar>(x: &Csr<T>, values: CellBuffer<T>, stop: Stop<'_>) -> Csr<T> {
+pub(super) fn with_values<T: Scalar>(x: &Csr<T>, values: CellBuffer<T>, stop: Stop<'_>) -> Csr<T> {
     let first = x.offsets()[0];
     if values.par_iter().all(|&value| value != T::ZERO) {
         let offsets = x.offsets().iter().map(|&offset| offset - first).collect::<Vec<_>>();
@@ -52,7 +52,7 @@ fn with_values<T: Scalar>(x: &Csr<T>, values: CellBuffer<T>, stop: Stop<'_>) -> 
 }
 
 /// Stored cells that a thread maps at a time.
-const MAP_CELLS: usize = 1 << 16;
+pub(super) const MAP_CELLS: usize = 1 << 16;
 
 /// `f` of the cells of two matrices of one shape, where `f(0, 0)` is 0.
 ///

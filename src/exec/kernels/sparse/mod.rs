@@ -14,6 +14,7 @@ mod product;
 mod reshape;
 mod rows;
 mod sampled;
+mod sampled_cells;
 
 pub use build::{
     Duplicates, Entry, Load, RepeatedEntry, from_dense, from_entries, to_dense, transpose,
@@ -26,3 +27,4 @@ pub use multiply::{
 pub use product::{gram, product};
 pub use reshape::{gather_columns, gather_rows, hstack, kron, slice_columns, vstack};
 pub use sampled::sampled;
+pub use sampled_cells::sampled_cells;

@@ -17,7 +17,6 @@ use rayon::prelude::*;
 
 use super::super::{Real, Stop, dense, view};
 use super::schur::{Pair, Schur, Value, blocks};
-use super::solve::is_symmetric;
 use super::spectral::{Eigh, eigh};
 use super::{Unfinished, by_columns, by_rows, check_finite, negate, scale_to_one, side};
 use crate::error::Result;
@@ -56,7 +55,7 @@ pub struct Eig<T: Real> {
 pub fn eig<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Eig<T>> {
     side(a);
     check_finite("eig", a)?;
-    if is_symmetric(a) {
+    if a.is_symmetric() {
         let Eigh { values, vectors } = eigh(a, None, stop)?;
         let zeros = |of: &Dense<T>| dense(of.shape(), CellBuffer::zeroed(of.shape().cells()));
         let (values_im, vectors_im) = (zeros(&values), zeros(&vectors));
