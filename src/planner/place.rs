@@ -93,7 +93,7 @@ pub(super) struct Target {
     pub(super) precision: GpuPrecision,
 }
 
-/// Whether a device computes such products; those of the cells' own types were tried when it was found.
+/// Whether a device computes products in this precision as it should: that is tried once, with cells of `FLOAT64`.
 pub(super) fn has(device: &Arc<Device>, precision: GpuPrecision) -> bool {
     let less = arithmetic(precision, Element::Float64);
     precision == GpuPrecision::Off || offload::multiplies(device, less)

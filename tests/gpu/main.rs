@@ -377,10 +377,24 @@ fn only_products_are_less_precise() {
 fn what_a_device_fails_at_has_the_precision_of_the_host() {
     let Some(pair) = Pair::new() else { return };
     pair.device.execute("SET gpu_precision = 'tf32'").unwrap();
-    let [found, exact] = pair.both("x @ w");
-    assert!(error(&found, &exact, &exact) > 1e-5);
-    standin::set("refuse_product", 1);
-    assert_close("x @ w", &pair.both("x @ w"), 0.0);
+    let [rounded, exact] = pair.both("x @ w");
+    assert!(error(&rounded, &exact, &exact) > 1e-5);
+    for fault in standin::FAULTS {
+        for nth in 1.. {
+            standin::set(fault, nth);
+            let found = cells(&pair.device.matrix("x @ w").unwrap());
+            let is_over = standin::get(fault) > 0;
+            standin::reset();
+            // All of it by the one or by the other.
+            let by_device = found == cells(&rounded);
+            assert!(by_device || found == cells(&exact), "{fault} {nth}");
+            assert_eq!(count(&pair.device, "buffers"), 0, "{fault} {nth}");
+            if is_over {
+                assert!(by_device, "{fault} {nth}");
+                break;
+            }
+        }
+    }
     standin::set("refuse_product", 1);
     let rows = pair.device.query("EXPLAIN ANALYZE SELECT * FROM ENTRIES(x @ w)").unwrap();
     let rows = rows.rows::<(String, String)>().unwrap();
