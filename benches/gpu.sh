@@ -37,19 +37,39 @@ cases=(
     "power iteration|ITERATE(q => v, (a @ q) / norm(a @ q), times => 50)"
 )
 
+# How far an expression by the device is apart from that by the host, by the largest cell.
+apart() {
+    "$relatrix" --format csv -c "$settings; $(cat "$folder/setup.sql") SET gpu = 'off'; CREATE MATRIX h = $1;
+        SET gpu = 'force'; SET gpu_on_failure = 'error'; SET gpu_precision = '$2'; CREATE MATRIX d = $1;
+        SET gpu = 'off'; SELECT (MATRIX(max(abs(d - h)) / max(abs(h))));" | tail -1
+}
+
+# Measures the statements of a file under some settings.
+measure() {
+    printf "%s; %s;\n" "$settings" "$2" | cat - "$folder/setup.sql" > "$folder/begin.sql"
+    "$relatrix" bench --setup "$folder/begin.sql" --runs "${RUNS:-5}" "$1"
+}
+
 printf '\n%-16s %12s\n' case "apart by"
 for one in "${cases[@]}"; do
     name="${one%%|*}" expression="${one#*|}"
-    # How far both answers are apart, by the largest cell.
-    apart="$("$relatrix" --format csv -c "$settings; $(cat "$folder/setup.sql") SET gpu = 'off'; CREATE MATRIX h = $expression;
-        SET gpu = 'force'; SET gpu_on_failure = 'error'; CREATE MATRIX d = $expression;
-        SET gpu = 'off'; SELECT (MATRIX(max(abs(d - h)) / max(abs(h))));" | tail -1)"
-    printf '%-16s %12s\n' "$name" "$apart"
+    difference="$(apart "$expression" off)"
+    printf '%-16s %12s\n' "$name" "$difference"
     echo "CREATE OR REPLACE MATRIX r = $expression;" >> "$folder/cases.sql"
 done
 
 for gpu in off force; do
-    printf "%s; SET gpu = '%s';\n" "$settings" "$gpu" | cat - "$folder/setup.sql" > "$folder/begin.sql"
     printf '\ngpu = %s\n' "$gpu"
-    "$relatrix" bench --setup "$folder/begin.sql" --runs "${RUNS:-5}" "$folder/cases.sql"
+    measure "$folder/cases.sql" "SET gpu = '$gpu'"
+done
+
+# Products in less than float64, beside those in it: `products_` of SHOW GPU are the rates without what is moved and converted.
+cat > "$folder/products.sql" <<SQL
+CREATE OR REPLACE MATRIX r = a @ b;
+CREATE OR REPLACE MATRIX r = a @ b @ a @ b @ a;
+SQL
+for precision in off float32 tf32 bf16; do
+    difference="$(apart "a @ b" "$precision")"
+    printf '\ngpu_precision = %s, apart by %s\n' "$precision" "$difference"
+    measure "$folder/products.sql" "SET gpu = 'force'; SET gpu_precision = '$precision'"
 done

@@ -20,7 +20,7 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
-pub(crate) use self::gpu::Gpu;
+pub(crate) use self::gpu::{Gpu, GpuPrecision};
 pub(crate) use self::result_cache::{CacheLimits, ResultCache};
 pub(crate) use self::rules::ForRules;
 
@@ -78,6 +78,7 @@ pub(crate) struct Settings {
     pub(crate) gpu_memory_limit_bytes: usize,
     /// Whether work that a GPU fails at is an error, rather than done by the host.
     pub(crate) gpu_must_not_fail: bool,
+    pub(crate) gpu_precision: GpuPrecision,
     pub(crate) result_cache: ResultCache,
     pub(crate) result_cache_bytes: usize,
     /// What takes less is not remembered.
@@ -483,6 +484,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "gpu_precision",
+        unit: "",
+        description: "in what a GPU multiplies matrices: off (the default), their own type; float32; tf32 and bf16: factors \
+                      rounded to 11 and to 8 significant bits, sums in float32. Results keep their type, the host \
+                      multiplies in full, and EXPLAIN shows it where it is used",
+        get: |settings| settings.gpu_precision.to_string(),
+        set: |settings, value| {
+            settings.gpu_precision = GpuPrecision::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "result_cache",
         unit: "",
         description: "on (the default): the answer of a query is remembered, and given again while the tables, matrices \
@@ -597,6 +610,7 @@ impl Default for Settings {
             gpu_libraries: String::new(),
             gpu_memory_limit_bytes: 0,
             gpu_must_not_fail: false,
+            gpu_precision: GpuPrecision::Off,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
             result_cache_after_ms: 1,

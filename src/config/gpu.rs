@@ -1,4 +1,4 @@
-//! When a GPU is used, and what happens where it fails.
+//! When a GPU is used, and in what it multiplies.
 
 use std::fmt;
 
@@ -27,6 +27,37 @@ impl fmt::Display for Gpu {
             Self::Auto => "auto",
             Self::Off => "off",
             Self::Force => "force",
+        })
+    }
+}
+
+/// In what a GPU computes products, where that is less than what their cells are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GpuPrecision {
+    /// In the type of their cells.
+    Off,
+    Float32,
+    /// The factors' cells are rounded to 11 significant bits, and added up in float32.
+    Tf32,
+    /// To 8 bits.
+    Bf16,
+}
+
+impl GpuPrecision {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let all = [Self::Off, Self::Float32, Self::Tf32, Self::Bf16];
+        let found = all.into_iter().find(|one| one.to_string().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| format!("'{text}' is none of off, float32, tf32, bf16"))
+    }
+}
+
+impl fmt::Display for GpuPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Float32 => "float32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
         })
     }
 }

@@ -24,12 +24,15 @@ pub(super) fn steps(
             write!(f, ", next best {} by {text}", seconds(*taken))?;
         }
     }
-    Writer { program, measured }.steps(&program.steps, 1, f)
+    Writer { program, measured, is_by_host: false }.steps(&program.steps, 1, f)
 }
 
+#[derive(Clone, Copy)]
 struct Writer<'a> {
     program: &'a Program,
     measured: &'a HashMap<Slot, Measured>,
+    /// Whether the host did what was meant for a device, in the type of the cells.
+    is_by_host: bool,
 }
 
 impl Writer<'_> {
@@ -68,10 +71,11 @@ impl Writer<'_> {
         let (device, host, moved) = (seconds(*device), seconds(*host), bytes(*moved_bytes));
         write!(f, "\n{:1$}on the GPU: {device}, host {host}, moves {moved}", "", 2 * depth + 2)?;
         let measured = leaves.last().and_then(|slot| self.measured.get(slot));
-        if let Some(Measured { by_host: Some(why), .. }) = measured {
+        let by_host = measured.and_then(|measured| measured.by_host.as_ref());
+        if let Some(why) = by_host {
             write!(f, " (done by the host: {why})")?;
         }
-        self.steps(steps, depth + 1, f)
+        Self { is_by_host: by_host.is_some(), ..*self }.steps(steps, depth + 1, f)
     }
 
     fn round(
@@ -166,6 +170,9 @@ impl Writer<'_> {
             bytes(note.bytes),
             seconds(note.seconds),
         )?;
+        if let Some(arithmetic) = note.arithmetic.filter(|_| !self.is_by_host) {
+            write!(f, ", in {arithmetic}")?;
+        }
         match self.measured.get(&slot) {
             Some(Measured { shape: Some(shape), stored, bytes: held, seconds: taken, .. }) => {
                 write!(

@@ -387,6 +387,12 @@ impl Operation {
         matches!(self, Operation::Unary(_) | Operation::Binary(_) | Operation::Select)
     }
 
+    /// Whether it multiplies matrices.
+    pub(crate) fn is_product(&self) -> bool {
+        use Operation::{Cross, Gram, HalfCross, Outer, Product};
+        matches!(self, Product | Gram | Cross | HalfCross | Outer)
+    }
+
     /// Whether the input at this place is read whole where the others are read by rows.
     pub(crate) fn reads_whole(&self, at: usize) -> bool {
         matches!(self, Operation::Product | Operation::Outer | Operation::Convolve(_)) && at == 1

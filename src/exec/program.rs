@@ -13,6 +13,7 @@ use super::labels::{AxisLabels, LabelCheck};
 use super::multiply::{Algorithm, Rates};
 use super::operation::{Axis, Iteration, Operation};
 use crate::error::Place;
+use crate::gpu::Arithmetic;
 use crate::matrix::Element;
 
 /// The number of a value.
@@ -147,6 +148,26 @@ impl Step {
             step => step.output().into_iter().collect(),
         }
     }
+
+    /// The products of matrices in the step: what each reads, and what it makes.
+    pub(crate) fn products(&self) -> Vec<(Vec<Slot>, Slot)> {
+        match self {
+            Step::Evaluate { operation, inputs, output } => {
+                let is_one = operation.is_product();
+                is_one.then(|| (inputs.clone(), *output)).into_iter().collect()
+            }
+            Step::Multiply { inputs, output, .. } => vec![(inputs.clone(), *output)],
+            Step::Pass(pass) => pass.products().collect(),
+            Step::Iterate(rounds) => {
+                let repeated = [Some(&rounds.step), rounds.until.as_ref()].into_iter().flatten();
+                repeated.flat_map(|round| &round.steps).flat_map(Step::products).collect()
+            }
+            Step::Offload(offload) => offload.steps.iter().flat_map(Step::products).collect(),
+            Step::Gather { .. } | Step::Align { .. } | Step::Part { .. } | Step::Release(_) => {
+                Vec::new()
+            }
+        }
+    }
 }
 
 impl Pass {
@@ -166,6 +187,24 @@ impl Pass {
         slots.sort_unstable();
         slots.dedup();
         slots
+    }
+
+    /// The products of matrices among what is computed: what each reads, and what it makes.
+    fn products(&self) -> impl Iterator<Item = (Vec<Slot>, Slot)> {
+        let steps = self.steps.iter().filter_map(|step| match step {
+            BlockStep::Evaluate { operation, inputs, output } if operation.is_product() => {
+                Some((inputs.clone(), *output))
+            }
+            BlockStep::Evaluate { .. } | BlockStep::Fused { .. } => None,
+        });
+        let sinks = self.sinks.iter().filter_map(|sink| match sink {
+            Sink::Cross { to, .. } | Sink::HalfCross { to, .. } => Some((sink.inputs(), *to)),
+            Sink::Collect { .. }
+            | Sink::Reduce { .. }
+            | Sink::CountRows { .. }
+            | Sink::Emit { .. } => None,
+        });
+        steps.chain(sinks)
     }
 
     /// The value that is made from a block of this one.
@@ -323,6 +362,8 @@ pub(crate) struct Note {
     pub(crate) place: Option<Place>,
     /// The operations that are one step with it, where there are any.
     pub(crate) fusion: Option<Fusion>,
+    /// In what a device multiplies, where that is less than the type of the cells.
+    pub(crate) arithmetic: Option<Arithmetic>,
 }
 
 /// Operations that run as one step, and what that is expected to save.

@@ -71,8 +71,13 @@ const NVRTC_SYMBOLS: [&str; 12] = [
     "nvrtcGetPTXSize",
 ];
 
-const CUBLAS_SYMBOLS: [&str; 4] =
-    ["cublasCreate_v2", "cublasSetStream_v2", "cublasDgemm_v2_64", "cublasSgemm_v2_64"];
+const CUBLAS_SYMBOLS: [&str; 5] = [
+    "cublasCreate_v2",
+    "cublasSetStream_v2",
+    "cublasDgemm_v2_64",
+    "cublasSgemm_v2_64",
+    "cublasGemmEx_64",
+];
 
 /// Which libraries beside the driver there are.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -49,6 +49,6 @@ pub(crate) use fault::Fault;
 pub(crate) use kernel::{Argument, Launch, Work};
 pub(crate) use library::Missing;
 pub(crate) use probe::{device, found};
-pub(crate) use product::{Element, Product};
+pub(crate) use product::{Arithmetic, Product};
 pub(crate) use rates::Rates;
 pub(crate) use stream::Stream;

@@ -4,35 +4,65 @@
 //!
 //! cuBLAS has matrices column after column: what it is given is each matrix transposed, so it computes `cᵗ = bᵗ·aᵗ`.
 
+use std::fmt;
+use std::ptr;
 use std::sync::atomic::Ordering;
 
-use cudarc::cublas::sys::{self, cublasOperation_t, cublasStatus_t};
+use cudarc::cublas::sys::{
+    self, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cublasStatus_t, cudaDataType,
+};
 
 use super::buffer::Buffer;
 use super::device::{Device, Handle};
 use super::fault::Fault;
 use super::stream::Stream;
 
-/// What matrices are made of.
+/// In what products are computed. Their matrices are of `f64` or `f32`, and so are their sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Element {
+pub(crate) enum Arithmetic {
     F64,
     F32,
+    /// cuBLAS rounds the cells of both factors, of `f32`, to 11 significant bits; a product of two is whole in `f32`.
+    Tf32,
+    /// To 8 significant bits.
+    Bf16,
 }
 
-impl Element {
+impl Arithmetic {
+    /// Bytes of a cell.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F64 => 8,
-            Self::F32 => 4,
+            Self::F32 | Self::Tf32 | Self::Bf16 => 4,
         }
+    }
+
+    /// How far a factor's cell is from what is multiplied in its place, as a share of it.
+    pub(crate) fn roundoff(self) -> f64 {
+        match self {
+            Self::F64 => f64::EPSILON / 2.0,
+            Self::F32 => f64::from(f32::EPSILON) / 2.0,
+            Self::Tf32 => 1.0 / 2048.0,
+            Self::Bf16 => 1.0 / 256.0,
+        }
+    }
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F64 => "float64",
+            Self::F32 => "float32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        })
     }
 }
 
 /// `c = a·b`: m×k by k×n, row after row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Product {
-    pub(crate) element: Element,
+    pub(crate) arithmetic: Arithmetic,
     /// Whether `a` is stored as k×m, `b` as n×k.
     pub(crate) transposed: [bool; 2],
     pub(crate) m: usize,
@@ -48,7 +78,7 @@ impl Products {
     fn new(device: &Device, stream: &Stream) -> Result<Self, Fault> {
         let create = || {
             device.enter()?;
-            let mut handle = std::ptr::null_mut();
+            let mut handle = ptr::null_mut();
             // SAFETY: cuBLAS is present, and the device's context is the thread's.
             match unsafe { sys::cublasCreate_v2(&mut handle) } {
                 // It says so too where it has no room for what it works in.
@@ -90,9 +120,9 @@ impl Stream {
         let device = self.device();
         device.facts().libraries.cublas.clone()?;
         device.enter()?;
-        let Product { element, transposed, m, k, n } = product;
+        let Product { arithmetic, transposed, m, k, n } = product;
         let fits = |buffer: &Buffer, rows: usize, columns: usize| {
-            let cells = rows.checked_mul(columns).and_then(|n| n.checked_mul(element.bytes()));
+            let cells = rows.checked_mul(columns).and_then(|n| n.checked_mul(arithmetic.bytes()));
             cells.is_some_and(|bytes| bytes <= buffer.bytes())
         };
         if !(fits(a, m, k) && fits(b, k, n) && fits(out, m, n)) {
@@ -121,10 +151,37 @@ impl Stream {
         let b_row = if transposed[1] { k } else { n };
         let [m, k, n, a_row, b_row] = [m, k, n, a_row, b_row].map(|side| side as i64);
         let [at_a, at_b, at_out] = [a, b, out].map(Buffer::address);
-        let status = match element {
-            // SAFETY: the buffers hold such matrices and are freed after what is queued here; the factors are read
-            // before the call returns.
-            Element::F64 => unsafe {
+        let rounded = |compute| {
+            let singles = cudaDataType::CUDA_R_32F;
+            // SAFETY: the buffers hold such matrices and are freed after what is queued here; the scales, of `f32` as the
+            // sums are, are read before the call returns.
+            unsafe {
+                sys::cublasGemmEx_64(
+                    handle,
+                    of_b,
+                    of_a,
+                    n,
+                    m,
+                    k,
+                    ptr::from_ref(&1.0_f32).cast(),
+                    at_b as *const _,
+                    singles,
+                    b_row,
+                    at_a as *const _,
+                    singles,
+                    a_row,
+                    ptr::from_ref(&0.0_f32).cast(),
+                    at_out as *mut _,
+                    singles,
+                    n,
+                    compute,
+                    cublasGemmAlgo_t::CUBLAS_GEMM_DFALT,
+                )
+            }
+        };
+        let status = match arithmetic {
+            // SAFETY: as above.
+            Arithmetic::F64 => unsafe {
                 sys::cublasDgemm_v2_64(
                     handle,
                     of_b,
@@ -143,7 +200,7 @@ impl Stream {
                 )
             },
             // SAFETY: as above.
-            Element::F32 => unsafe {
+            Arithmetic::F32 => unsafe {
                 sys::cublasSgemm_v2_64(
                     handle,
                     of_b,
@@ -161,6 +218,8 @@ impl Stream {
                     n,
                 )
             },
+            Arithmetic::Tf32 => rounded(cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32),
+            Arithmetic::Bf16 => rounded(cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF),
         };
         done(device, status)?;
         self.queued(&[a, b, out]);

@@ -4,7 +4,7 @@
 //! by them (the planner).
 //!
 //! ```text
-//! relatrix device 1
+//! relatrix device 2
 //! device NVIDIA H200
 //! uuid 1b9c…
 //! driver 13000
@@ -22,11 +22,11 @@ use super::compiler::Source;
 use super::device::{Device, Facts};
 use super::fault::Fault;
 use super::kernel::{Launch, Work};
-use super::product::{Element, Product};
+use super::product::{Arithmetic, Product};
 use super::stream::Stream;
 
 /// First line; another version is another file.
-const VERSION: &str = "relatrix device 1";
+const VERSION: &str = "relatrix device 2";
 
 /// A rate that differs from the built-in one by more is not believed. A stand-in for a device may be that slow.
 const FACTOR_MAX: f64 = 1e6;
@@ -57,14 +57,16 @@ pub(crate) struct Rates {
     pub(crate) launch_seconds: f64,
     /// From a wait for a few bytes until they are here.
     pub(crate) synchronize_seconds: f64,
-    /// Floating-point operations a second in products of `f64` and of `f32`.
+    /// Floating-point operations a second in products of `f64`, of `f32`, and of `f32` with rounded factors.
     pub(crate) products64: f64,
     pub(crate) products32: f64,
+    pub(crate) products_tf32: f64,
+    pub(crate) products_bf16: f64,
 }
 
 impl Default for Rates {
     /// Those of a data-centre device on PCIe 4 (H100 and its datasheet, three quarters of it in products; launches
-    /// and copies as others have measured).
+    /// and copies as others have measured). Rounded factors are taken to be no faster, until they are measured.
     fn default() -> Self {
         Self {
             upload: 10e9,
@@ -74,6 +76,8 @@ impl Default for Rates {
             synchronize_seconds: 15e-6,
             products64: 45e12,
             products32: 45e12,
+            products_tf32: 45e12,
+            products_bf16: 45e12,
         }
     }
 }
@@ -93,8 +97,18 @@ impl Rates {
         rates
     }
 
+    /// Floating-point operations a second in products.
+    pub(crate) fn products(&self, arithmetic: Arithmetic) -> f64 {
+        match arithmetic {
+            Arithmetic::F64 => self.products64,
+            Arithmetic::F32 => self.products32,
+            Arithmetic::Tf32 => self.products_tf32,
+            Arithmetic::Bf16 => self.products_bf16,
+        }
+    }
+
     /// Names and units, as in a file.
-    fn parts(&mut self) -> [(&'static str, &'static str, &mut f64); 7] {
+    fn parts(&mut self) -> [(&'static str, &'static str, &mut f64); 9] {
         [
             ("upload", "B/s", &mut self.upload),
             ("download", "B/s", &mut self.download),
@@ -103,6 +117,8 @@ impl Rates {
             ("synchronize", "s", &mut self.synchronize_seconds),
             ("products64", "flop/s", &mut self.products64),
             ("products32", "flop/s", &mut self.products32),
+            ("products_tf32", "flop/s", &mut self.products_tf32),
+            ("products_bf16", "flop/s", &mut self.products_bf16),
         ]
     }
 }
@@ -154,8 +170,12 @@ fn measured(device: &Arc<Device>) -> (Rates, bool) {
     keep(&mut rates.memory, &memory);
     keep(&mut rates.launch_seconds, &launch);
     keep(&mut rates.synchronize_seconds, &synchronize);
-    keep(&mut rates.products64, &|stream| products(stream, Element::F64));
-    keep(&mut rates.products32, &|stream| products(stream, Element::F32));
+    keep(&mut rates.products64, &|stream| products(stream, Arithmetic::F64));
+    keep(&mut rates.products32, &|stream| products(stream, Arithmetic::F32));
+    // Where a device does not have them, they are taken to be as fast as those of `f32`.
+    [rates.products_tf32, rates.products_bf16] = [rates.products32; 2];
+    keep(&mut rates.products_tf32, &|stream| products(stream, Arithmetic::Tf32));
+    keep(&mut rates.products_bf16, &|stream| products(stream, Arithmetic::Bf16));
     (rates, is_whole)
 }
 
@@ -229,12 +249,12 @@ fn synchronize(stream: &Stream) -> Result<f64, Fault> {
     Ok(seconds(stream, all)? / f64::from(WAITS))
 }
 
-fn products(stream: &Stream, element: Element) -> Result<f64, Fault> {
+fn products(stream: &Stream, arithmetic: Arithmetic) -> Result<f64, Fault> {
     let (side, seconds) = long_enough(SIDES, |side| {
         // Numbers between 0 and 1 in both lengths: a device computes faster with zeros.
-        let a = stream.upload(&vec![0x3f; side * side * element.bytes()], "rates")?;
+        let a = stream.upload(&vec![0x3f; side * side * arithmetic.bytes()], "rates")?;
         let out = stream.alloc(a.bytes(), "rates")?;
-        let product = Product { element, transposed: [false; 2], m: side, k: side, n: side };
+        let product = Product { arithmetic, transposed: [false; 2], m: side, k: side, n: side };
         seconds(stream, || stream.product(product, &a, &a, &out))
     })?;
     Ok(2.0 * side.powi(3) / seconds)
@@ -273,10 +293,10 @@ mod tests {
         let last = good.lines().last().unwrap();
         for bad in [
             good.replace(last, ""),
-            good.replace(last, "products32 NaN flop/s"),
-            good.replace(last, "products32 1e60 flop/s"),
+            good.replace(last, "products_bf16 NaN flop/s"),
+            good.replace(last, "products_bf16 1e60 flop/s"),
             good.replace("upload", "download"),
-            good.replace("device 1", "device 0"),
+            good.replace("device 2", "device 0"),
             String::new(),
         ] {
             fs::write(&file, &bad).unwrap();

@@ -81,12 +81,8 @@ impl CostModel {
 
     /// What products of cells of this type are chosen by.
     pub(crate) fn rates(&self, element: Element) -> Rates {
-        let constant = match element {
-            Element::Float64 => Constant::Products64,
-            Element::Float32 => Constant::Products32,
-        };
         Rates {
-            flops_per_second: self.constant(constant),
+            flops_per_second: self.constant(products(element)),
             bytes_per_second: self.constant(Constant::Memory),
             cell_bytes: element.size_bytes() as f64,
             spare_bytes_max: self.spare_bytes_max,
@@ -101,12 +97,8 @@ impl CostModel {
             Op::Stored(_) | Op::Variable(_) | Op::Prior(_) | Op::Constant(_) | Op::Part(_) => {
                 return Cost { seconds: 0.0, bound: None };
             }
-            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer | Op::Convolve(_) => {
-                match element {
-                    Element::Float32 => Constant::Products32,
-                    Element::Float64 => Constant::Products64,
-                }
-            }
+            Op::Convolve(_) => products(element),
+            product if product.is_product() => products(element),
             Op::Solve(_)
             | Op::LeastSquares
             | Op::Inverse(_)
@@ -148,5 +140,13 @@ impl CostModel {
             seconds: arithmetic.max(memory) + self.constant(Constant::Steps),
             bound: Some(bound),
         }
+    }
+}
+
+/// The rate of dense products of cells of this type.
+fn products(element: Element) -> Constant {
+    match element {
+        Element::Float64 => Constant::Products64,
+        Element::Float32 => Constant::Products32,
     }
 }

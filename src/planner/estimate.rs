@@ -166,9 +166,7 @@ impl<'a> Estimator<'a> {
         let bytes = moved_bytes(graph, node, estimates, &estimate);
         let cost = match node.operation {
             Op::Iterate(_) => Cost { seconds: 0.0, bound: None },
-            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer
-                if node.inputs.iter().copied().any(is_csr) =>
-            {
+            _ if node.operation.is_product() && node.inputs.iter().copied().any(is_csr) => {
                 let again = match node.operation {
                     // A sparse right factor is read in its transpose.
                     Op::Outer => TURNED * self.of(node.inputs[1]).bytes,
@@ -185,7 +183,7 @@ impl<'a> Estimator<'a> {
                 let bytes = TURNED * self.of(node.inputs[0]).bytes;
                 self.cost.cost(&node.operation, node.element, estimate.flops, bytes)
             }
-            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => {
+            _ if node.operation.is_product() => {
                 let flops = CostModel::packed(estimate.flops, rows, columns);
                 // A sum over rows is held whole, which a product row by row need not be.
                 let is_held = matches!(node.operation, Op::Gram | Op::Cross | Op::HalfCross);
@@ -212,7 +210,7 @@ impl<'a> Estimator<'a> {
     fn combined(&mut self, graph: &Graph, node: &Node) -> Option<(Arc<Counts>, Option<f64>)> {
         use crate::exec::kernels::elementwise::BinaryFunction as F;
         let is_combined = match node.operation {
-            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => true,
+            _ if node.operation.is_product() => true,
             Op::Slice { .. } | Op::Stack(_) | Op::Kronecker => true,
             Op::Binary(F::Multiply | F::And | F::Add | F::Subtract | F::Or | F::NotEqual) => {
                 node.inputs.iter().all(|&input| {
@@ -320,18 +318,8 @@ impl<'a> Estimator<'a> {
 
 /// Whether kernels keep a result of sparse operands in whichever layout takes fewer bytes.
 fn chooses_layout(operation: &Op) -> bool {
-    matches!(
-        operation,
-        Op::Product
-            | Op::Gram
-            | Op::Cross
-            | Op::HalfCross
-            | Op::Outer
-            | Op::Sampled
-            | Op::SampledCells(_)
-            | Op::Kronecker
-            | Op::Binary(_)
-    )
+    operation.is_product()
+        || matches!(operation, Op::Sampled | Op::SampledCells(_) | Op::Kronecker | Op::Binary(_))
 }
 
 /// How often the cells of a sparse matrix move, about, until they lie by columns: they are read, dealt out, read again and
@@ -442,7 +430,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
                 _ => 1.0,
             }
         }
-        Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => {
+        product if product.is_product() => {
             let (a, b) = match node.operation {
                 Op::Gram => (of(0), of(0)),
                 _ => (of(0), of(1)),

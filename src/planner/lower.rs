@@ -1,5 +1,6 @@
 //! Graph → [`MatrixExec`]: the last pass, and the only one that knows operators.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use super::patterns::Expected;
 use super::place;
 use super::schedule;
 use super::written::Written;
-use crate::config::{Gpu, Settings};
+use crate::config::{Gpu, GpuPrecision, Settings};
 use crate::error::{ErrorKind, Result};
 use crate::exec::emit::Form;
 use crate::exec::emit::Reading;
@@ -121,13 +122,21 @@ fn lower(
     let options = schedule::Options { fusion: settings.fusion(), emit };
     let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
     let schedule::Scheduled { mut steps, mut fusions } = schedule::steps(expected, root, options);
+    let mut arithmetics = HashMap::new();
     if let Some(device) = device(settings, seconds[0]) {
-        let device = place::Target { rates: *device.rates(), memory_bytes: device.memory_limit() };
-        steps = place::place(steps, root.index(), expected, device, settings.gpu);
+        let precision = settings.gpu_precision;
+        let target = place::Target {
+            rates: *device.rates(),
+            memory_bytes: device.memory_limit(),
+            precision: if place::has(&device, precision) { precision } else { GpuPrecision::Off },
+        };
+        steps = place::place(steps, root.index(), expected, target, settings.gpu);
+        arithmetics = place::less_precise(&steps, &graph, target.precision);
     }
-    let note = |(id, _)| {
+    let note = |(id, _): (NodeId, _)| {
         let fusion = fusions.remove(&id);
-        Note { fusion, ..note(&graph, id, &estimates[id.index()]) }
+        let arithmetic = arithmetics.get(&id.index()).copied();
+        Note { fusion, arithmetic, ..note(&graph, id, &estimates[id.index()]) }
     };
     let notes = graph.nodes().map(note).collect();
     let program = Program {
@@ -233,6 +242,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
         other_layout: estimate.other_layout.map(|(layout, bytes)| (layout.to_string(), bytes)),
         place: node.place,
         fusion: None,
+        arithmetic: None,
     }
 }
 

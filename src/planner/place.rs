@@ -8,18 +8,22 @@
 //! A run is worth it where the device is clearly faster or not at all: a quarter and 50 µs. What moves is what the run reads and
 //! what is read after it, each once; between its steps nothing does. The host's seconds are counted by the same work, so that both
 //! sides are guessed alike. With `gpu = force` everything that a device can run is one.
+//!
+//! Also decides in what a device multiplies: in the type of the cells, unless `gpu_precision` allows it less.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::cost::CostModel;
 use super::estimate::{Estimate, rounds};
+use super::graph::Graph;
 use super::patterns::Expected;
-use crate::config::Gpu;
+use crate::config::{Gpu, GpuPrecision};
 use crate::exec::costs::Constant;
 use crate::exec::offload;
 use crate::exec::operation::Operation as Op;
 use crate::exec::program::{BlockStep, Offload, Pass, Sink, Slot, Source, Step};
-use crate::gpu::Rates;
+use crate::gpu::{Arithmetic, Device, Rates};
 use crate::matrix::{Element, Layout};
 
 /// How much faster a device must be, and by how many seconds.
@@ -68,11 +72,12 @@ impl Work {
             + self.launches * cost.constant(Constant::Steps)
     }
 
-    fn device_seconds(&self, rates: &Rates) -> f64 {
+    fn device_seconds(&self, Target { rates, precision, .. }: &Target) -> f64 {
         let [products, singles] = self.products;
         let loops = (self.cells / rates.products64).max(self.bytes / (MEMORY_SHARE * rates.memory));
-        products / rates.products64
-            + singles / rates.products32
+        let rate = |own| rates.products(arithmetic(*precision, own));
+        products / rate(Element::Float64)
+            + singles / rate(Element::Float32)
             + loops
             + self.launches * rates.launch_seconds
             + self.decisions * rates.synchronize_seconds
@@ -85,6 +90,42 @@ pub(super) struct Target {
     pub(super) rates: Rates,
     /// What matrices may take of its memory.
     pub(super) memory_bytes: usize,
+    pub(super) precision: GpuPrecision,
+}
+
+/// Whether a device computes products in this precision as it should: that is tried once, with cells of `FLOAT64`.
+pub(super) fn has(device: &Arc<Device>, precision: GpuPrecision) -> bool {
+    let less = arithmetic(precision, Element::Float64);
+    precision == GpuPrecision::Off || offload::multiplies(device, less)
+}
+
+/// In what a device multiplies cells of a type.
+fn arithmetic(precision: GpuPrecision, element: Element) -> Arithmetic {
+    match (precision, element) {
+        (GpuPrecision::Off, Element::Float64) => Arithmetic::F64,
+        (GpuPrecision::Off, Element::Float32) | (GpuPrecision::Float32, _) => Arithmetic::F32,
+        (GpuPrecision::Tf32, _) => Arithmetic::Tf32,
+        (GpuPrecision::Bf16, _) => Arithmetic::Bf16,
+    }
+}
+
+fn element(graph: &Graph, slot: Slot) -> Element {
+    graph.nodes_from(slot)[0].element
+}
+
+/// The products that a device computes in less than the type of their cells, and in what.
+pub(super) fn less_precise(
+    steps: &[Step],
+    graph: &Graph,
+    precision: GpuPrecision,
+) -> HashMap<Slot, Arithmetic> {
+    let offloads = steps.iter().filter(|step| matches!(step, Step::Offload(_)));
+    let less = |(_, slot): (Vec<Slot>, Slot)| {
+        let element = element(graph, slot);
+        let used = arithmetic(precision, element);
+        (used != arithmetic(GpuPrecision::Off, element)).then_some((slot, used))
+    };
+    offloads.flat_map(Step::products).filter_map(less).collect()
 }
 
 /// Puts steps that a device runs together, where that is worth it.
@@ -202,7 +243,8 @@ impl Placing<'_> {
         let moving =
             up / upload + down / download + synchronize_seconds * (1 + leaves.len()) as f64;
         let host = work.host_seconds(self.expected.cost);
-        let seconds = [work.device_seconds(&self.device.rates) + moving, host];
+        let device = work.device_seconds(&self.device) + self.converting_seconds(steps);
+        let seconds = [device + moving, host];
         let gain = match self.gpu {
             // The longest runs.
             Gpu::Force => (leaves.len() + steps.len()) as f64 * steps.len() as f64,
@@ -212,8 +254,12 @@ impl Placing<'_> {
         Some((offload, gain))
     }
 
-    /// Bytes that a device holds at once, beside those that it is given.
+    /// Bytes that a device holds at once, with those that it is given.
     fn peak_bytes(&self, steps: &[Step], given: f64) -> f64 {
+        let converted = self.converted(steps).into_iter();
+        // For as long as the run at most.
+        let copies: f64 = converted.map(|slot| 0.5 * self.estimate(slot).bytes).sum();
+        let given = given + copies;
         let mut held: HashMap<Slot, f64> = HashMap::new();
         let mut peak = given;
         for step in steps {
@@ -226,6 +272,25 @@ impl Placing<'_> {
             }
         }
         peak
+    }
+
+    /// The factors and products that a device has in both types, because it multiplies cells of the other one.
+    fn converted(&self, steps: &[Step]) -> BTreeSet<Slot> {
+        if self.device.precision == GpuPrecision::Off {
+            return BTreeSet::new();
+        }
+        let is_double = |slot: &Slot| self.element(*slot) == Element::Float64;
+        let products = steps.iter().flat_map(Step::products);
+        products.flat_map(|(read, made)| read.into_iter().chain([made])).filter(is_double).collect()
+    }
+
+    /// What their conversion takes, each once: of what changes in rounds the products take much longer.
+    fn converting_seconds(&self, steps: &[Step]) -> f64 {
+        let rates = self.device.rates;
+        let converted = self.converted(steps);
+        // One of the types is read, the other written.
+        let bytes: f64 = converted.iter().map(|&slot| 1.5 * self.estimate(slot).bytes).sum();
+        bytes / (MEMORY_SHARE * rates.memory) + converted.len() as f64 * rates.launch_seconds
     }
 
     /// The work of a step; none where a device has no kernel for it.
@@ -259,9 +324,9 @@ impl Placing<'_> {
         let bytes = all.iter().map(|&slot| self.estimate(slot).bytes).sum();
         let mut work = Work { bytes, launches: 1.0, ..Work::default() };
         match operation {
-            Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => {
-                let (_, node) = self.expected.graph.nodes().nth(output)?;
-                work.products[usize::from(node.element == Element::Float32)] = estimate.flops;
+            product if product.is_product() => {
+                let is_single = self.element(output) == Element::Float32;
+                work.products[usize::from(is_single)] = estimate.flops;
             }
             Op::Reshape(_) => return Some(Work::default()),
             _ => work.cells = estimate.flops,
@@ -316,6 +381,10 @@ impl Placing<'_> {
         slots.iter().all(|&slot| self.estimate(slot).layout == Layout::Dense)
     }
 
+    fn element(&self, slot: Slot) -> Element {
+        element(self.expected.graph, slot)
+    }
+
     fn estimate(&self, slot: Slot) -> &Estimate {
         &self.expected.estimates[slot]
     }
@@ -345,10 +414,14 @@ mod tests {
     use crate::matrix::{Dense, Matrix, Shape};
     use crate::planner::cost::CostModel;
     use crate::planner::estimate::estimate;
-    use crate::planner::graph::{Graph, NodeId};
+    use crate::planner::graph::NodeId;
     use crate::planner::schedule;
 
     const MEMORY: usize = 1 << 30;
+
+    fn target(precision: GpuPrecision) -> Target {
+        Target { rates: Rates::default(), memory_bytes: MEMORY, precision }
+    }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
     fn placed(
@@ -357,6 +430,17 @@ mod tests {
         memory_bytes: usize,
         expression: fn(&mut Graph, NodeId) -> NodeId,
     ) -> Vec<Step> {
+        let device = Target { memory_bytes, ..target(GpuPrecision::Off) };
+        placed_on(device, side, gpu, expression).0
+    }
+
+    /// The same on this device, and which products it computes in less than the type of their cells.
+    fn placed_on(
+        device: Target,
+        side: usize,
+        gpu: Gpu,
+        expression: fn(&mut Graph, NodeId) -> NodeId,
+    ) -> (Vec<Step>, HashMap<Slot, Arithmetic>) {
         let mut graph = Graph::default();
         let shape = Shape::new(side, side);
         let matrix = Arc::new(Matrix::new(Dense::new(shape, vec![0.5; shape.cells()].into())));
@@ -368,8 +452,9 @@ mod tests {
         let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
         let options = schedule::Options { fusion: Settings::default().fusion(), emit: false };
         let steps = schedule::steps(expected, root, options).steps;
-        let device = Target { rates: Rates::default(), memory_bytes };
-        place(steps, root.index(), expected, device, gpu)
+        let steps = place(steps, root.index(), expected, device, gpu);
+        let less = less_precise(&steps, &graph, device.precision);
+        (steps, less)
     }
 
     fn offloads(steps: &[Step]) -> Vec<&Offload> {
@@ -422,5 +507,37 @@ mod tests {
         let is_inverse =
             |step: &Step| matches!(step, Step::Evaluate { operation: Op::Inverse(_), .. });
         assert!(steps.iter().any(is_inverse));
+    }
+
+    #[test]
+    fn products_are_less_precise_where_that_is_allowed() {
+        let device = target(GpuPrecision::Tf32);
+        let rates = Rates { products_tf32: 10.0 * device.rates.products64, ..device.rates };
+        let [exact, less] = [target(GpuPrecision::Off), Target { rates, ..device }]
+            .map(|device| placed_on(device, 1500, Gpu::Auto, cube));
+        let seconds = |steps: &[Step]| offloads(steps)[0].seconds;
+        let ([whole, host], [rounded, same]) = (seconds(&exact.0), seconds(&less.0));
+        assert!(rounded < whole && host == same, "{rounded} {whole} {host} {same}");
+        assert!(exact.1.is_empty());
+        assert_eq!(less.1.into_values().collect::<Vec<_>>(), [Arithmetic::Tf32; 2]);
+        // Nor are there any where nothing is multiplied, or the host multiplies.
+        let sums = placed_on(device, 1500, Gpu::Force, sum);
+        assert!(sums.1.is_empty() && !offloads(&sums.0).is_empty());
+        assert!(placed_on(device, 40, Gpu::Auto, cube).1.is_empty());
+        // Factors and products are there in both types: two matrices take the room of three.
+        let few = Target { memory_bytes: 5 * 8 * 1500 * 1500 / 2, ..device };
+        assert!(offloads(&placed_on(few, 1500, Gpu::Force, square).0).is_empty());
+        let exactly = Target { precision: GpuPrecision::Off, ..few };
+        assert_eq!(offloads(&placed_on(exactly, 1500, Gpu::Force, square).0).len(), 1);
+    }
+
+    #[test]
+    fn no_arithmetic_is_more_precise_than_the_type() {
+        let all =
+            [GpuPrecision::Off, GpuPrecision::Float32, GpuPrecision::Tf32, GpuPrecision::Bf16];
+        let of = |element| all.map(|precision| arithmetic(precision, element));
+        use Arithmetic::{Bf16, F32, F64, Tf32};
+        assert_eq!(of(Element::Float64), [F64, F32, Tf32, Bf16]);
+        assert_eq!(of(Element::Float32), [F32, F32, Tf32, Bf16]);
     }
 }

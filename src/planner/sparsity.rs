@@ -51,7 +51,7 @@ pub(crate) fn keeps_sparse(graph: &Graph, node: &Node, sparse: impl Fn(NodeId) -
         Op::Transpose | Op::Slice { .. } | Op::Align(_) | Op::Cast(_) | Op::Normalize { .. } => {
             any()
         }
-        Op::Product | Op::Gram | Op::Cross | Op::HalfCross | Op::Outer => all(),
+        product if product.is_product() => all(),
         Op::Kronecker | Op::Stack(_) => all(),
         _ => false,
     }

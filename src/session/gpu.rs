@@ -93,6 +93,18 @@ fn measured(rates: &Rates) -> Vec<Row> {
         rate("synchronize", rates.synchronize_seconds, "s", "until the host has a number"),
         rate("products_float64", rates.products64, "flop/s", "of products"),
         rate("products_float32", rates.products32, "flop/s", "of products"),
+        rate(
+            "products_tf32",
+            rates.products_tf32,
+            "flop/s",
+            "of products, as gpu_precision has it",
+        ),
+        rate(
+            "products_bf16",
+            rates.products_bf16,
+            "flop/s",
+            "of products, as gpu_precision has it",
+        ),
     ]
 }
 

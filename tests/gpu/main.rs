@@ -287,3 +287,134 @@ fn what_has_no_room_on_the_device_stays_on_the_host() {
     pair.device.execute("SET gpu_memory_limit = '1GB'").unwrap();
     assert!(pair.explained("x + y").contains("on the GPU: "));
 }
+
+/// What `gpu_precision` may be beside off, how far a factor's cell is then from what is multiplied, and what EXPLAIN says.
+const PRECISIONS: [(&str, f64, &str); 3] = [
+    ("float32", 1.0 / (1 << 24) as f64, ", in float32"),
+    ("tf32", 1.0 / 2048.0, ", in tf32"),
+    ("bf16", 1.0 / 256.0, ", in bf16"),
+];
+
+/// The largest error of a product, as a share of what its terms come to without their signs.
+fn error(found: &Matrix, exact: &Matrix, terms: &Matrix) -> f64 {
+    let errors = cells(found).into_iter().zip(cells(exact)).zip(cells(terms));
+    errors.map(|((found, exact), terms)| (found - exact).abs() / terms.abs()).fold(0.0, f64::max)
+}
+
+/// Each product has an error that its precision allows and a higher one would not have.
+#[test]
+fn products_are_as_precise_as_they_are_to_be() {
+    let Some(pair) = Pair::new() else { return };
+    pair.execute("CREATE MATRIX g = CAST(w AS REAL)");
+    // A product, the same of doubles, its terms without their signs, and how many they are.
+    let products = [
+        ("x @ w", "x @ w", "abs(x) @ abs(w)", 40.0),
+        ("t(x) @ y", "t(x) @ y", "t(abs(x)) @ abs(y)", 300.0),
+        ("t(x) @ x", "t(x) @ x", "t(abs(x)) @ abs(x)", 300.0),
+        ("x @ t(y)", "x @ t(y)", "abs(x) @ t(abs(y))", 40.0),
+        ("f @ w", "CAST(f AS DOUBLE) @ w", "abs(f) @ abs(w)", 40.0),
+        ("f @ g", "CAST(f AS DOUBLE) @ CAST(g AS DOUBLE)", "abs(f) @ abs(g)", 40.0),
+    ];
+    for (product, doubles, terms, count) in products {
+        let [exact, terms] = [doubles, terms].map(|text| pair.host.matrix(text).unwrap());
+        pair.device.execute("SET gpu_precision = 'off'").unwrap();
+        let own = pair.device.matrix(product).unwrap();
+        let is_single = own.element().size_bytes() == 4;
+        let mut last = error(&own, &exact, &terms);
+        assert!(last < if is_single { 1e-5 } else { 1e-13 }, "{product}: {last}");
+        for (precision, roundoff, shown) in PRECISIONS {
+            pair.device.execute(&format!("SET gpu_precision = '{precision}'")).unwrap();
+            let plan = pair.explained(product);
+            if is_single && precision == "float32" {
+                assert!(!plan.contains(shown), "{plan}");
+                continue;
+            }
+            assert!(plan.contains(shown), "{plan}");
+            let found = pair.device.matrix(product).unwrap();
+            assert_eq!(found.element(), own.element(), "{product}");
+            let found = error(&found, &exact, &terms);
+            let sums = (count + 1.0) / (1 << 24) as f64;
+            let bound = 2.0 * roundoff + roundoff * roundoff + 1.01 * sums;
+            assert!(found <= bound, "{product} in {precision}: {found} of {bound}");
+            assert!(found > 4.0 * last, "{product} in {precision}: {found} after {last}");
+            last = found;
+        }
+    }
+    assert_eq!(figure(&pair.device, "failure"), None);
+}
+
+#[test]
+fn only_products_are_less_precise() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET gpu_precision = 'bf16'").unwrap();
+    for (expression, units) in EXPRESSIONS {
+        if expression.contains('@') && !expression.contains("none") {
+            assert!(pair.explained(expression).contains(", in bf16"), "{expression}");
+        } else {
+            let is_shown = pair.explained(expression).contains(", in bf16");
+            assert!(!is_shown || expression.contains('@'), "{expression}");
+            assert_close(expression, &pair.both(expression), *units);
+        }
+    }
+    // What goes round is converted once where it stays the same.
+    let rounds = "ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 7)";
+    let launches = || count(&pair.device, "launches");
+    let before = launches();
+    let [found, exact] = pair.both(rounds);
+    let rounded = launches() - before;
+    assert!(error(&found, &exact, &exact) > 1e-5);
+    pair.device.execute("SET gpu_precision = 'off'").unwrap();
+    assert_close(rounds, &pair.both(rounds), 4096.0);
+    // Of each round two vectors before and two after, of all rounds `x`.
+    assert_eq!(rounded, (launches() - before - rounded) + 7 * 4 + 1);
+    // The host never rounds.
+    pair.device.execute("SET gpu_precision = 'bf16'; SET gpu = 'off'").unwrap();
+    assert!(!pair.explained("x @ w").contains("bf16"));
+    assert_close("x @ w", &pair.both("x @ w"), 0.0);
+}
+
+#[test]
+fn what_a_device_fails_at_has_the_precision_of_the_host() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET gpu_precision = 'tf32'").unwrap();
+    let [rounded, exact] = pair.both("x @ w");
+    assert!(error(&rounded, &exact, &exact) > 1e-5);
+    for fault in standin::FAULTS {
+        for nth in 1.. {
+            standin::set(fault, nth);
+            let found = cells(&pair.device.matrix("x @ w").unwrap());
+            let is_over = standin::get(fault) > 0;
+            standin::reset();
+            // All of it by the one or by the other.
+            let by_device = found == cells(&rounded);
+            assert!(by_device || found == cells(&exact), "{fault} {nth}");
+            assert_eq!(count(&pair.device, "buffers"), 0, "{fault} {nth}");
+            if is_over {
+                assert!(by_device, "{fault} {nth}");
+                break;
+            }
+        }
+    }
+    standin::set("refuse_product", 1);
+    let rows = pair.device.query("EXPLAIN ANALYZE SELECT * FROM ENTRIES(x @ w)").unwrap();
+    let rows = rows.rows::<(String, String)>().unwrap();
+    let plan: String = rows.into_iter().map(|(_, text)| text).collect();
+    assert!(plan.contains("(done by the host: ") && !plan.contains("tf32"), "{plan}");
+    standin::reset();
+    assert_eq!(count(&pair.device, "buffers"), 0);
+}
+
+/// An answer is remembered with the precision that it was computed in.
+#[test]
+fn answers_of_another_precision_are_others() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET result_cache = 'on'; SET result_cache_after_ms = 0").unwrap();
+    let answer = |precision: &str| {
+        pair.device.execute(&format!("SET gpu_precision = '{precision}'")).unwrap();
+        let rows = pair.device.query("SELECT MATRIX(max(x @ w))").unwrap();
+        rows.rows::<(f64,)>().unwrap()[0].0
+    };
+    let first = ["off", "bf16", "tf32"].map(answer);
+    assert!(first[0] != first[1] && first[1] != first[2] && first[2] != first[0], "{first:?}");
+    assert_eq!(["off", "bf16", "tf32"].map(answer), first);
+}

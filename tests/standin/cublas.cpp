@@ -2,6 +2,8 @@
 
 #include "driver.h"
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
 
 #define API extern "C" int
@@ -11,12 +13,35 @@ namespace {
 constexpr int SUCCESS = 0;
 constexpr int INVALID_VALUE = 7;
 constexpr int EXECUTION_FAILED = 13;
+constexpr int NOT_SUPPORTED = 15;
+
+constexpr int FLOAT32 = 0;
+constexpr int FAST_BF16 = 75;
+constexpr int FAST_TF32 = 77;
 
 struct Handle {
     void* stream;
 };
 
-template <class T>
+// A cell as it is multiplied.
+struct Whole {
+    template <class T>
+    static T of(T x) {
+        return x;
+    }
+};
+
+// Without its last bits: rounded to the nearest, of two to the even one.
+template <int Lost>
+struct Rounded {
+    static float of(float x) {
+        if (!std::isfinite(x)) return x;
+        const uint32_t bits = std::bit_cast<uint32_t>(x), half = (1u << (Lost - 1)) - 1 + (bits >> Lost & 1);
+        return std::bit_cast<float>((bits + half) & ~((1u << Lost) - 1));
+    }
+};
+
+template <class As, class T>
 int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t width_a, const T* b,
          int64_t width_b, T beta, T* c, int64_t width_c) {
     if (width_a < (turn_a ? k : m) || width_b < (turn_b ? n : k) || width_c < m || beta != 0) return INVALID_VALUE;
@@ -24,12 +49,12 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
     const std::function<int()> work = [=] {
         for (int64_t column = 0; column < n; column++) {
             T* sums = c + column * width_c;
-            auto factor = [=](int64_t at) { return turn_b ? b[column + at * width_b] : b[at + column * width_b]; };
+            auto factor = [=](int64_t at) { return As::of(turn_b ? b[column + at * width_b] : b[at + column * width_b]); };
             if (turn_a) {
                 for (int64_t row = 0; row < m; row++) {
                     const T* left = a + row * width_a;
                     T sum = 0;
-                    for (int64_t at = 0; at < k; at++) sum += left[at] * factor(at);
+                    for (int64_t at = 0; at < k; at++) sum += As::of(left[at]) * factor(at);
                     sums[row] = alpha * sum;
                 }
                 continue;
@@ -38,7 +63,7 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
             for (int64_t at = 0; at < k; at++) {
                 const T* left = a + at * width_a;
                 const T right = alpha * factor(at);
-                for (int64_t row = 0; row < m; row++) sums[row] += left[row] * right;
+                for (int64_t row = 0; row < m; row++) sums[row] += As::of(left[row]) * right;
             }
         }
         return SUCCESS;
@@ -55,10 +80,25 @@ API cublasSetStream_v2(Handle* handle, void* stream) { return handle->stream = s
 
 API cublasDgemm_v2_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const double* alpha, const double* a,
                       int64_t width_a, const double* b, int64_t width_b, const double* beta, double* c, int64_t width_c) {
-    return gemm(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
+    return gemm<Whole>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
 }
 
 API cublasSgemm_v2_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const float* alpha, const float* a,
                       int64_t width_a, const float* b, int64_t width_b, const float* beta, float* c, int64_t width_c) {
-    return gemm(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
+    return gemm<Whole>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
+}
+
+// What we call it for: matrices and scales of float, and sums of them.
+API cublasGemmEx_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const float* alpha, const float* a, int type_a,
+                    int64_t width_a, const float* b, int type_b, int64_t width_b, const float* beta, float* c, int type_c, int64_t width_c,
+                    int compute, int) {
+    if (type_a != FLOAT32 || type_b != FLOAT32 || type_c != FLOAT32) return NOT_SUPPORTED;
+    switch (compute) {
+        case FAST_TF32:
+            return gemm<Rounded<13>>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
+        case FAST_BF16:
+            return gemm<Rounded<16>>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
+        default:
+            return NOT_SUPPORTED;
+    }
 }

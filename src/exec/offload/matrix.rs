@@ -1,6 +1,6 @@
 //! A dense matrix in a device's memory, and its way there and back.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{Failed, Queue};
 use crate::exec::block::Fresh;
@@ -13,12 +13,18 @@ pub(in crate::exec) struct Matrix {
     pub(super) buffer: Arc<Buffer>,
     pub(super) shape: Shape,
     pub(super) element: Element,
+    /// The same cells in single precision, from the first product that wants them so.
+    singles: Arc<OnceLock<Arc<Buffer>>>,
 }
 
 impl Matrix {
+    fn new(buffer: Buffer, shape: Shape, element: Element) -> Self {
+        Self { buffer: Arc::new(buffer), shape, element, singles: Arc::default() }
+    }
+
     /// The same cells in rows of another length.
     pub(super) fn reshaped(&self, shape: Shape) -> Self {
-        Self { buffer: Arc::clone(&self.buffer), shape, element: self.element }
+        Self { shape, ..self.clone() }
     }
 
     pub(in crate::exec) fn bytes(&self) -> usize {
@@ -35,7 +41,7 @@ impl Queue<'_> {
     pub(super) fn empty(&self, shape: Shape, element: Element) -> Result<Matrix, Failed> {
         let bytes = shape.cells().checked_mul(element.size_bytes());
         let bytes = bytes.ok_or_else(|| Failed::Unfit("more cells than there are bytes".into()))?;
-        Ok(Matrix { buffer: Arc::new(self.stream.alloc(bytes, "a matrix")?), shape, element })
+        Ok(Matrix::new(self.stream.alloc(bytes, "a matrix")?, shape, element))
     }
 
     pub(super) fn upload(&self, cells: &Cells) -> Result<Matrix, Failed> {
@@ -44,8 +50,19 @@ impl Queue<'_> {
             Cells::F32(Storage::Dense(x)) => bytemuck::cast_slice(x.cells()),
             _ => return Err(Failed::Unfit("a sparse matrix".into())),
         };
-        let buffer = Arc::new(self.stream.upload(bytes, "a matrix")?);
-        Ok(Matrix { buffer, shape: cells.shape(), element: cells.element() })
+        let buffer = self.stream.upload(bytes, "a matrix")?;
+        Ok(Matrix::new(buffer, cells.shape(), cells.element()))
+    }
+
+    /// A matrix in single precision: converted once, however many products and rounds read it.
+    pub(super) fn singles(&self, matrix: &Matrix) -> Result<Matrix, Failed> {
+        let Some(buffer) = matrix.singles.get() else {
+            let singles = self.cast(matrix, Element::Float32)?;
+            matrix.singles.get_or_init(|| Arc::clone(&singles.buffer));
+            return Ok(singles);
+        };
+        let element = Element::Float32;
+        Ok(Matrix { buffer: Arc::clone(buffer), element, ..matrix.clone() })
     }
 
     /// Waits for a matrix.

@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
-pub(crate) use self::trial::{distrust, trusted};
+pub(crate) use self::trial::{distrust, multiplies, trusted};
 use super::kernels::fused::Goal;
 use super::operation::Operation;
 use super::program::{BlockStep, Pass, Program, Rounds, Sink, Slot, Step};
 use super::run::{Cancel, cells};
 use super::value::Value;
 use crate::error::{Error, ErrorKind};
-use crate::gpu::{Device, Fault, Stream};
+use crate::gpu::{Arithmetic, Device, Fault, Stream};
 use crate::matrix::Cells;
 
 /// Why a device did not run steps.
@@ -147,9 +147,14 @@ impl<'a> Run<'a> {
         slots.iter().map(|&slot| self.matrix(slot)).collect()
     }
 
+    /// In what a product is computed, where that is less than the type of its cells.
+    fn arithmetic(&self, slot: Slot) -> Option<Arithmetic> {
+        self.program.notes[slot].arithmetic
+    }
+
     fn keep(&mut self, operation: &Operation, inputs: &[Slot], output: Slot) -> Result<(), Failed> {
         let inputs = self.matrices(inputs)?;
-        let mut result = self.queue.evaluate(operation, &inputs)?;
+        let mut result = self.queue.evaluate(operation, &inputs, self.arithmetic(output))?;
         if operation.is_elementwise() {
             result = self.queue.cast(&result, self.program.notes[output].element)?;
         }
@@ -166,7 +171,9 @@ impl<'a> Run<'a> {
                 BlockStep::Fused { program, element, .. } => {
                     self.queue.map(program, &Vec::from_iter(&inputs), *element)?
                 }
-                BlockStep::Evaluate { operation, .. } => self.queue.evaluate(operation, &inputs)?,
+                BlockStep::Evaluate { operation, .. } => {
+                    self.queue.evaluate(operation, &inputs, self.arithmetic(output))?
+                }
             };
             self.held.insert(output, made);
         }
@@ -185,7 +192,8 @@ impl<'a> Run<'a> {
                     (*to, self.queue.reduce(program, &inputs, *element, goal, *reduction)?)
                 }
                 Sink::Cross { to, .. } | Sink::HalfCross { to, .. } => {
-                    (*to, self.queue.evaluate(&Operation::Cross, &inputs)?)
+                    let arithmetic = self.arithmetic(*to);
+                    (*to, self.queue.evaluate(&Operation::Cross, &inputs, arithmetic)?)
                 }
                 Sink::CountRows { .. } | Sink::Emit { .. } => {
                     return Err(Failed::Unfit("rows that only the host counts".into()));

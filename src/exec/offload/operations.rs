@@ -4,14 +4,13 @@ use super::matrix::Matrix;
 use super::{Failed, Queue};
 use crate::exec::kernels::fused::{Builder, Goal};
 use crate::exec::operation::{Aggregate, Axis, Operation};
-use crate::gpu::{self, Product};
+use crate::gpu::{Arithmetic, Product};
 use crate::matrix::{Element, Shape};
 
 /// Whether devices run this operation, of dense matrices.
 pub(crate) fn runs(operation: &Operation) -> bool {
     match operation {
-        Operation::Product | Operation::Gram | Operation::Outer => true,
-        Operation::Cross | Operation::HalfCross => true,
+        product if product.is_product() => true,
         Operation::Unary(_) | Operation::Binary(_) | Operation::Select | Operation::Cast(_) => true,
         Operation::Transpose | Operation::Reshape(_) => true,
         Operation::Slice { .. } | Operation::Stack(_) => true,
@@ -21,19 +20,22 @@ pub(crate) fn runs(operation: &Operation) -> bool {
 }
 
 impl Queue<'_> {
-    /// One operation of whole matrices.
+    /// One operation of whole matrices; a product may be computed in less than the type of its cells.
     pub(super) fn evaluate(
         &self,
         operation: &Operation,
         inputs: &[Matrix],
+        arithmetic: Option<Arithmetic>,
     ) -> Result<Matrix, Failed> {
         let mut builder = Builder::new();
         let cell = |builder: &mut Builder, at: usize| builder.input(at);
         match (operation, inputs) {
-            (Operation::Product, [a, b]) => self.product(a, b, [false, false]),
-            (Operation::Cross | Operation::HalfCross, [a, b]) => self.product(a, b, [true, false]),
-            (Operation::Outer, [a, b]) => self.product(a, b, [false, true]),
-            (Operation::Gram, [a]) => self.product(a, a, [true, false]),
+            (Operation::Product, [a, b]) => self.product([a, b], [false, false], arithmetic),
+            (Operation::Cross | Operation::HalfCross, [a, b]) => {
+                self.product([a, b], [true, false], arithmetic)
+            }
+            (Operation::Outer, [a, b]) => self.product([a, b], [false, true], arithmetic),
+            (Operation::Gram, [a]) => self.product([a, a], [true, false], arithmetic),
             (Operation::Transpose, [a]) => self.transpose(a),
             (Operation::Reshape(shape), [a]) => Ok(a.reshaped(*shape)),
             (Operation::Slice { axis, range }, [a]) => self.slice(a, *axis, *range),
@@ -70,9 +72,17 @@ impl Queue<'_> {
         }
     }
 
-    fn product(&self, a: &Matrix, b: &Matrix, transposed: [bool; 2]) -> Result<Matrix, Failed> {
+    fn product(
+        &self,
+        [a, b]: [&Matrix; 2],
+        transposed: [bool; 2],
+        arithmetic: Option<Arithmetic>,
+    ) -> Result<Matrix, Failed> {
         let element = a.element.common(b.element);
-        let (a, b) = (self.cast(a, element)?, self.cast(b, element)?);
+        let (arithmetic, a, b) = match arithmetic {
+            Some(less) => (less, self.singles(a)?, self.singles(b)?),
+            None => (own(element), self.cast(a, element)?, self.cast(b, element)?),
+        };
         let [left, right] = [(&a, transposed[0]), (&b, transposed[1])].map(|(of, is_turned)| {
             let Shape { rows, columns } = of.shape;
             if is_turned { Shape::new(columns, rows) } else { Shape::new(rows, columns) }
@@ -80,11 +90,11 @@ impl Queue<'_> {
         if left.columns != right.rows {
             return Err(Failed::Unfit("sizes that do not fit".into()));
         }
-        let out = self.empty(Shape::new(left.rows, right.columns), element)?;
+        let out = self.empty(Shape::new(left.rows, right.columns), a.element)?;
         let (m, k, n) = (left.rows, left.columns, right.columns);
-        let product = Product { element: gpu_element(element), transposed, m, k, n };
+        let product = Product { arithmetic, transposed, m, k, n };
         self.stream.product(product, &a.buffer, &b.buffer, &out.buffer)?;
-        Ok(out)
+        self.cast(&out, element)
     }
 
     pub(super) fn cast(&self, matrix: &Matrix, element: Element) -> Result<Matrix, Failed> {
@@ -97,9 +107,10 @@ impl Queue<'_> {
     }
 }
 
-fn gpu_element(element: Element) -> gpu::Element {
+/// The arithmetic of a type.
+fn own(element: Element) -> Arithmetic {
     match element {
-        Element::Float64 => gpu::Element::F64,
-        Element::Float32 => gpu::Element::F32,
+        Element::Float64 => Arithmetic::F64,
+        Element::Float32 => Arithmetic::F32,
     }
 }

@@ -66,6 +66,14 @@ fn texts() -> Vec<(String, String)> {
             let text = builder.finish(result).cuda(element, &flat, Goal::Map);
             texts.push((name(&format!("map {function:?}")), text));
         }
+        let other = match element {
+            Element::Float64 => Element::Float32,
+            Element::Float32 => Element::Float64,
+        };
+        let mut builder = Builder::new();
+        let cell = builder.input(0);
+        let text = builder.finish(cell).cuda(element, &[(Stretch::Cells, other)], Goal::Map);
+        texts.push((name("cast to"), text));
         texts.push((name("map over rows"), plain().cuda(element, &wide, Goal::Map)));
         texts.push((name("softmax"), softmax().cuda(element, &flat[..1], Goal::Map)));
         for reduction in REDUCTIONS {

@@ -1,7 +1,8 @@
 //! A device must compute what the host computes before anything is left to it.
 //!
 //! Once in a process some small matrices go through every kind of kernel that there is, on both: a driver, a compiler or a device that
-//! is not what it should be shows here, and not in a user's answer.
+//! is not what it should be shows here, and not in a user's answer. Products in less than the type of their cells are tried when somebody
+//! wants them; a device that does not have them computes all in full.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use crate::exec::kernels::Stop;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Operation as Op, Span};
 use crate::exec::run::Cancel;
-use crate::gpu::{self, Device};
+use crate::gpu::{self, Arithmetic, Device};
 use crate::matrix::{Cells, Dense, Element, Shape};
 
 /// Rows and columns of the trial: beyond a block of threads, a tile and a part of a sum, and no multiple of any.
@@ -50,6 +51,13 @@ pub(crate) fn trusted(libraries: Option<&Path>, waits: bool) -> Option<Arc<Devic
 pub(crate) fn distrust(device: &Arc<Device>) -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     FOUND.get_or_init(|| Trial::new().run(device).err()).as_deref()
+}
+
+/// Whether a device multiplies in this arithmetic, in which it is less precise than the type of the cells.
+pub(crate) fn multiplies(device: &Arc<Device>, arithmetic: Arithmetic) -> bool {
+    static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
+    let found = &FOUND[arithmetic as usize];
+    *found.get_or_init(|| Trial::new().multiply(device, arithmetic).unwrap_or(false))
 }
 
 struct Trial {
@@ -92,35 +100,59 @@ impl Trial {
         for (operation, units) in operations {
             let is_of_two = matches!(operation, Op::Binary(_) | Op::Cross | Op::Outer);
             let inputs = if is_of_two { vec![&self.x, &self.y] } else { vec![&self.x] };
-            let host = evaluate(&operation, &inputs, Stop::NEVER);
-            let host = host.and_then(|value| value.cells()).map_err(|error| error.to_string())?;
-            let found = by_device(device, &operation, &inputs);
+            let host = by_host(&operation, &inputs).map_err(|failed| failed.to_string())?;
+            let found = by_device(device, &operation, &inputs, None);
             let found = found.map_err(|failed| format!("{operation}: {failed}"))?;
-            if !is_close(&found, &host, units) {
+            if !is_close(&found, &host, units * f64::EPSILON * largest(&host)) {
                 return Err(format!("{operation} has another result than on the host"));
             }
         }
         Ok(())
     }
+
+    /// Whether a product has an error that its arithmetic explains; that a device cuts digits off, rather than rounds, doubles it.
+    fn multiply(&self, device: &Arc<Device>, arithmetic: Arithmetic) -> Result<bool, Failed> {
+        let inputs = [&self.x, &self.y];
+        let [x, y] = inputs.map(|cells| by_host(&Op::Unary(UnaryFunction::Abs), &[cells]));
+        let terms = largest(&by_host(&Op::Cross, &[&x?, &y?])?);
+        let sums = SHAPE.rows as f64 * 2.0 * Arithmetic::F32.roundoff();
+        let bound = (4.0 * arithmetic.roundoff() + sums) * terms;
+        let found = by_device(device, &Op::Cross, &inputs, Some(arithmetic))?;
+        Ok(is_close(&found, &by_host(&Op::Cross, &inputs)?, bound))
+    }
 }
 
-fn by_device(device: &Arc<Device>, operation: &Op, inputs: &[&Cells]) -> Result<Cells, Failed> {
+fn by_host(operation: &Op, inputs: &[&Cells]) -> Result<Cells, Failed> {
+    let value = evaluate(operation, inputs, Stop::NEVER).and_then(|value| value.cells());
+    value.map_err(|error| Failed::Unfit(error.to_string()))
+}
+
+fn by_device(
+    device: &Arc<Device>,
+    operation: &Op,
+    inputs: &[&Cells],
+    arithmetic: Option<Arithmetic>,
+) -> Result<Cells, Failed> {
     let cancel = Cancel::default();
     let queue = Queue::new(device, &cancel)?;
     let inputs = inputs.iter().map(|cells| queue.upload(cells)).collect::<Result<Vec<_>, _>>()?;
-    queue.download(&queue.evaluate(operation, &inputs)?)
+    queue.download(&queue.evaluate(operation, &inputs, arithmetic)?)
 }
 
-/// Whether two results are of one kind, and no cell is further apart than so many units of the largest.
-fn is_close(found: &Cells, expected: &Cells, units: f64) -> bool {
-    let Shape { rows, columns } = expected.shape();
-    if (found.shape(), found.element()) != (expected.shape(), expected.element()) {
-        return false;
-    }
-    let places = || (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-    let size = |(row, column)| expected.cell(row, column).abs();
-    let largest = places().map(size).fold(0.0, f64::max);
-    let bound = units * f64::EPSILON * largest;
-    places()
-        .all(|(row, column)| (found.cell(row, column) - expected.cell(row, column)).abs() <= bound)
+/// The largest cell, without its sign.
+fn largest(cells: &Cells) -> f64 {
+    places(cells).map(|(row, column)| cells.cell(row, column).abs()).fold(0.0, f64::max)
+}
+
+fn places(cells: &Cells) -> impl Iterator<Item = (usize, usize)> {
+    let Shape { rows, columns } = cells.shape();
+    (0..rows).flat_map(move |row| (0..columns).map(move |column| (row, column)))
+}
+
+/// Whether two results are of one kind, and no cells further apart than that.
+fn is_close(found: &Cells, expected: &Cells, bound: f64) -> bool {
+    (found.shape(), found.element()) == (expected.shape(), expected.element())
+        && places(expected).all(|(row, column)| {
+            (found.cell(row, column) - expected.cell(row, column)).abs() <= bound
+        })
 }

@@ -188,7 +188,8 @@ fn a_driver_alone_copies() {
         assert_eq!(fault.to_string(), "NVRTC is not installed");
     }
     if let Err(missing) = &libraries.cublas {
-        let product = Product { element: Element::F32, transposed: [false; 2], m: 0, k: 0, n: 0 };
+        let product =
+            Product { arithmetic: Arithmetic::F32, transposed: [false; 2], m: 0, k: 0, n: 0 };
         let fault = stream.product(product, &buffer, &buffer, &buffer).unwrap_err();
         assert_eq!(fault, Fault::Missing(missing.clone()));
     }

@@ -132,7 +132,7 @@ fn each_kind(device: &Arc<Device>) -> Result<Vec<f64>, Fault> {
     };
     stream.launch(&kernel, BY_OCCUPANCY, &arguments(&b))?;
     let out = stream.alloc(a.bytes(), "out")?;
-    let product = Product { element: Element::F64, transposed: [false; 2], m: 4, k: 4, n: 4 };
+    let product = Product { arithmetic: Arithmetic::F64, transposed: [false; 2], m: 4, k: 4, n: 4 };
     stream.product(product, &a, &b, &out)?;
     stream.launch(&kernel, BY_OCCUPANCY, &arguments(&out))?;
     stream.finish(Some(&AtomicBool::new(false)))?;

@@ -73,6 +73,10 @@ fn many_threads_share_the_blocks() {
     });
 }
 
+const ARITHMETICS: [Arithmetic; 4] =
+    [Arithmetic::F64, Arithmetic::F32, Arithmetic::Tf32, Arithmetic::Bf16];
+
+/// Of numbers that no arithmetic rounds.
 #[test]
 fn products_are_those_of_the_formula() {
     with_stand_in("work::products_are_those_of_the_formula", &[], |device, stand_in| {
@@ -96,24 +100,22 @@ fn products_are_those_of_the_formula() {
                     (0..k).map(|l| number(at / n, l) * number(l, at % n)).sum()
                 };
                 let expected: Vec<f64> = (0..m * n).map(cell).collect();
-                for element in [Element::F64, Element::F32] {
-                    let product = Product { element, transposed, m, k, n };
-                    let as_bytes = |numbers: &[f64]| match element {
-                        Element::F64 => bytes_of(numbers),
-                        Element::F32 => {
-                            numbers.iter().flat_map(|&x| (x as f32).to_ne_bytes()).collect()
-                        }
+                for arithmetic in ARITHMETICS {
+                    let product = Product { arithmetic, transposed, m, k, n };
+                    let as_bytes = |numbers: &[f64]| match arithmetic.bytes() {
+                        8 => bytes_of(numbers),
+                        _ => numbers.iter().flat_map(|&x| (x as f32).to_ne_bytes()).collect(),
                     };
-                    let as_numbers = |bytes: &[u8]| match element {
-                        Element::F64 => numbers_of(bytes),
-                        Element::F32 => {
+                    let as_numbers = |bytes: &[u8]| match arithmetic.bytes() {
+                        8 => numbers_of(bytes),
+                        _ => {
                             let number = |x: &[u8; 4]| f64::from(f32::from_ne_bytes(*x));
                             bytes.as_chunks().0.iter().map(number).collect()
                         }
                     };
                     let a = stream.upload(&as_bytes(&a), "a").unwrap();
                     let b = stream.upload(&as_bytes(&b), "b").unwrap();
-                    let out = stream.alloc(m * n * element.bytes(), "out").unwrap();
+                    let out = stream.alloc(m * n * arithmetic.bytes(), "out").unwrap();
                     stream.product(product, &a, &b, &out).unwrap();
                     drop((a, b));
                     let mut got = vec![0; out.bytes()];
@@ -123,7 +125,8 @@ fn products_are_those_of_the_formula() {
             }
         }
         let short = stream.alloc(8, "short").unwrap();
-        let product = Product { element: Element::F64, transposed: [false; 2], m: 2, k: 1, n: 1 };
+        let product =
+            Product { arithmetic: Arithmetic::F64, transposed: [false; 2], m: 2, k: 1, n: 1 };
         let refused = stream.product(product, &short, &short, &short).unwrap_err();
         assert!(matches!(refused, Fault::Misuse { .. }));
         let vast = Product { m: usize::MAX, ..product };
@@ -198,7 +201,7 @@ fn rates_are_measured_once() {
         let folder = cache::user_folder().unwrap();
         let file = folder.join(format!("device-{}.txt", device.facts().uuid));
         let text = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(text.lines().count(), 11, "{text}");
+        assert_eq!(text.lines().count(), 13, "{text}");
         let again = Rates::of(&device);
         assert!((again.upload / rates.upload - 1.0).abs() < 0.01);
         assert_eq!(device.usage().launches, launches);
