@@ -9,6 +9,8 @@ mod plans;
 mod remembered;
 mod remembered_groups;
 mod shared_plans;
+#[cfg(target_os = "linux")]
+mod threads;
 mod zones;
 
 use std::sync::Arc;

@@ -40,6 +40,12 @@ impl Arch {
         {
             return Arch::Avx512(Detected(()));
         }
+        Self::up_to_256_bits()
+    }
+
+    /// The widest but AVX-512: for sums in few lanes, whose additions wait for one another. A processor that works at 512
+    /// bits in two halves gains nothing there, and adds the lanes of wider vectors up for longer (measured on one).
+    pub(super) fn up_to_256_bits() -> Self {
         match pulp::Arch::new() {
             #[cfg(target_arch = "x86_64")]
             pulp::Arch::Scalar => Self::sse41().unwrap_or(Arch::Pulp(pulp::Arch::Scalar)),

@@ -1,4 +1,8 @@
 //! Sums of products of two rows of cells, where both lie in order.
+//!
+//! Vectors are `pulp`'s own here, and not left to the compiler as those of [`arch`](super::arch) are: one instruction
+//! multiplies and adds. Whole operations, each rounded, take 1.6 times as long for 100 cells with AVX-512, and as long from 1,000 on; with
+//! AVX2 at least three times (measured). So the bits are those of an instruction set, as those of faer's products are.
 
 use pulp::{Arch, Simd, WithSimd};
 

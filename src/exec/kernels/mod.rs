@@ -211,8 +211,20 @@ pub(crate) mod testing {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
+    use super::arch::Arch;
     use super::{Real, dense};
     use crate::matrix::{Csr, Dense, Scalar, Shape};
+
+    /// No instruction set beside the baseline.
+    pub(in crate::exec::kernels) const PLAIN: Arch = Arch::Pulp(pulp::Arch::Scalar);
+
+    /// All others that this processor has.
+    pub(in crate::exec::kernels) fn wider() -> Vec<Arch> {
+        let all = vec![Arch::Pulp(pulp::Arch::new()), Arch::new()];
+        #[cfg(target_arch = "x86_64")]
+        let all = [all, Arch::sse41().into_iter().collect()].concat();
+        all
+    }
 
     /// A generator for this seed.
     pub(crate) fn rng(seed: u64) -> SmallRng {

@@ -18,7 +18,9 @@
 //! Source: Chan, Golub and LeVeque, "Algorithms for computing the sample variance", *The American
 //! Statistician* 37 (1983).
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
+
+use super::arch::Arch;
 
 /// Rows of a block: eight columns of them fit the nearest cache, and a column's sum has few additions.
 pub const BLOCK_ROWS: usize = 256;
@@ -161,9 +163,13 @@ impl Block {
 
     /// Adds its rows to a sum, and is empty then.
     pub fn add_to(&mut self, sum: &mut [f64], center: Center) {
+        self.add_by(Arch::up_to_256_bits(), sum, center);
+    }
+
+    fn add_by(&mut self, arch: Arch, sum: &mut [f64], center: Center) {
         assert_eq!(sum.len(), length(self.columns), "a sum over {} columns", self.columns);
         if self.rows > 0 {
-            Arch::new().dispatch(Add { block: self, sum, center });
+            arch.dispatch(Add { block: self, sum, center });
         }
         self.rows = 0;
     }
@@ -337,11 +343,19 @@ fn join_means(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::kernels::testing::{random, rng};
+    use crate::exec::kernels::testing::{PLAIN, random, rng, wider};
     use crate::matrix::{Dense, Shape};
 
     /// Adds rows block by block.
     fn moments(x: &Dense<f64>, weights: Option<&[f64]>, center: Center) -> Vec<f64> {
+        moments_by(x, weights, |block, sum| block.add_to(sum, center))
+    }
+
+    fn moments_by(
+        x: &Dense<f64>,
+        weights: Option<&[f64]>,
+        add: impl Fn(&mut Block, &mut [f64]),
+    ) -> Vec<f64> {
         let columns = x.shape().columns;
         let mut sum = vec![0.0; length(columns)];
         let mut block = Block::new(columns, weights.is_some());
@@ -354,10 +368,10 @@ mod tests {
             }
             block.grow(1);
             if block.room() == 0 {
-                block.add_to(&mut sum, center);
+                add(&mut block, &mut sum);
             }
         }
-        block.add_to(&mut sum, center);
+        add(&mut block, &mut sum);
         sum
     }
 
@@ -442,6 +456,23 @@ mod tests {
             }
             for (joined, whole) in joined.iter().zip(&whole) {
                 assert!((joined - whole).abs() < 1e-12, "{center:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn vector_instructions_change_no_bit() {
+        let mut rng = rng(7);
+        let x = random::<f64>(&mut rng, 601, 5);
+        let given: Vec<f64> =
+            random(&mut rng, 601, 1).cells().iter().map(|w: &f64| w.abs()).collect();
+        for center in [Center::Origin, Center::Mean] {
+            for weights in [None, Some(&given[..])] {
+                let bits = |arch| -> Vec<u64> {
+                    let sum = moments_by(&x, weights, |block, sum| block.add_by(arch, sum, center));
+                    sum.into_iter().map(f64::to_bits).collect()
+                };
+                assert!(wider().into_iter().all(|arch| bits(arch) == bits(PLAIN)), "{center:?}");
             }
         }
     }

@@ -4,8 +4,9 @@
 //! its bits follow from the two vectors alone. A sum of squares that leaves the range of `f64`, or its
 //! small end, is taken again with the cells divided by the largest of them.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
+use super::arch::Arch;
 use crate::matrix::Scalar;
 
 /// Lanes of a sum: cell i goes to lane i mod 16.
@@ -82,7 +83,16 @@ pub fn measure<A: Scalar, B: Scalar>(
     right: Vectors<'_, B>,
     out: &mut [f64],
 ) {
-    let arch = Arch::new();
+    measure_by(Arch::up_to_256_bits(), measure, left, right, out);
+}
+
+fn measure_by<A: Scalar, B: Scalar>(
+    arch: Arch,
+    measure: Measure,
+    left: Vectors<'_, A>,
+    right: Vectors<'_, B>,
+    out: &mut [f64],
+) {
     match measure {
         Measure::Dot => arch.dispatch(Rows { terms: Dot, left, right, out }),
         Measure::CosineSimilarity | Measure::CosineDistance => {
@@ -322,7 +332,7 @@ fn sums<A: Scalar, B: Scalar, K: Terms<N>, const N: usize>(terms: K, a: &[A], b:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::kernels::testing::{random, rng};
+    use crate::exec::kernels::testing::{PLAIN, random, rng, wider};
 
     const ALL: [Measure; 6] = [
         Measure::Dot,
@@ -430,6 +440,26 @@ mod tests {
         for _ in 0..200 {
             let a = random::<f64>(&mut rng, 1, 19);
             assert!(single(Measure::CosineSimilarity, a.cells(), a.cells()) <= 1.0);
+        }
+    }
+
+    #[test]
+    fn vector_instructions_change_no_bit() {
+        let mut rng = rng(4);
+        for length in [1, 15, 16, 17, 100] {
+            let (a, b) = (random::<f64>(&mut rng, 5, length), random::<f32>(&mut rng, 5, length));
+            for kind in ALL {
+                let run = |arch| {
+                    let mut out = [0.0; 10];
+                    let left = Vectors { cells: a.cells(), bounds: Bounds::Length(length) };
+                    let right = Vectors { cells: b.cells(), bounds: Bounds::Length(length) };
+                    let (pairs, to_first) = out.split_at_mut(5);
+                    measure_by(arch, kind, left, right, pairs);
+                    measure_by(arch, kind, right, Vectors::constant(a.row(0)), to_first);
+                    out.map(f64::to_bits)
+                };
+                assert!(wider().into_iter().all(|arch| run(arch) == run(PLAIN)), "{kind:?}");
+            }
         }
     }
 }

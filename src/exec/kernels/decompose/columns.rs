@@ -1,7 +1,7 @@
 //! A few columns times a vector: the loops that reductions by reflections wait for.
 //!
 //! They are bound by memory, so columns go four at a time: the vectors beside them are then read,
-//! or written, once for four.
+//! or written, once for four. They multiply and add in one rounding, as those of [`dot`] do.
 
 use faer::{Mat, MatMut, MatRef};
 use pulp::{Arch, Simd, WithSimd};
@@ -96,9 +96,12 @@ impl<T: Real, const N: usize> WithSimd for Add<'_, T, N> {
             |weight| T::simd_splat(&simd, &weight),
         );
         for (i, y) in y.iter_mut().enumerate() {
+            // Not in `y` itself, which would be written once for each column.
+            let mut sum = *y;
             for k in 0..N {
-                *y = T::simd_mul_add(&simd, whole[k][i], weights[k], *y);
+                sum = T::simd_mul_add(&simd, whole[k][i], weights[k], sum);
             }
+            *y = sum;
         }
         for (i, y) in last_y.iter_mut().enumerate() {
             for ((_, last), weight) in columns.iter().zip(self.weights) {
@@ -134,10 +137,12 @@ impl<T: Real, const N: usize> WithSimd for DotAndAdd<'_, T, N> {
             |weight| T::simd_splat(&simd, &weight),
         );
         for (i, (&x, y)) in x.iter().zip(y).enumerate() {
+            let mut sum = *y;
             for k in 0..N {
                 sums[k] = T::simd_mul_add(&simd, whole[k][i], x, sums[k]);
-                *y = T::simd_mul_add(&simd, whole[k][i], weights[k], *y);
+                sum = T::simd_mul_add(&simd, whole[k][i], weights[k], sum);
             }
+            *y = sum;
         }
         let mut totals = sums.map(
             #[inline(always)]

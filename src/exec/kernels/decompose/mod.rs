@@ -63,7 +63,10 @@ impl Unfinished {
     fn error(self, function: &'static str, shape: Shape) -> Error {
         match self {
             Self::Stopped => ErrorKind::Cancelled.into(),
-            Self::NotConverged => ErrorKind::NotConverged { function, shape, hint: "" }.into(),
+            Self::NotConverged => {
+                let hint = "; with its rows and columns in another order it may";
+                ErrorKind::NotConverged { function, shape, hint }.into()
+            }
         }
     }
 }

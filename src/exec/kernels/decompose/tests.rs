@@ -619,3 +619,12 @@ fn ranks_are_those_of_the_singular_values() {
         assert_eq!(rank(&tiny, Stop::NEVER).unwrap().cells(), [expected as f64]);
     }
 }
+
+#[test]
+fn what_does_not_converge_says_what_it_is_and_what_may_help() {
+    let error = Unfinished::NotConverged.error("eig", Shape::new(3, 3));
+    assert_eq!(
+        error.to_string(),
+        "eig of a 3x3 matrix did not converge; with its rows and columns in another order it may"
+    );
+}

@@ -9,6 +9,7 @@ use super::{
     Accumulator, Builder, Chain, First, Input, Program, Reduction, Scratch, Second, Value, vector,
 };
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction, select};
+use crate::exec::kernels::testing::{PLAIN, wider};
 use crate::matrix::Scalar;
 
 pub(in crate::exec) const UNARY: [UnaryFunction; 21] = {
@@ -212,15 +213,6 @@ fn random_programs_match<T: Scalar>(seed: u64) {
 fn random_programs_match_the_definitions() {
     random_programs_match::<f64>(1);
     random_programs_match::<f32>(2);
-}
-
-const PLAIN: Arch = Arch::Pulp(pulp::Arch::Scalar);
-
-fn wider() -> Vec<Arch> {
-    let all = vec![Arch::Pulp(pulp::Arch::new()), Arch::new()];
-    #[cfg(target_arch = "x86_64")]
-    let all = [all, Arch::sse41().into_iter().collect()].concat();
-    all
 }
 
 /// The same loops without vector instructions and with the widest there are.

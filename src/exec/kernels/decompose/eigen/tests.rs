@@ -293,6 +293,22 @@ fn the_edges_have_values() {
     }
 }
 
+fn vector_instructions_change_no_bit_of<T: Real>() {
+    let a = random::<T>(&mut rng(10), 90, 90);
+    let schur = Schur::of(by_columns(view(&a)), Stop::NEVER).unwrap();
+    let bits = |arch| {
+        let found = by_rows(vectors::vectors_by(arch, &schur, Stop::NEVER).as_ref());
+        found.cells().iter().map(|x| x.to_f64().to_bits()).collect::<Vec<_>>()
+    };
+    assert!(wider().into_iter().all(|arch| bits(arch) == bits(PLAIN)));
+}
+
+#[test]
+fn vector_instructions_change_no_bit() {
+    vector_instructions_change_no_bit_of::<f64>();
+    vector_instructions_change_no_bit_of::<f32>();
+}
+
 #[test]
 fn the_bits_do_not_depend_on_threads() {
     let a = random::<f64>(&mut rng(8), 400, 400);

@@ -17,9 +17,10 @@ use std::ops::Range;
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::traits::math_utils::{max_positive, min_positive};
 use faer::{Accum, Mat, MatMut, MatRef};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::super::super::arch::Arch;
 use super::super::super::gemm::{Grain, multiply};
 use super::super::super::{Real, Stop};
 use super::super::columns::{column, column_mut};
@@ -31,6 +32,10 @@ const BLOCK: usize = 32;
 /// The vectors of `a = z·t·t(z)`, each in the columns of its block: a pair has its real part in the first
 /// one and its imaginary part in the second.
 pub(super) fn vectors<T: Real>(schur: &Schur<T>, stop: Stop<'_>) -> Mat<T> {
+    vectors_by(Arch::new(), schur, stop)
+}
+
+pub(super) fn vectors_by<T: Real>(arch: Arch, schur: &Schur<T>, stop: Stop<'_>) -> Mat<T> {
     let (t, z) = (schur.t.as_ref(), schur.z.as_ref());
     let n = t.nrows();
     let groups = groups(&blocks(t));
@@ -45,7 +50,7 @@ pub(super) fn vectors<T: Real>(schur: &Schur<T>, stop: Stop<'_>) -> Mat<T> {
     // The last are the longest, and begin first.
     parts.into_par_iter().rev().with_max_len(1).for_each(|(group, part)| {
         let mut x = Mat::zeros(group.end, group.len());
-        solve(t, &groups, group.clone(), x.as_mut(), stop);
+        solve(arch, t, &groups, group.clone(), x.as_mut(), stop);
         let z = z.subcols(0, group.end);
         multiply(part, Accum::Replace, z, x.as_ref(), T::ONE, Grain::factor(stop));
     });
@@ -67,6 +72,7 @@ fn groups(blocks: &[usize]) -> Vec<Range<usize>> {
 
 /// The vectors of one group, which are zero before.
 fn solve<T: Real>(
+    arch: Arch,
     t: MatRef<'_, T>,
     groups: &[Range<usize>],
     group: Range<usize>,
@@ -82,7 +88,7 @@ fn solve<T: Real>(
         while at < group.end {
             let width = if is_pair(t, at) { 2 } else { 1 };
             let cells = x.rb_mut().subcols_mut(at - group.start, width);
-            Arch::new().dispatch(Solve { vector: Vector::of(t, at, cells), rows });
+            arch.dispatch(Solve { vector: Vector::of(t, at, cells), rows });
             at += width;
         }
         let (above, known) = x.rb_mut().split_at_row_mut(rows.start);

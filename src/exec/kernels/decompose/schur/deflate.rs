@@ -37,13 +37,14 @@ pub(super) fn deflate<T: Real>(
     z: MatMut<'_, T>,
     block: Range<usize>,
     width: usize,
+    rounds_max: usize,
     stop: Stop<'_>,
 ) -> Result<Deflation, Unfinished> {
     let at = block.end - width;
     let spike = h[(at, at - 1)];
     let mut window = Window::of(h.rb().submatrix(at, at, width, width));
     let (t, u) = window.both_mut();
-    sweep::iterate(t, u, stop)?;
+    sweep::iterate(t, u, rounds_max, stop)?;
     let kept = window.kept(spike, stop);
     let shifts = window.values(kept);
     if kept < width {

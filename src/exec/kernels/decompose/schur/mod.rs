@@ -29,6 +29,9 @@ pub(super) use exchange::solve_sylvester;
 use hessenberg::Hessenberg;
 pub(super) use pairs::{Pair, Value};
 
+/// Rounds one after another in which nothing is split off, after which it is given up.
+const ROUNDS_MAX: usize = 300;
+
 /// The factors of `a = z·t·t(z)`.
 pub(super) struct Schur<T> {
     /// Quasi-triangular, its pairs in standard form.
@@ -44,7 +47,7 @@ impl<T: Real> Schur<T> {
         let mut z = reduced.orthogonal(stop);
         Unfinished::check(stop)?;
         let mut t = reduced.into_matrix();
-        sweep::iterate(t.as_mut(), z.as_mut(), stop)?;
+        sweep::iterate(t.as_mut(), z.as_mut(), ROUNDS_MAX, stop)?;
         Ok(Self { t, z })
     }
 }

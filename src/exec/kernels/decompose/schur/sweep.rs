@@ -23,9 +23,9 @@ const ENOUGH: usize = 30;
 pub(super) fn iterate<T: Real>(
     mut h: MatMut<'_, T>,
     mut z: MatMut<'_, T>,
+    rounds_max: usize,
     stop: Stop<'_>,
 ) -> Result<(), Unfinished> {
-    const ROUNDS_MAX: usize = 300;
     let mut end = h.nrows();
     // Rounds without any deflation.
     let mut idle = 0;
@@ -36,18 +36,18 @@ pub(super) fn iterate<T: Real>(
         if side <= LEAF {
             if side > 1 {
                 let mut window = Window::of(h.rb().submatrix(start, start, side, side));
-                window.solve(stop)?;
+                window.solve(rounds_max, stop)?;
                 window.turn(h.rb_mut(), z.rb_mut(), start, stop);
             }
             (end, idle) = (start, 0);
             continue;
         }
-        if idle == ROUNDS_MAX {
+        if idle == rounds_max {
             return Err(Unfinished::NotConverged);
         }
         let wanted = shift_count(side);
         let width = window_width(side, wanted, idle);
-        let found = deflate(h.rb_mut(), z.rb_mut(), start..end, width, stop)?;
+        let found = deflate(h.rb_mut(), z.rb_mut(), start..end, width, rounds_max, stop)?;
         end -= found.deflated;
         idle = if found.deflated > 0 { 0 } else { idle + 1 };
         if found.deflated * 100 > ENOUGH * width || end - start <= LEAF {

@@ -119,6 +119,21 @@ fn pairs_have_a_standard_form() {
 }
 
 #[test]
+fn what_needs_more_rounds_than_it_may_have_is_an_error() {
+    // In one window, and in several.
+    for n in [40, 200] {
+        let a = random::<f64>(&mut rng(5), n, n);
+        let reduced = Hessenberg::of(by_columns(view(&a)), Stop::NEVER).unwrap().into_matrix();
+        let run = |rounds_max| {
+            let (mut h, mut z) = (reduced.clone(), Mat::identity(n, n));
+            sweep::iterate(h.as_mut(), z.as_mut(), rounds_max, Stop::NEVER)
+        };
+        assert!(matches!(run(0), Err(Unfinished::NotConverged)), "{n}");
+        assert!(run(ROUNDS_MAX).is_ok(), "{n}");
+    }
+}
+
+#[test]
 fn the_last_block_goes_to_the_front() {
     let x = random::<f64>(&mut rng(4), 40, 40);
     let a = build(40, 40, |i, j| match (i, j) {

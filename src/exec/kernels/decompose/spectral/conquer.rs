@@ -20,6 +20,7 @@ use std::ops::Range;
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::{Accum, Mat, MatMut, MatRef};
 
+use super::super::super::arch::Arch;
 use super::super::super::gemm::{Grain, multiply};
 use super::super::super::{Real, Stop};
 use super::secular::{Root, Secular, in_parallel};
@@ -64,7 +65,8 @@ impl Merge<'_> {
         let (mut kept, deflated) = self.deflate(bases);
         let poles: Vec<f64> = kept.iter().map(|&c| self.values[c]).collect();
         let z: Vec<f64> = kept.iter().map(|&c| self.z[c]).collect();
-        let secular = Secular::<SQUARED> { poles: &poles, z: &z };
+        let arch = Arch::up_to_256_bits();
+        let secular = Secular::<SQUARED> { arch, poles: &poles, z: &z };
         let roots = secular.roots(stop);
         let z = secular.exact_z(&roots, stop);
         let mut values: Vec<f64> = roots.iter().map(|root| root.value()).collect();

@@ -16,13 +16,16 @@
 //! symmetric eigenproblem*, 1994, and *A divide-and-conquer algorithm for the bidiagonal SVD*,
 //! 1995; Li, *Solving secular equations stably and efficiently*, LAPACK Working Note 89.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::super::super::Stop;
+use super::super::super::arch::Arch;
 
 /// The poles, ascending and apart, and the z beside them, none of them zero.
 pub(super) struct Secular<'a, const SQUARED: bool> {
+    /// What the loops over poles run with.
+    pub(super) arch: Arch,
     pub(super) poles: &'a [f64],
     pub(super) z: &'a [f64],
 }
@@ -150,8 +153,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
 
     /// The sums over the poles up to `j`, and over those above.
     fn sums(&self, j: usize, root: Root) -> Sums {
-        let arch = Arch::new();
-        let part = |poles, z| arch.dispatch(Terms::<SQUARED> { poles, z, root });
+        let part = |poles, z| self.arch.dispatch(Terms::<SQUARED> { poles, z, root });
         let (left, left_slope) = part(&self.poles[..=j], &self.z[..=j]);
         let (right, right_slope) = part(&self.poles[j + 1..], &self.z[j + 1..]);
         Sums { left, right, left_slope, right_slope }
@@ -170,9 +172,8 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
                 shifts: &shifts[range.clone()],
                 poles: &self.poles[from..from + range.len()],
             };
-            let arch = Arch::new();
-            let below = arch.dispatch(part(0..i, 0));
-            let above = arch.dispatch(part(i..k - 1, i + 1));
+            let below = self.arch.dispatch(part(0..i, 0));
+            let above = self.arch.dispatch(part(i..k - 1, i + 1));
             let last = -roots[k - 1].below::<SQUARED>(pole);
             z[0] = (last.abs() * below * above).abs().sqrt().copysign(z[0]);
         });
@@ -185,7 +186,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
             terms[0] = -1f64.copysign(*z);
             return;
         }
-        Arch::new().dispatch(Vector::<SQUARED> { poles: self.poles, z, root, terms });
+        self.arch.dispatch(Vector::<SQUARED> { poles: self.poles, z, root, terms });
     }
 }
 

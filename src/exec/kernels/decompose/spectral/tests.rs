@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::super::super::arch::Arch;
 use super::super::super::testing::*;
 use super::super::super::{Real, Stop};
 use super::super::tests::{assert_near, assert_orthonormal_columns, norm};
@@ -243,7 +244,7 @@ fn roots_lie_between_poles_and_solve_the_equation() {
         let mut poles: Vec<f64> = (0..90).map(|i| (i / 30) as f64 + spread * i as f64).collect();
         poles[0] = 0.0;
         let z: Vec<f64> = cells.row(1).iter().map(|z| z * z * z).collect();
-        let equation = secular::Secular::<false> { poles: &poles, z: &z };
+        let equation = secular::Secular::<false> { arch: Arch::new(), poles: &poles, z: &z };
         let roots = equation.roots(Stop::NEVER);
         for (j, root) in roots.iter().enumerate() {
             let value = root.value();
@@ -253,4 +254,51 @@ fn roots_lie_between_poles_and_solve_the_equation() {
             assert!((found - z).abs() <= 1e-12 * z.abs(), "seed {seed}: {found} is not {z}");
         }
     }
+}
+
+fn vector_instructions_change_no_bit_of<const SQUARED: bool>() {
+    let cells = random::<f64>(&mut rng(11), 1, 45);
+    let poles: Vec<f64> = (0..45).map(f64::from).collect();
+    let bits = |arch| {
+        let equation = secular::Secular::<SQUARED> { arch, poles: &poles, z: cells.cells() };
+        let roots = equation.roots(Stop::NEVER);
+        let mut found = equation.exact_z(&roots, Stop::NEVER);
+        let mut vector = vec![0.0; 45];
+        equation.vector(&found, roots[7], &mut vector);
+        found.extend(vector);
+        found.extend(roots.iter().map(|root| root.shift));
+        found.into_iter().map(f64::to_bits).collect::<Vec<_>>()
+    };
+    assert!(wider().into_iter().all(|arch| bits(arch) == bits(PLAIN)));
+}
+
+#[test]
+fn vector_instructions_change_no_bit() {
+    vector_instructions_change_no_bit_of::<false>();
+    vector_instructions_change_no_bit_of::<true>();
+}
+
+/// Nothing is known that does not converge but cells that are not finite, which are refused before they get here.
+fn what_does_not_converge_is_an_error_of<T: Real>() {
+    let n = 5;
+    let nan = || Mat::from_fn(n, n, |_, _| T::NAN);
+    let mut q = Mat::zeros(n, n);
+    assert!(matches!(
+        leaves::svd(nan().as_ref(), q.as_mut(), Mat::zeros(n, n).as_mut()),
+        Err(Unfinished::NotConverged)
+    ));
+    // As one piece, and then the way of larger ones.
+    assert!(matches!(tall_svd(nan(), n, Stop::NEVER), Err(Unfinished::NotConverged)));
+    // Where none of the three diagonals has a number, faer looks no further.
+    let a = Mat::from_fn(n, n, |i, j| if i + j == 2 * n - 2 { T::NAN } else { T::ONE });
+    assert!(matches!(leaves::eigh(a.as_ref(), q.as_mut()), Err(Unfinished::NotConverged)));
+}
+
+#[test]
+fn what_does_not_converge_is_an_error() {
+    what_does_not_converge_is_an_error_of::<f64>();
+    what_does_not_converge_is_an_error_of::<f32>();
+    let (diagonal, below) = ([1.0; 5], [f64::NAN; 5]);
+    let eigh = leaves::eigh_of_tridiagonal(&diagonal, &below, Mat::zeros(5, 5).as_mut());
+    assert!(matches!(eigh, Err(Unfinished::NotConverged)));
 }
