@@ -7,9 +7,8 @@
 //!       DataSourceExec: a, text, v                      the same, by cosine_distance(v, […])
 //! ```
 //!
-//! The sort narrows that condition as rows come to any of its partitions. DataFusion hands it to a scan that has statistics
-//! of the order or could know them, and to none where it is about lists: there it comes from here, so that of wide columns
-//! only few rows are read.
+//! The sort narrows that condition as rows come to any of its partitions. DataFusion hands it to scans itself, but not where
+//! it is about lists: there it comes from here, so that only few rows are read of all other columns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ pub(super) struct First {
 }
 
 impl First {
-    /// What a sort asks of the one scan below it; `None` where what is between them needs rows that the sort does not.
+    /// What a sort asks of the one scan below it; `None` where that, or what is between them, needs rows that the sort does not.
     pub(super) fn of(sort: &SortExec, config: &ConfigOptions) -> Option<Self> {
         let count = sort.fetch()?;
         let told = sort.dynamic_expressions_produced().into_iter().next()?;
@@ -52,7 +51,9 @@ impl First {
             (condition, plan) = (carried.predicate, input);
         }
         let scan = plan.downcast_ref::<DataSourceExec>()?;
-        let source = &scan.data_source().downcast_ref::<FileScanConfig>()?.file_source;
+        let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
+        // Rows that a limit counts are not dropped before.
+        let source = files.limit.is_none().then_some(&files.file_source)?;
         let schema = source.table_schema().table_schema();
         let condition = source.projection()?.unproject_expr(&condition).ok()?;
         let condition = reassign_expr_columns(condition, schema).ok()?;

@@ -137,10 +137,11 @@ impl Rows {
         let met = self.met(&batch)?;
         let Some(chosen) = self.chosen(&batch, met.as_ref())? else {
             self.standings = None;
-            return Ok(match &met {
+            match &met {
                 Some(met) => self.kept.push_batch_with_filter(batch, met)?,
                 None => self.kept.push_batch(batch)?,
-            });
+            }
+            return Ok(());
         };
         let met = met.map_or(batch.num_rows(), |met| met.true_count());
         self.seen += met;

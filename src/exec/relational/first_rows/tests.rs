@@ -178,7 +178,7 @@ fn rows_that_do_not_meet_the_condition_never_leave_and_are_before_nobody() {
     assert!(dropped > 5_000, "{dropped}");
 }
 
-/// Of two rows of three, lists that the condition keeps from being measured: one of them could not be.
+/// An element that is NULL would be an error.
 #[test]
 fn lists_of_rows_that_do_not_meet_the_condition_are_null() {
     let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([
