@@ -330,8 +330,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "first_rows",
         unit: "",
-        description: "whether rows that cannot be among the first of their group go before they are sorted, where no others \
-                      are asked for; on by default, as the answer is the same",
+        description: "whether rows that cannot be among the first of their group, or of those nearest to a vector, go before \
+                      they are sorted, where no others are asked for; on by default, as the answer is the same",
         get: |settings| settings.drops_rows.to_string(),
         set: |settings, value| {
             settings.drops_rows = switch(value)?;

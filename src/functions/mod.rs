@@ -32,6 +32,7 @@ pub(crate) use macros::expand;
 pub(crate) use single_value::single_value;
 pub(crate) use slice::StringSubscript;
 pub(crate) use text_to_integer::text_to_integer;
+pub(crate) use vectors::is_measure;
 
 /// `sum(x)` as it is registered.
 pub(crate) fn sum() -> Arc<AggregateUDF> {

@@ -60,6 +60,11 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
+/// Whether a function is one of these: NULL of a NULL list, whatever its elements.
+pub(crate) fn is_measure(function: &ScalarUDF) -> bool {
+    function.inner().is::<VectorFunction>()
+}
+
 /// A measure as a function of SQL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct VectorFunction {
@@ -207,8 +212,10 @@ impl VectorFunction {
             }
         }
         let mut values = vec![0.0; rows];
-        if nulls.as_ref().is_none_or(|nulls| nulls.null_count() < rows) {
-            self.measure(&left, &right, &mut values)?;
+        let some = nulls.as_ref().filter(|nulls| nulls.null_count() > 0);
+        let some: Option<Vec<usize>> = some.map(|nulls| nulls.valid_indices().collect());
+        if some.as_ref().is_none_or(|some| !some.is_empty()) {
+            self.measure(&left, &right, some.as_deref(), &mut values)?;
         }
         Ok(Float64Array::new(values.into(), nulls))
     }
@@ -220,13 +227,19 @@ impl VectorFunction {
 
     /// Every measure is symmetric: a constant goes to the right, where its norm is computed once, and
     /// three of the four pairs of element types are enough.
-    fn measure(&self, left: &Rows<'_>, right: &Rows<'_>, out: &mut [f64]) -> Result<()> {
+    fn measure(
+        &self,
+        left: &Rows<'_>,
+        right: &Rows<'_>,
+        rows: Option<&[usize]>,
+        out: &mut [f64],
+    ) -> Result<()> {
         match (left.is_float(), right.is_float()) {
-            (true, true) => self.of::<f32, f32>(left, right, out),
-            (true, false) => self.of::<f32, f64>(left, right, out),
-            (false, true) => self.of::<f32, f64>(right, left, out),
-            (false, false) if left.is_constant => self.of::<f64, f64>(right, left, out),
-            (false, false) => self.of::<f64, f64>(left, right, out),
+            (true, true) => self.of::<f32, f32>(left, right, rows, out),
+            (true, false) => self.of::<f32, f64>(left, right, rows, out),
+            (false, true) => self.of::<f32, f64>(right, left, rows, out),
+            (false, false) if left.is_constant => self.of::<f64, f64>(right, left, rows, out),
+            (false, false) => self.of::<f64, f64>(left, right, rows, out),
         }
     }
 
@@ -234,9 +247,11 @@ impl VectorFunction {
         &self,
         left: &Rows<'_>,
         right: &Rows<'_>,
+        rows: Option<&[usize]>,
         out: &mut [f64],
     ) -> Result<()> {
-        measure(self.measure, left.vectors::<A>(self.name)?, right.vectors::<B>(self.name)?, out);
+        let (left, right) = (left.vectors::<A>(self.name)?, right.vectors::<B>(self.name)?);
+        measure(self.measure, left, right, rows, out);
         Ok(())
     }
 }

@@ -33,10 +33,13 @@ pub(super) fn steps(condition: &Arc<dyn PhysicalExpr>, columns: &SchemaRef) -> V
     let conjuncts: Vec<_> = conjuncts.flat_map(|of| parts(&of)).collect();
     let mut steps: Vec<Step> =
         conjuncts.iter().filter_map(|conjunct| Step::of(conjunct, columns)).collect();
-    let is_text = |place: &&usize| {
-        matches!(columns.field(**place).data_type(), DataType::Utf8View | DataType::BinaryView)
+    let count = |step: &Step, is_such: fn(&DataType) -> bool| {
+        step.places.iter().filter(|&&place| is_such(columns.field(place).data_type())).count()
     };
-    steps.sort_by_key(|step| (step.places.iter().filter(is_text).count(), step.places.len()));
+    let is_text = |of: &DataType| matches!(of, DataType::Utf8View | DataType::BinaryView);
+    steps.sort_by_key(|step| {
+        (count(step, DataType::is_list), count(step, is_text), step.places.len())
+    });
     steps
 }
 

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! rule         which scans: by their columns, while planning
+//!  ├ first     which rows a sort above asks for that wants few
 //!  └ source    DataFusion's source of Parquet files, but for who opens a file
 //!     └ opener which files: by their footers
 //!        ├ pruning   row groups and pages that a condition leaves
@@ -27,6 +28,7 @@ mod column;
 mod condition;
 mod delta;
 mod fetch;
+mod first;
 mod flaw;
 mod header;
 mod layout;

@@ -19,6 +19,7 @@ use datafusion::datasource::physical_plan::{
 };
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::local::LocalFileSystem;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::projection::Projector;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
@@ -47,6 +48,8 @@ pub(super) struct Opener(Arc<Scan>);
 /// A scan, as one of its partitions sees it.
 struct Scan {
     parquet: ParquetSource,
+    /// What rows have to meet.
+    condition: Option<Arc<dyn PhysicalExpr>>,
     config: FileScanConfig,
     store: Arc<dyn ObjectStore>,
     partition: usize,
@@ -65,6 +68,7 @@ impl Opener {
     /// None but DataFusion's, for a projection that its own schema does not fit.
     pub(super) fn new(
         parquet: ParquetSource,
+        condition: Option<Arc<dyn PhysicalExpr>>,
         config: FileScanConfig,
         store: Arc<dyn ObjectStore>,
         partition: usize,
@@ -82,6 +86,7 @@ impl Opener {
         let left = MetricBuilder::new(parquet.metrics()).counter("files_not_by_pages", partition);
         Ok(Self(Arc::new(Scan {
             parquet,
+            condition,
             config,
             store,
             partition,
@@ -118,7 +123,7 @@ impl Scan {
             self.left.add(1);
             return self.left_to_datafusion(file);
         };
-        let steps = self.parquet.filter().map(|condition| steps(&condition, &self.columns));
+        let steps = self.condition.as_ref().map(|condition| steps(condition, &self.columns));
         let steps = steps.unwrap_or_default();
         let of_path = |flaw: Flaw| flaw.at(&path);
         let place = Place::open(path.clone(), bytes, metadata, layouts, &self.spare);

@@ -13,6 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
+use super::first::First;
 use super::source::{Means, PagedSource};
 use crate::config::ForRules;
 
@@ -31,14 +32,22 @@ impl PhysicalOptimizerRule for ParquetByPages {
         let settings = settings.filter(|settings| settings.reads_pages);
         let Some(settings) = settings else { return Ok(plan) };
         let means = Means::of(settings);
+        // What is asked of the next scan.
+        let mut first = None;
         plan.transform_down(|plan| {
-            // For the best few rows, DataFusion reads row groups in the order of their statistics.
             let sort = plan.downcast_ref::<SortExec>();
-            if sort.is_some_and(|sort| sort.fetch().is_some() && is_of_a_scan(sort.input())) {
-                return Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump));
+            let sort = sort.filter(|sort| sort.fetch().is_some() && is_of_a_scan(sort.input()));
+            if let Some(sort) = sort {
+                let asked = First::of(sort, config).filter(|asked| !asked.is_by_a_column());
+                let Some(asked) = asked else {
+                    // DataFusion reads row groups in the order of their statistics.
+                    return Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump));
+                };
+                first = Some(asked).filter(|asked| settings.drops_rows && asked.is_about_lists());
+                return Ok(Transformed::no(plan));
             }
             let scan = plan.downcast_ref::<DataSourceExec>();
-            let by_pages = scan.and_then(|scan| by_pages(scan, means));
+            let by_pages = scan.and_then(|scan| by_pages(scan, means, first.take()));
             Ok(by_pages.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
@@ -55,7 +64,11 @@ impl PhysicalOptimizerRule for ParquetByPages {
 
 /// A scan that reads by pages; `None` where it is none of Parquet files of this machine, or reads what is
 /// left to DataFusion.
-fn by_pages(scan: &DataSourceExec, means: Means) -> Option<Arc<dyn ExecutionPlan>> {
+fn by_pages(
+    scan: &DataSourceExec,
+    means: Means,
+    first: Option<First>,
+) -> Option<Arc<dyn ExecutionPlan>> {
     let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
     let parquet = config.file_source.downcast_ref::<ParquetSource>()?;
     if config.object_store_url != ObjectStoreUrl::local_filesystem()
@@ -63,7 +76,7 @@ fn by_pages(scan: &DataSourceExec, means: Means) -> Option<Arc<dyn ExecutionPlan
     {
         return None;
     }
-    let source = PagedSource::of(parquet, means)?;
+    let source = PagedSource::of(parquet, means, first)?;
     let mut config = config.clone();
     config.file_source = Arc::new(source);
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))

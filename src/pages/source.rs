@@ -11,17 +11,20 @@ use datafusion::datasource::physical_plan::{
     FileOpener, FileScanConfig, FileSource, ParquetSource,
 };
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::Volatility;
 use datafusion::object_store::ObjectStore;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal, NegativeExpr};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{
-    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr,
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr,
+    conjunction_opt,
 };
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 
+use super::first::First;
 use super::layout::is_known;
 use super::opener::Opener;
 use crate::config::ForRules;
@@ -53,6 +56,8 @@ impl Means {
 pub(super) struct PagedSource {
     parquet: ParquetSource,
     means: Means,
+    /// Rows that are asked for, where DataFusion does not say so.
+    first: Option<First>,
     batch_rows: usize,
 }
 
@@ -62,7 +67,7 @@ const BATCH_ROWS: usize = 8192;
 impl PagedSource {
     /// `None` where other columns are read, or those of the files have to be computed, or conditions are
     /// to be met by the scan alone.
-    pub(super) fn of(parquet: &ParquetSource, means: Means) -> Option<Self> {
+    pub(super) fn of(parquet: &ParquetSource, means: Means, first: Option<First>) -> Option<Self> {
         let schema = parquet.table_schema();
         let fields = schema.file_schema().fields();
         let is_stored = |expression: &Arc<dyn PhysicalExpr>| {
@@ -86,13 +91,13 @@ impl PagedSource {
             && !parquet.table_parquet_options().global.pushdown_filters
             && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
         let parquet = parquet.clone();
-        is_ours.then_some(Self { parquet, means, batch_rows: BATCH_ROWS })
+        is_ours.then_some(Self { parquet, means, first, batch_rows: BATCH_ROWS })
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
-            let source = Self::of(parquet, self.means)?;
+            let source = Self::of(parquet, self.means, self.first.clone())?;
             Some(Arc::new(Self { batch_rows: self.batch_rows, ..source }) as _)
         });
         ours.unwrap_or(parquet)
@@ -103,11 +108,13 @@ impl PagedSource {
 fn is_plain(expression: &Arc<dyn PhysicalExpr>) -> bool {
     let mut is_plain = true;
     let walked = expression.apply(|expression| {
+        let function = expression.downcast_ref::<ScalarFunctionExpr>();
         is_plain &= expression.is::<Column>()
             || expression.is::<Literal>()
             || expression.is::<CastExpr>()
             || expression.is::<BinaryExpr>()
-            || expression.is::<NegativeExpr>();
+            || expression.is::<NegativeExpr>()
+            || function.is_some_and(|of| of.fun().signature().volatility == Volatility::Immutable);
         Ok(TreeNodeRecursion::Continue)
     });
     is_plain && walked.is_ok()
@@ -122,7 +129,9 @@ impl FileSource for PagedSource {
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
         let (batch_rows, means) = (self.batch_rows, self.means);
-        Ok(Arc::new(Opener::new(parquet, config, store, partition, batch_rows, means)?))
+        let opener =
+            Opener::new(parquet, self.filter(), config, store, partition, batch_rows, means)?;
+        Ok(Arc::new(opener))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -132,13 +141,17 @@ impl FileSource for PagedSource {
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
         let source = self.parquet.with_batch_size(batch_rows);
         match source.downcast_ref::<ParquetSource>().cloned() {
-            Some(parquet) => Arc::new(Self { parquet, means: self.means, batch_rows }),
+            Some(parquet) => {
+                let first = self.first.clone();
+                Arc::new(Self { parquet, means: self.means, first, batch_rows })
+            }
             None => source,
         }
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
-        self.parquet.filter()
+        let first = self.first.as_ref().map(|first| Arc::clone(&first.condition));
+        conjunction_opt(self.parquet.filter().into_iter().chain(first))
     }
 
     fn projection(&self) -> Option<&ProjectionExprs> {
@@ -157,8 +170,12 @@ impl FileSource for PagedSource {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 f.write_str(", reader=pages")?;
+                self.first.iter().try_for_each(|first| write!(f, ", {first}"))?;
             }
-            DisplayFormatType::TreeRender => writeln!(f, "reader=pages")?,
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "reader=pages")?;
+                self.first.iter().try_for_each(|first| writeln!(f, "{first}"))?;
+            }
         }
         self.parquet.fmt_extra(format, f)
     }
@@ -208,6 +225,10 @@ impl FileSource for PagedSource {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        self.parquet.apply_expressions(f)
+        let next = self.parquet.apply_expressions(f)?;
+        match &self.first {
+            Some(first) => next.visit_sibling(|| f(&first.condition)),
+            None => Ok(next),
+        }
     }
 }

@@ -517,6 +517,19 @@ fn a_plan_says_who_reads() {
     let of_matrix =
         "EXPLAIN SELECT * FROM MATRIX(sum((SELECT pixels FROM 'examples/data/digits.parquet')))";
     assert_contains!(plan(on, of_matrix), "reader=pages");
+    // No statistics know the order of what is computed, and DataFusion tells no scan about lists.
+    let digits = "'examples/data/digits.parquet'";
+    let nearest = |condition: &str, key: &str| {
+        format!("EXPLAIN SELECT id FROM {digits} {condition} ORDER BY {key} LIMIT 3")
+    };
+    let norm = "first=3, by=[l2_norm(pixels@";
+    assert_contains!(plan(on, &nearest("", "l2_norm(pixels)")), norm);
+    assert_contains!(plan(on, &nearest("WHERE id > 7", "l2_norm(pixels)")), norm);
+    let of_all = plan("SET first_rows = off", &nearest("", "l2_norm(pixels)"));
+    assert!(of_all.contains("reader=pages") && !of_all.contains(norm), "{of_all}");
+    let length =
+        plan(on, &format!("EXPLAIN SELECT flight FROM {flights} ORDER BY -distance LIMIT 3"));
+    assert!(length.contains("reader=pages") && !length.contains("first=3"), "{length}");
     let left = [
         // Row groups are read in the order of their statistics.
         (on, format!("EXPLAIN SELECT distance FROM {flights} ORDER BY distance LIMIT 3")),
@@ -548,6 +561,31 @@ fn rows_that_meet_nobody_in_a_join_are_not_read() {
     let (_, rows) = scan.split_once("output_rows=").unwrap();
     // Of 200,000 rows.
     assert!(rows.starts_with("300,"), "{scan}");
+}
+
+#[test]
+fn rows_that_are_not_among_the_nearest_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("near.parquet");
+    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let rows = "SELECT value AS k, 'text ' || value AS s, [value, 1.0] AS v FROM range(200000)";
+    connection.execute(&format!("COPY ({rows}) TO '{}'", file.display())).unwrap();
+    // Analyzed, the query is to run once more.
+    connection.execute("SET result_cache = off").unwrap();
+    for (condition, expected) in [("true", [0, 1, 2]), ("k % 7 = 1", [1, 8, 15])] {
+        let order = "ORDER BY l2_distance(v, [0, 1]), k LIMIT 3";
+        let query = format!("SELECT k, s FROM '{}' WHERE {condition} {order}", file.display());
+        let found = connection.query(&query).unwrap().rows::<(i64, String)>().unwrap();
+        assert_eq!(found, expected.map(|k| (k, format!("text {k}"))));
+        let analyzed = connection.query(&format!("EXPLAIN ANALYZE {query}")).unwrap();
+        let text: String =
+            analyzed.rows::<(String, String)>().unwrap().into_iter().map(|row| row.1).collect();
+        let scan = text.lines().find(|line| line.contains("reader=pages, first=3")).unwrap();
+        let (_, rows) = scan.split_once("output_rows=").unwrap();
+        let (thousands, _) = rows.split_once(" K,").unwrap();
+        // Of 200,000 rows.
+        assert!(thousands.parse::<f64>().unwrap() < 50.0, "{scan}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ use crate::config::ForRules;
 use crate::exec::relational::first_rows::{First, FirstRowsExec, is_grouped, is_placed};
 
 /// Rows of each group at most: each has a place that is kept.
-const COUNT_MAX: usize = 1024;
+pub(super) const COUNT_MAX: usize = 1024;
 
 /// The rule; see the header of this file.
 pub(super) fn rewrite(
@@ -161,7 +161,7 @@ impl ExtensionPlanner for FirstRowsPlanner {
         let keys = node.keys.iter().map(physical).collect::<Result<_>>()?;
         let options = SortOptions { descending: !node.by.asc, nulls_first: node.by.nulls_first };
         let by = PhysicalSortExpr { expr: physical(&node.by.expr)?, options };
-        let first = First { count: node.count, keys, by };
+        let first = First { count: node.count, keys, by, condition: None };
         Ok(Some(Arc::new(FirstRowsExec::new(first, Arc::clone(input)))))
     }
 }

@@ -26,6 +26,7 @@
 //! ranking        conditions that let through the first few rows of each group, of which
 //!  ├ best_entries   reads the best few of each row of a matrix, and
 //!  └ first_rows     drops rows before they are sorted
+//! nearest        a condition, and the rows among those that meet it which are nearest to a vector
 //! transform      filters over numbers, and what is computed of the rows they keep
 //! decimals       arithmetic of decimals
 //! expressions    those of a physical operator, rewritten where they stand
@@ -59,6 +60,7 @@ mod lower;
 mod matrix_node;
 pub(crate) mod modify;
 mod narrow;
+mod nearest;
 mod network;
 pub(crate) mod ordered;
 mod pair_sums;
@@ -89,6 +91,7 @@ pub(crate) use expected::expected;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec, whole_node};
+pub(crate) use nearest::NearestRows;
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
 pub(crate) use repeatable::is_repeatable;
 pub(crate) use statistics::{Analysis, Statistics};

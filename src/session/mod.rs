@@ -60,8 +60,8 @@ use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
-    Calibration, ContractionPlanner, FirstRowsPlanner, MatrixPlanner, Statistics, ordered,
-    relational,
+    Calibration, ContractionPlanner, FirstRowsPlanner, MatrixPlanner, NearestRows, Statistics,
+    ordered, relational,
 };
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
@@ -94,6 +94,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
         .with_physical_optimizer_rule(Arc::new(FileParts))
         .with_physical_optimizer_rule(Arc::new(ParquetByPages))
+        .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(DecimalArithmetic))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))

@@ -74,13 +74,14 @@ pub enum Measure {
     Norm,
 }
 
-/// The measure of each row of `left` with that of `right`, into `out`.
+/// The measure of each row of `left` with that of `right`, into `out`; of some rows alone, where those are named.
 ///
-/// Where the two are not equally long, what is written means nothing. A `NaN` has no sign.
+/// Of all others, and where the two are not equally long, what is written means nothing. A `NaN` has no sign.
 pub fn measure<A: Scalar, B: Scalar>(
     measure: Measure,
     left: Vectors<'_, A>,
     right: Vectors<'_, B>,
+    rows: Option<&[usize]>,
     out: &mut [f64],
 ) {
     measure_by(Arch::up_to_256_bits(), measure, left, right, out);
@@ -94,21 +95,21 @@ fn measure_by<A: Scalar, B: Scalar>(
     out: &mut [f64],
 ) {
     match measure {
-        Measure::Dot => arch.dispatch(Rows { terms: Dot, left, right, out }),
+        Measure::Dot => arch.dispatch(Rows { terms: Dot, left, right, rows, out }),
         Measure::CosineSimilarity | Measure::CosineDistance => {
             if let Bounds::Constant = right.bounds {
                 let squares = arch.dispatch(Squares(right.cells));
-                arch.dispatch(Rows { terms: CosineTo { squares }, left, right, out });
+                arch.dispatch(Rows { terms: CosineTo { squares }, left, right, rows, out });
             } else {
-                arch.dispatch(Rows { terms: Cosine, left, right, out });
+                arch.dispatch(Rows { terms: Cosine, left, right, rows, out });
             }
             if measure == Measure::CosineDistance {
                 out.iter_mut().for_each(|similarity| *similarity = 1.0 - *similarity);
             }
         }
-        Measure::Euclidean => arch.dispatch(Rows { terms: Euclidean, left, right, out }),
-        Measure::Manhattan => arch.dispatch(Rows { terms: Manhattan, left, right, out }),
-        Measure::Norm => arch.dispatch(Rows { terms: Norm, left, right, out }),
+        Measure::Euclidean => arch.dispatch(Rows { terms: Euclidean, left, right, rows, out }),
+        Measure::Manhattan => arch.dispatch(Rows { terms: Manhattan, left, right, rows, out }),
+        Measure::Norm => arch.dispatch(Rows { terms: Norm, left, right, rows, out }),
     }
     // Arithmetic may give it a sign, and SQL would have it below all numbers.
     out.iter_mut().filter(|value| value.is_nan()).for_each(|value| *value = f64::NAN);
@@ -256,7 +257,7 @@ fn scaled_length<I: Iterator<Item = f64>>(cells: impl Fn() -> I) -> f64 {
     scale * cells().map(|cell| (cell / scale) * (cell / scale)).sum::<f64>().sqrt()
 }
 
-/// All rows in one call, so that the instruction set is picked once.
+/// All the rows in one call, so that the instruction set is picked once.
 struct Rows<'a, A, B, K, const N: usize>
 where
     K: Terms<N>,
@@ -264,6 +265,7 @@ where
     terms: K,
     left: Vectors<'a, A>,
     right: Vectors<'a, B>,
+    rows: Option<&'a [usize]>,
     out: &'a mut [f64],
 }
 
@@ -272,10 +274,11 @@ impl<A: Scalar, B: Scalar, K: Terms<N>, const N: usize> WithSimd for Rows<'_, A,
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { terms, left, right, out } = self;
-        for (i, out) in out.iter_mut().enumerate() {
+        let Self { terms, left, right, rows, out } = self;
+        for at in 0..rows.map_or(out.len(), <[usize]>::len) {
+            let i = rows.map_or(at, |rows| rows[at]);
             let (a, b) = (left.row(i), right.row(i));
-            *out = terms.measure(sums(terms, a, b), a, b);
+            out[i] = terms.measure(sums(terms, a, b), a, b);
         }
     }
 }
@@ -360,7 +363,7 @@ mod tests {
 
     fn single(kind: Measure, a: &[f64], b: &[f64]) -> f64 {
         let mut out = [0.0];
-        measure(kind, Vectors::constant(a), Vectors::constant(b), &mut out);
+        measure(kind, Vectors::constant(a), Vectors::constant(b), None, &mut out);
         out[0]
     }
 
@@ -373,8 +376,8 @@ mod tests {
             let rows = |cells| Vectors { cells, bounds: Bounds::Length(length) };
             for kind in ALL {
                 let (mut pairs, mut to_first) = ([0.0; 9], [0.0; 9]);
-                measure(kind, rows(a.cells()), rows(b.cells()), &mut pairs);
-                measure(kind, rows(a.cells()), Vectors::constant(b.row(0)), &mut to_first);
+                measure(kind, rows(a.cells()), rows(b.cells()), None, &mut pairs);
+                measure(kind, rows(a.cells()), Vectors::constant(b.row(0)), None, &mut to_first);
                 for i in 0..9 {
                     let close = |x: f64, y: f64| (x - y).abs() <= 1e-13 * y.abs().max(1.0);
                     assert!(close(pairs[i], naive(kind, a.row(i), b.row(i))), "{kind:?} {length}");
@@ -393,9 +396,25 @@ mod tests {
         for kind in ALL {
             let mut out = [0.0; 20];
             let rows = Vectors { cells: a.cells(), bounds: Bounds::Offsets(&offsets) };
-            measure(kind, rows, Vectors::constant(b.cells()), &mut out);
+            measure(kind, rows, Vectors::constant(b.cells()), None, &mut out);
             for (i, out) in out.iter().enumerate() {
                 assert_eq!(out.to_bits(), single(kind, a.row(i), b.cells()).to_bits(), "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_named_have_the_bits_of_all() {
+        let mut rng = rng(4);
+        let a = random::<f64>(&mut rng, 20, 37);
+        let rows = Vectors { cells: a.cells(), bounds: Bounds::Length(37) };
+        for kind in ALL {
+            let (mut all, mut some) = ([0.0; 20], [0.0; 20]);
+            let named = [2, 3, 19];
+            measure(kind, rows, Vectors::constant(a.row(3)), None, &mut all);
+            measure(kind, rows, Vectors::constant(a.row(3)), Some(&named), &mut some);
+            for i in named {
+                assert_eq!(some[i].to_bits(), all[i].to_bits(), "{kind:?} {i}");
             }
         }
     }
@@ -404,9 +423,9 @@ mod tests {
     fn cells_of_32_bits_are_added_in_64() {
         let (a, b) = ([1e30_f32, 1.0, -1e30], [1e10_f32, 1.0, 1e10]);
         let mut out = [0.0];
-        measure(Measure::Dot, Vectors::constant(&a), Vectors::constant(&b[..2]), &mut out);
+        measure(Measure::Dot, Vectors::constant(&a), Vectors::constant(&b[..2]), None, &mut out);
         assert_eq!(out[0], f64::from(1e30_f32) * f64::from(1e10_f32) + 1.0);
-        measure(Measure::Norm, Vectors::constant(&a), Vectors::constant(&a), &mut out);
+        measure(Measure::Norm, Vectors::constant(&a), Vectors::constant(&a), None, &mut out);
         assert!((out[0] - 2f64.sqrt() * 1e30).abs() < 1e23);
     }
 

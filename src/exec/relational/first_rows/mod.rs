@@ -1,29 +1,33 @@
 //! Of each group, rows that cannot be among its first ones go before anyone exchanges or sorts them.
 //!
-//! Enters: rows in any order. Leaves: the same without those that are beyond as many others of their group as are asked
-//! for, by the first sort key, of what this stream has seen so far; ties stay. The rows that are asked for are among those that leave, and
-//! whoever numbers them sees few others.
+//! Enters: rows in any order. Leaves: those that meet a condition, where there is one, without those that are beyond as many
+//! others of their group as are asked for, by the first sort key, of what this stream has seen so far; ties stay. The rows
+//! that are asked for are among those that leave, and whoever numbers or sorts them sees few others.
 //!
 //! ```text
-//! batch ─ keys ─ numbers of groups ┐
-//!   └ first sort key ──── places ──┴ standings: the best places of each group ─ rows that may be first
+//! batch ─ condition ─ rows that meet it
+//!   ├ keys ─ numbers of groups ┐
+//!   └ first sort key ─ places ─┴ standings: the best places of each group ─ rows that may be first
 //! ```
 //!
-//! Where too few rows go, or there is no memory for the places, all pass from then on.
+//! Rows are gathered once, at the end: lists that a row is ordered by stay where they are. Where too few rows go, or there is
+//! no memory for the places, all that meet the condition pass from then on.
 
 mod places;
 mod standings;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::BatchCoalescer;
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
+};
+use arrow::compute::{BatchCoalescer, filter, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
@@ -59,6 +63,9 @@ pub(crate) struct First {
     pub(crate) keys: Vec<Arc<dyn PhysicalExpr>>,
     /// What orders the rows of a group before anything else does.
     pub(crate) by: PhysicalSortExpr,
+    /// Of the rows that meet this condition. The others have keys and an order too, with NULL for each list, and computing
+    /// them must not fail.
+    pub(crate) condition: Option<Arc<dyn PhysicalExpr>>,
 }
 
 /// The operator; see the header of this file.
@@ -127,12 +134,18 @@ impl Rows {
     }
 
     fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        let Some(chosen) = self.chosen(&batch)? else {
+        let met = self.met(&batch)?;
+        let Some(chosen) = self.chosen(&batch, met.as_ref())? else {
             self.standings = None;
-            return Ok(self.kept.push_batch(batch)?);
+            match &met {
+                Some(met) => self.kept.push_batch_with_filter(batch, met)?,
+                None => self.kept.push_batch(batch)?,
+            }
+            return Ok(());
         };
-        self.seen += batch.num_rows();
-        self.dropped += batch.num_rows() - chosen.true_count();
+        let met = met.map_or(batch.num_rows(), |met| met.true_count());
+        self.seen += met;
+        self.dropped += met - chosen.true_count();
         self.kept.push_batch_with_filter(batch, &chosen)?;
         if self.seen >= TRIAL_ROWS {
             if self.dropped < self.seen / DROPPED_PART {
@@ -143,16 +156,62 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows that may be among the first; nothing where all pass.
-    fn chosen(&mut self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+    /// The rows that meet the condition; nothing where there is none.
+    fn met(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+        let Some(condition) = &self.first.condition else { return Ok(None) };
+        let met = condition.evaluate(batch)?.into_array(batch.num_rows())?;
+        let met = met.as_boolean_opt();
+        let met = met.ok_or_else(|| exec_datafusion_err!("{condition} is no condition"))?;
+        Ok(Some(if met.null_count() > 0 { prep_null_mask_filter(met) } else { met.clone() }))
+    }
+
+    /// The rows that may be among the first; nothing where all pass that meet the condition.
+    fn chosen(
+        &mut self,
+        batch: &RecordBatch,
+        met: Option<&BooleanArray>,
+    ) -> Result<Option<BooleanArray>> {
         let Some(standings) = &mut self.standings else { return Ok(None) };
         let rows = batch.num_rows();
-        let keys = self.first.keys.iter().map(|key| key.evaluate(batch)?.into_array(rows));
-        let keys = keys.collect::<Result<Vec<_>>>()?;
-        let by = self.first.by.expr.evaluate(batch)?.into_array(rows)?;
+        let asked = met.map(|met| without_lists(batch, met)).transpose()?;
+        let batch = asked.as_ref().unwrap_or(batch);
+        let computed = |of: &Arc<dyn PhysicalExpr>| -> Result<ArrayRef> {
+            let values = of.evaluate(batch)?.into_array(rows)?;
+            met.map_or_else(|| Ok(Arc::clone(&values)), |met| Ok(filter(&values, met)?))
+        };
+        let keys = self.first.keys.iter().map(computed).collect::<Result<Vec<_>>>()?;
+        let by = computed(&self.first.by.expr)?;
         let chosen = standings.enter(&keys, &places(&by, self.first.by.options)?)?;
+        let chosen = chosen.map(|chosen| match met {
+            None => chosen,
+            Some(met) => {
+                let mut all = BooleanBufferBuilder::new(rows);
+                all.append_n(rows, false);
+                let places = met.values().set_indices().zip(&chosen);
+                places.for_each(|(place, is_chosen)| all.set_bit(place, is_chosen));
+                all.finish()
+            }
+        });
         Ok(chosen.map(|chosen| BooleanArray::new(chosen, None)))
     }
+}
+
+/// A batch with NULL for each list of a row that does not meet a condition. Nothing is moved.
+fn without_lists(batch: &RecordBatch, met: &BooleanArray) -> Result<RecordBatch> {
+    let others = not(met)?;
+    let columns = batch.columns().iter().map(|column| match column.data_type().is_list() {
+        true => nullif(column, &others),
+        false => Ok(Arc::clone(column)),
+    });
+    let fields = batch.schema_ref().fields().iter();
+    let fields = fields.map(|field| {
+        let is_nullable = field.is_nullable() || field.data_type().is_list();
+        field.as_ref().clone().with_nullable(is_nullable)
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
 }
 
 impl ExecutionPlan for FirstRowsExec {
@@ -195,7 +254,8 @@ impl ExecutionPlan for FirstRowsExec {
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         let mut next = TreeNodeRecursion::Continue;
-        for expression in self.first.keys.iter().chain([&self.first.by.expr]) {
+        let First { keys, by, condition, .. } = &self.first;
+        for expression in keys.iter().chain([&by.expr]).chain(condition) {
             next = next.visit_sibling(|| visit(expression))?;
         }
         Ok(next)
@@ -239,9 +299,12 @@ impl ExecutionPlan for FirstRowsExec {
 
 impl DisplayAs for FirstRowsExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let First { count, keys, by } = &self.first;
+        let First { count, keys, by, condition } = &self.first;
         let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
-        let first = format!("first={count}, of=[{}], by={by}", keys.join(", "));
+        let mut first = format!("first={count}, of=[{}], by={by}", keys.join(", "));
+        if let Some(condition) = condition {
+            write!(first, ", where={condition}")?;
+        }
         match format {
             DisplayFormatType::TreeRender => f.write_str(&first),
             _ => write!(f, "FirstRowsExec: {first}"),

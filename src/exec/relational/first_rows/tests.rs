@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int16Array,
-    Int64Array, RecordBatch, StringArray, StringViewArray, UInt64Array, make_comparator,
+    Int64Array, ListArray, RecordBatch, StringArray, StringViewArray, UInt64Array, make_comparator,
 };
-use arrow::compute::{SortOptions, concat_batches};
-use arrow::datatypes::UInt64Type;
+use arrow::compute::{SortOptions, concat_batches, filter_record_batch};
+use arrow::datatypes::{Float64Type, UInt64Type};
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_expr::expressions::col;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{binary, col, lit};
 use datafusion::physical_plan::collect;
 use futures::StreamExt;
 use rand::rngs::SmallRng;
@@ -74,7 +75,8 @@ fn batches(rows: usize, random: &mut SmallRng) -> Vec<RecordBatch> {
 
 fn first(schema: &Schema, count: usize, keys: &[&str], by: &str, options: SortOptions) -> First {
     let keys = keys.iter().map(|key| col(key, schema).unwrap()).collect();
-    First { count, keys, by: PhysicalSortExpr { expr: col(by, schema).unwrap(), options } }
+    let by = PhysicalSortExpr { expr: col(by, schema).unwrap(), options };
+    First { count, keys, by, condition: None }
 }
 
 fn operator(first: First, batches: Vec<RecordBatch>) -> FirstRowsExec {
@@ -141,6 +143,57 @@ fn those_that_leave_are_in_order_and_the_first_of_each_group_are_among_them() {
         }
     }
     assert!(dropped > 50_000, "{dropped}");
+}
+
+#[test]
+fn rows_that_do_not_meet_the_condition_never_leave_and_are_before_nobody() {
+    let mut dropped = 0;
+    for seed in 0..60 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let rows = random.random_range(1..1500);
+        let batches = batches(rows, &mut random);
+        let schema = batches[0].schema();
+        let all = concat_batches(&schema, &batches).unwrap();
+        let keys = [&[][..], &["name"]][random.random_range(0..2)];
+        let (by, count) =
+            (["whole", "real", "view"][seed as usize % 3], random.random_range(1..12));
+        let options = SortOptions::default();
+        // NULL where the number is.
+        let few = col("few", &schema).unwrap();
+        let condition = binary(few, Operator::Gt, lit(2_i16), &schema).unwrap();
+        let mut asked = first(&schema, count, keys, by, options);
+        asked.condition = Some(Arc::clone(&condition));
+        let limit = if seed % 5 == 0 { 100 } else { usize::MAX };
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit));
+        let left = leaving(asked, &batches, &pool);
+        let met = condition.evaluate(&all).unwrap().into_array(rows).unwrap();
+        let met = filter_record_batch(&all, met.as_boolean()).unwrap();
+        dropped += met.num_rows() - left.len();
+        let ids = met.column(0).as_primitive::<UInt64Type>().values();
+        assert!(left.iter().all(|row| ids.contains(row)), "seed {seed}");
+        for (row, rank) in ids.iter().zip(ranks(&met, keys, by, options)) {
+            assert!(left.contains(row) || rank >= count, "seed {seed}: row {row} by {by}");
+        }
+    }
+    assert!(dropped > 5_000, "{dropped}");
+}
+
+/// An element that is NULL would be an error.
+#[test]
+fn lists_of_rows_that_do_not_meet_the_condition_are_null() {
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([
+        Some(vec![Some(1.0)]),
+        Some(vec![None]),
+        Some(vec![Some(2.0)]),
+    ]);
+    let truth = BooleanArray::from(vec![true, false, false]);
+    let columns: [(&str, ArrayRef); 2] = [("truth", Arc::new(truth)), ("v", Arc::new(lists))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let asked = without_lists(&batch, batch.column(0).as_boolean()).unwrap();
+    assert_eq!(asked.column(0), batch.column(0));
+    let validity: Vec<bool> = (0..3).map(|row| asked.column(1).is_valid(row)).collect();
+    assert_eq!(validity, [true, false, false]);
+    assert_eq!(asked.column(1).as_list::<i32>().value(0).len(), 1);
 }
 
 #[test]
