@@ -14,6 +14,8 @@ mod product;
 mod reshape;
 mod rows;
 mod sampled;
+#[cfg(test)]
+mod skewed;
 
 pub use build::{
     Duplicates, Entry, Load, RepeatedEntry, from_dense, from_entries, to_dense, transpose,
@@ -26,3 +28,6 @@ pub use multiply::{
 pub use product::{gram, product};
 pub use reshape::{gather_columns, gather_rows, hstack, kron, slice_columns, vstack};
 pub use sampled::sampled;
+
+pub(super) use cuts::{begun, piece_cuts, pieces};
+pub(super) use rows::{of_pieces, stored_values};
