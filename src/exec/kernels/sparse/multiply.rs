@@ -274,6 +274,9 @@ pub fn cross_dense_into<T: Real>(x: &Csr<T>, y: &Dense<T>, out: &mut [T]) {
 
 /// Adds what one row of `t(x)·y` comes from: `row` of `x`, or what it stores in these columns, and `right` of `y`.
 fn cross_row<T: Real>(row: (&[u32], &[T]), columns: &Range<usize>, right: &[T], out: &mut [T]) {
+    if columns.is_empty() {
+        return;
+    }
     let n = right.len();
     if let [y] = right {
         scatter(*y, row, columns, out, 1);
