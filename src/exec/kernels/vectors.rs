@@ -84,7 +84,7 @@ pub fn measure<A: Scalar, B: Scalar>(
     rows: Option<&[usize]>,
     out: &mut [f64],
 ) {
-    measure_by(Arch::up_to_256_bits(), measure, left, right, out);
+    measure_by(Arch::up_to_256_bits(), measure, left, right, rows, out);
 }
 
 fn measure_by<A: Scalar, B: Scalar>(
@@ -92,6 +92,7 @@ fn measure_by<A: Scalar, B: Scalar>(
     measure: Measure,
     left: Vectors<'_, A>,
     right: Vectors<'_, B>,
+    rows: Option<&[usize]>,
     out: &mut [f64],
 ) {
     match measure {
@@ -473,8 +474,8 @@ mod tests {
                     let left = Vectors { cells: a.cells(), bounds: Bounds::Length(length) };
                     let right = Vectors { cells: b.cells(), bounds: Bounds::Length(length) };
                     let (pairs, to_first) = out.split_at_mut(5);
-                    measure_by(arch, kind, left, right, pairs);
-                    measure_by(arch, kind, right, Vectors::constant(a.row(0)), to_first);
+                    measure_by(arch, kind, left, right, None, pairs);
+                    measure_by(arch, kind, right, Vectors::constant(a.row(0)), None, to_first);
                     out.map(f64::to_bits)
                 };
                 assert!(wider().into_iter().all(|arch| run(arch) == run(PLAIN)), "{kind:?}");

@@ -14,11 +14,13 @@
 
 mod places;
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
 use super::fused::{self, Builder, Input, Program, Scratch, Value};
-use super::{Real, dense, fold_blocks};
+use super::{Real, dense, fold_blocks, sparse};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape, Storage};
 
 /// What a reduction computes of its cells.
@@ -218,9 +220,8 @@ fn reduce_dense<T: Real>(x: &Dense<T>, reduction: Reduction, axis: Axis) -> Dens
                 let inputs = [Input::Cells(cells)];
                 Totals::of((reduction, looped), axis, &program, &inputs, (rows, n))
             };
-            let block = |rows: std::ops::Range<usize>| {
-                of_block(&x.cells()[rows.start * n..rows.end * n], rows.len())
-            };
+            let block =
+                |rows: Range<usize>| of_block(&x.cells()[rows.start * n..rows.end * n], rows.len());
             let merge = |sum: Totals, next: Totals| sum.merge(&next);
             let nothing = || of_block(&[], 0);
             fold_blocks(m, grain, &block, &merge).unwrap_or_else(nothing).finish()
@@ -231,53 +232,102 @@ fn reduce_dense<T: Real>(x: &Dense<T>, reduction: Reduction, axis: Axis) -> Dens
 fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense<T> {
     let (m, n) = (x.shape().rows, x.shape().columns);
     let (_, looped) = reduction.identity();
-    let push = |total: &mut fused::Accumulator, x: T| total.push(reduction.term(x.to_f64()));
-    let of_row = |row: usize| {
-        let (mut total, (_, values)) = (fused::Accumulator::new(looped), x.row(row));
-        values.iter().for_each(|&x| push(&mut total, x));
-        total.push_zeros((n - values.len()) as u64);
-        total
+    let first = x.offsets()[0] as usize;
+    let (columns, values) = (&x.columns()[first..], sparse::stored_values(x));
+    let (lanes, cells) = match axis {
+        Axis::Rows => return reduce_sparse_rows(x, reduction),
+        Axis::All => (1, m * n),
+        Axis::Columns => (n, m),
     };
-    let per_row = (x.stored() / m.max(1)).max(1);
-    match axis {
-        Axis::Rows => {
-            let mut cells = CellBuffer::arbitrary(m);
-            cells
-                .par_iter_mut()
-                .with_min_len(BLOCK_CELLS / per_row + 1)
-                .enumerate()
-                .for_each(|(row, out)| *out = T::from_f64(reduction.finished(&of_row(row))));
-            dense(Shape::new(m, 1), cells)
-        }
-        Axis::All | Axis::Columns => {
-            let lanes = if axis == Axis::All { 1 } else { n };
-            let grain = (BLOCK_CELLS.max(4 * lanes) / per_row).max(256);
-            let block = |rows: std::ops::Range<usize>| {
-                let mut totals = vec![fused::Accumulator::new(looped); lanes];
-                for row in rows.clone() {
-                    let (columns, values) = x.row(row);
-                    for (&column, &x) in columns.iter().zip(values) {
-                        push(&mut totals[if lanes == 1 { 0 } else { column as usize }], x);
-                    }
-                }
-                let cells = if axis == Axis::All { rows.len() * n } else { rows.len() } as u64;
-                for total in &mut totals {
-                    total.push_zeros(cells - total.count());
-                }
-                Totals { reduction, lanes: totals }
+    let block = |stored: Range<usize>| {
+        if lanes == 1 {
+            return Totals {
+                reduction,
+                lanes: vec![of_stored(&values[stored], reduction, looped)],
             };
-            let merge = |sum: Totals, next: Totals| sum.merge(&next);
-            let nothing =
-                || Totals { reduction, lanes: vec![fused::Accumulator::new(looped); lanes] };
-            fold_blocks(m, grain, &block, &merge).unwrap_or_else(nothing).finish()
         }
+        let mut totals = vec![fused::Accumulator::new(looped); lanes];
+        for (&column, &x) in columns[stored.clone()].iter().zip(&values[stored]) {
+            totals[column as usize].push(reduction.term(x.to_f64()));
+        }
+        Totals { reduction, lanes: totals }
+    };
+    let merge = |sum: Totals, next: Totals| sum.merge(&next);
+    let total = fold_blocks(values.len(), BLOCK_CELLS.max(4 * lanes), &block, &merge);
+    let mut total = total.unwrap_or_else(|| block(0..0));
+    for lane in &mut total.lanes {
+        lane.push_zeros(cells as u64 - lane.count());
     }
+    total.finish()
+}
+
+/// Each row of a sparse matrix. A long one is reduced piece by piece, wherever its part ends.
+fn reduce_sparse_rows<T: Real>(x: &Csr<T>, reduction: Reduction) -> Dense<T> {
+    let (m, n) = (x.shape().rows, x.shape().columns);
+    let (_, looped) = reduction.identity();
+    let (offsets, values) = (x.offsets(), x.values());
+    let of_piece = |cells: Range<usize>| of_stored(&values[cells], reduction, looped);
+    let finish = |row: usize, mut total: fused::Accumulator| {
+        total.push_zeros(n as u64 - (offsets[row + 1] - offsets[row]) as u64);
+        T::from_f64(reduction.finished(&total))
+    };
+    let mut cells = CellBuffer::arbitrary(m);
+    let mut left = &mut cells[..];
+    let mut parts = Vec::new();
+    for part in sparse::piece_cuts(x, 1) {
+        let begun = sparse::begun(offsets, &part);
+        let (out, rest) = left.split_at_mut(begun.len());
+        left = rest;
+        parts.push((part, begun, out));
+    }
+    // Of each part the pieces of the row that it begins within, and what it has of the row that it ends within.
+    let made = parts.into_par_iter().map(|(part, begun, out)| {
+        let within = |row: usize| {
+            let end = part.end.cell.min(offsets[row + 1] as usize);
+            sparse::pieces(part.start.cell.max(offsets[row] as usize)..end).map(of_piece)
+        };
+        let continued = (begun.start > part.start.row).then(|| within(part.start.row).collect());
+        let mut open = None;
+        for (row, out) in begun.zip(out) {
+            let total = within(row).reduce(merged).unwrap_or(fused::Accumulator::new(looped));
+            if row < part.end.row { *out = finish(row, total) } else { open = Some(total) }
+        }
+        (part, continued.unwrap_or_else(Vec::new), open)
+    });
+    let mut open = None;
+    for (part, continued, begun) in made.collect::<Vec<_>>() {
+        open = open.into_iter().chain(continued).reduce(merged);
+        if part.start.row < part.end.row
+            && let Some(total) = open.take()
+        {
+            cells[part.start.row] = finish(part.start.row, total);
+        }
+        open = open.or(begun);
+    }
+    dense(Shape::new(m, 1), cells)
+}
+
+/// Stored cells, one after the other.
+fn of_stored<T: Real>(
+    cells: &[T],
+    reduction: Reduction,
+    looped: fused::Reduction,
+) -> fused::Accumulator {
+    let mut total = fused::Accumulator::new(looped);
+    cells.iter().for_each(|&x| total.push(reduction.term(x.to_f64())));
+    total
+}
+
+/// The cells of one accumulator and then those of another.
+fn merged(mut total: fused::Accumulator, next: fused::Accumulator) -> fused::Accumulator {
+    total.merge(&next);
+    total
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Stop;
     use super::super::testing::*;
-    use super::super::{Stop, sparse};
     use super::*;
 
     const ALL: [Reduction; 13] = [
@@ -386,6 +436,49 @@ mod tests {
         let x = build(10_000, 1, |i, _| 1e9 + (i % 2) as f64);
         let found = reduce(&Storage::Dense(x), Reduction::Variance, Axis::All).cells()[0];
         assert!((found - 0.25 * 10_000.0 / 9_999.0).abs() < 1e-12, "{found}");
+    }
+
+    #[test]
+    fn a_row_that_is_cut_is_reduced_like_one_that_is_not() {
+        for x in [power_law(30, 90_000, 3), one_long_row(30, 200_000, 4)] {
+            let x = x.rows(1..30);
+            let n = x.shape().columns;
+            for reduction in ALL {
+                let found = reduce(&Storage::Csr(x.clone()), reduction, Axis::Rows);
+                for (i, &found) in found.cells().iter().enumerate() {
+                    let (columns, values) = x.row(i);
+                    if reduction == Reduction::ArgMax {
+                        let gap = (0..columns.len()).find(|&at| columns[at] as usize != at);
+                        let zero = (0.0, gap.unwrap_or(columns.len()));
+                        let stored = columns.iter().zip(values).map(|(&j, &x)| (x, j as usize));
+                        let largest = stored.chain((columns.len() < n).then_some(zero));
+                        let largest = largest.reduce(|a, b| if b.0 > a.0 { b } else { a });
+                        assert_eq!(found, largest.unwrap().1 as f64, "row {i}");
+                        continue;
+                    }
+                    let pieces = values.chunks(1 << 10).map(|piece| {
+                        let mut total = fused::Accumulator::new(reduction.identity().1);
+                        piece.iter().for_each(|&x| total.push(reduction.term(x)));
+                        total
+                    });
+                    let mut total = pieces.reduce(merged).unwrap();
+                    total.push_zeros((n - values.len()) as u64);
+                    assert_eq!(found.to_bits(), reduction.finished(&total).to_bits(), "row {i}");
+                }
+                for axis in [Axis::All, Axis::Rows, Axis::Columns] {
+                    same_bits(|| {
+                        reduce(&Storage::Csr(x.clone()), reduction, axis).cells().to_vec()
+                    });
+                }
+            }
+            let zeros = vec![0.0; x.shape().cells() - x.stored()];
+            let all = [sparse::stored_values(&x).to_vec(), zeros].concat();
+            for reduction in [Reduction::Sum, Reduction::Variance, Reduction::Norm(2.0)] {
+                let found = reduce(&Storage::Csr(x.clone()), reduction, Axis::All);
+                let expected = Dense::scalar(naive(&all, reduction));
+                assert_close(&found, &expected, 1e6);
+            }
+        }
     }
 
     #[test]

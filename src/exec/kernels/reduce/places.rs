@@ -1,5 +1,7 @@
 //! Where the largest cell is: the first of them, counted from 0, or the first `NaN`.
 
+use std::ops::Range;
+
 use super::super::{Real, Stop, dense, fold_blocks, sparse};
 use super::{Axis, BLOCK_CELLS};
 use crate::matrix::{Csr, Dense, Shape, Storage};
@@ -15,14 +17,9 @@ pub(super) fn of_largest<T: Real>(x: &Storage<T>, axis: Axis) -> Dense<T> {
         let place = |largest| if cells == 0 { T::NAN } else { place(largest) };
         dense(shape, largest.into_iter().map(place).collect::<Vec<_>>())
     };
-    let rows = |x: &Storage<T>| {
-        let grain = BLOCK_CELLS / x.shape().columns.max(1) + 1;
-        let block = |rows: std::ops::Range<usize>| rows.map(|i| of_row(x, i)).collect::<Vec<_>>();
-        let join = |mut top: Vec<_>, bottom: Vec<_>| {
-            top.extend(bottom);
-            top
-        };
-        fold_blocks(x.shape().rows, grain, &block, &join).unwrap_or_default()
+    let rows = |x: &Storage<T>| match x {
+        Storage::Dense(x) => of_dense_rows(x),
+        Storage::Csr(x) => of_sparse_rows(x),
     };
     match (x, axis) {
         (_, Axis::Rows) => written(Shape::new(m, 1), rows(x), n),
@@ -50,11 +47,26 @@ fn exceeds<T: Real>(a: T, b: T) -> bool {
     a > b || (a.is_nan() && !b.is_nan())
 }
 
-fn of_row<T: Real>(x: &Storage<T>, i: usize) -> Largest<T> {
-    match x {
-        Storage::Dense(x) => of_cells(x.row(i)),
-        Storage::Csr(x) => of_stored(x, i),
+fn of_dense_rows<T: Real>(x: &Dense<T>) -> Vec<Largest<T>> {
+    let grain = BLOCK_CELLS / x.shape().columns.max(1) + 1;
+    let block = |rows: Range<usize>| rows.map(|i| of_cells(x.row(i))).collect::<Vec<_>>();
+    let join = |mut top: Vec<_>, bottom: Vec<_>| {
+        top.extend(bottom);
+        top
+    };
+    fold_blocks(x.shape().rows, grain, &block, &join).unwrap_or_default()
+}
+
+/// Those of a long row piece by piece.
+fn of_sparse_rows<T: Real>(x: &Csr<T>) -> Vec<Largest<T>> {
+    let mut rows: Vec<Largest<T>> = Vec::with_capacity(x.shape().rows);
+    for (row, piece) in sparse::of_pieces(x, of_stored) {
+        match rows.get_mut(row) {
+            Some(largest) => *largest = larger(*largest, piece),
+            None => rows.push(piece),
+        }
     }
+    rows
 }
 
 /// Two passes: the first finds the value without a branch, in lanes.
@@ -79,15 +91,17 @@ fn of_cells<T: Real>(x: &[T]) -> Largest<T> {
     (largest, x.iter().position(|&x| x == largest).unwrap_or(0))
 }
 
-fn of_stored<T: Real>(x: &Csr<T>, i: usize) -> Largest<T> {
-    let (columns, values) = x.row(i);
+/// Of what a row stores in these columns, and the zeros beside it.
+fn of_stored<T: Real>((columns, values): (&[u32], &[T]), range: Range<usize>) -> Largest<T> {
     let (value, at) = of_cells(values);
     let place = columns.get(at).map_or(0, |&column| column as usize);
-    if values.len() == x.shape().columns {
+    if values.len() == range.len() {
         return (value, place);
     }
     // The first cell that is not stored, which is zero.
-    let gap = (0..values.len()).find(|&i| columns[i] as usize != i).unwrap_or(values.len());
+    let is_gap = |&at: &usize| columns[at] as usize != range.start + at;
+    let gap = (0..columns.len()).find(is_gap).unwrap_or(columns.len());
+    let gap = range.start + gap;
     if exceeds(T::ZERO, value) || (value == T::ZERO && gap < place) {
         (T::ZERO, gap)
     } else {
@@ -97,7 +111,7 @@ fn of_stored<T: Real>(x: &Csr<T>, i: usize) -> Largest<T> {
 
 fn of_columns<T: Real>(x: &Dense<T>) -> Vec<Largest<T>> {
     let n = x.shape().columns;
-    let block = |rows: std::ops::Range<usize>| {
+    let block = |rows: Range<usize>| {
         let mut largest = vec![(-T::INFINITY, rows.start); n];
         for i in rows {
             for (largest, &x) in largest.iter_mut().zip(x.row(i)) {

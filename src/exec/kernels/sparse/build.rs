@@ -14,9 +14,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::{Real, Stop};
-use super::cuts::row_parts;
+use super::cuts::{cuts, cuts_into};
 use super::lanes::{CELLS_MAX, LANES, Lanes};
-use super::rows::{accumulate, by_rows, fill_rows, in_parts, stored_before};
+use super::rows::{accumulate, by_rows, in_parts, piece, stored_before};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
 /// What to do where an entry comes twice.
@@ -121,15 +121,15 @@ pub fn from_entries<T: Scalar, L: Load<T>>(
 /// The transpose.
 pub fn transpose<T: Real>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     let runs = (x.stored() >> 16).clamp(1, 64);
-    let cuts = row_parts(x.shape().rows, runs, stored_before(x));
+    let parts = cuts_into(runs, x.shape(), stored_before(x));
     let run = |run: usize| {
-        cuts[run].clone().flat_map(|i| {
-            let (columns, values) = x.row(i);
+        parts[run].rows(x.shape().columns).flat_map(|(i, columns)| {
+            let (columns, values) = piece(x, i, &columns);
             columns.iter().zip(values).map(move |(&j, &x)| (j, i as u32, x))
         })
     };
     let shape = x.shape().transposed();
-    let sorted = sorted::<T, T, _>(shape, cuts.len(), run, stop);
+    let sorted = sorted::<T, T, _>(shape, parts.len(), run, stop);
     let turned = compressed::<T, T>(shape, sorted, Duplicates::Last, stop);
     turned.expect("only refused duplicates give none")
 }
@@ -138,11 +138,11 @@ pub fn transpose<T: Real>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
 pub fn from_dense<T: Scalar>(x: &Dense<T>) -> Csr<T> {
     by_rows(
         x.shape(),
-        |row| row * x.shape().columns,
+        |row, column| row * x.shape().columns + column,
         || (),
         Stop::NEVER,
-        |(), i, rows| {
-            for (j, &x) in x.row(i).iter().enumerate() {
+        |(), i, columns, rows| {
+            for (j, &x) in columns.clone().zip(&x.row(i)[columns]) {
                 rows.push(j as u32, x);
             }
         },
@@ -153,11 +153,17 @@ pub fn from_dense<T: Scalar>(x: &Dense<T>) -> Csr<T> {
 pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
     let (shape, n) = (x.shape(), x.shape().columns);
     let mut cells = CellBuffer::zeroed(shape.cells());
-    fill_rows(x, n, &mut cells, Stop::NEVER, &|x, out| {
-        for i in 0..x.shape().rows {
-            let (columns, values) = x.row(i);
+    let mut left = &mut cells[..];
+    let mut parts = Vec::new();
+    for part in cuts(shape, stored_before(x)) {
+        let [start, end] = [part.start, part.end].map(|at| at.row * n + at.column);
+        parts.push((part, start, next_of(&mut left, end - start)));
+    }
+    parts.into_par_iter().for_each(|(part, start, out)| {
+        for (i, columns) in part.rows(n) {
+            let (columns, values) = piece(x, i, &columns);
             for (&j, &x) in columns.iter().zip(values) {
-                out[i * n + j as usize] = x;
+                out[i * n + j as usize - start] = x;
             }
         }
     });

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use super::super::elementwise::UnaryFunction;
 use super::super::fused::{Builder, Input, Scratch};
 use super::super::{Real, Stop};
-use super::cuts::row_cuts;
-use super::rows::{by_rows, stored_before, stored_values};
+use super::cuts::cuts;
+use super::rows::{by_rows, piece, stored_before, stored_values};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 
 /// `function` of each stored cell, of a function that maps zero to zero.
@@ -32,21 +32,21 @@ pub fn map<T: Scalar>(x: &Csr<T>, function: UnaryFunction, stop: Stop<'_>) -> Cs
 /// The same places with other values, of which those that are zero are left out.
 pub(super) fn with_values<T: Scalar>(x: &Csr<T>, values: CellBuffer<T>, stop: Stop<'_>) -> Csr<T> {
     let first = x.offsets()[0];
-    if values.par_iter().all(|&value| value != T::ZERO) {
-        let offsets = x.offsets().iter().map(|&offset| offset - first).collect::<Vec<_>>();
-        let columns = x.columns().slice(first as usize, values.len());
-        return Csr::new(x.shape(), offsets.into(), columns, values.into());
+    let has_zeros = values.par_iter().any(|&value| value == T::ZERO);
+    let offsets = x.offsets().iter().map(|&offset| offset - first).collect::<Vec<_>>();
+    let columns = x.columns().slice(first as usize, values.len());
+    let x = Csr::new(x.shape(), offsets.into(), columns, values.into());
+    if !has_zeros {
+        return x;
     }
     by_rows(
         x.shape(),
-        stored_before(x),
+        stored_before(&x),
         || (),
         stop,
-        |(), i, rows| {
-            let [start, end] = [i, i + 1].map(|row| (x.offsets()[row] - first) as usize);
-            for (&j, &value) in x.row(i).0.iter().zip(&values[start..end]) {
-                rows.push(j, value);
-            }
+        |(), i, columns, rows| {
+            let (columns, values) = piece(&x, i, &columns);
+            columns.iter().zip(values).for_each(|(&j, &value)| rows.push(j, value));
         },
     )
 }
@@ -68,11 +68,12 @@ pub fn zip<T: Scalar>(
     let (x_before, y_before) = (stored_before(x), stored_before(y));
     by_rows(
         x.shape(),
-        |row| x_before(row) + y_before(row),
+        |row, column| x_before(row, column) + y_before(row, column),
         || (),
         stop,
-        |(), i, rows| {
-            let ((x_columns, x_values), (y_columns, y_values)) = (x.row(i), y.row(i));
+        |(), i, columns, rows| {
+            let (x_columns, x_values) = piece(x, i, &columns);
+            let (y_columns, y_values) = piece(y, i, &columns);
             let (mut at, mut bt) = (0, 0);
             while at < x_columns.len() && bt < y_columns.len() {
                 let (a, b) = (x_columns[at], y_columns[bt]);
@@ -109,28 +110,29 @@ pub fn zip_dense<T: Scalar>(
     let (shape, width) = (x.shape(), y.shape().columns);
     let fits = |side: usize, of: usize| side == of || side == 1;
     assert!(fits(y.shape().rows, shape.rows) && fits(width, shape.columns), "shapes that fit");
-    let keeps_zeros = |row: &[T]| row.iter().all(|&y| f(T::ZERO, y) == T::ZERO);
-    // Asked once where there is one row, else of each.
-    let always = y.shape().rows == 1 && keeps_zeros(y.row(0));
-    if width == 1 && y.cells().iter().all(|y| f(T::ZERO, *y) == T::ZERO) {
-        return scaled_rows(x, y, f, stop);
+    let keeps_zeros = |cells: &[T]| cells.iter().all(|&y| f(T::ZERO, y) == T::ZERO);
+    let is_one_row = y.shape().rows == 1;
+    // Asked once where there is one row or one column, else of each row.
+    if (is_one_row || width == 1) && keeps_zeros(y.cells()) {
+        return zip_stored(x, y, f, stop);
     }
     let stored_before = stored_before(x);
-    let width_read = if y.shape().rows == 1 { 0 } else { width };
+    let read = if is_one_row { shape.columns } else { width };
     by_rows(
         shape,
-        |row| stored_before(row) + row * width_read,
+        |row, column| stored_before(row, column) + row * read + column.min(read),
         || (),
         stop,
-        |(), i, rows| {
-            let right = y.row(if y.shape().rows == 1 { 0 } else { i });
-            let y = |j: usize| right[if width == 1 { 0 } else { j }];
-            let (columns, values) = x.row(i);
-            let mut stored = columns.iter().zip(values).peekable();
-            if always || keeps_zeros(right) {
+        |(), i, columns, rows| {
+            let right = y.row(if is_one_row { 0 } else { i });
+            let right = if width == 1 { right } else { &right[columns.clone()] };
+            let y = |j: usize| right[if width == 1 { 0 } else { j - columns.start }];
+            let (places, values) = piece(x, i, &columns);
+            let mut stored = places.iter().zip(values).peekable();
+            if keeps_zeros(right) {
                 stored.for_each(|(&j, &x)| rows.push(j, f(x, y(j as usize))));
             } else {
-                for j in 0..shape.columns {
+                for j in columns.clone() {
                     let x = stored.next_if(|(column, _)| **column as usize == j);
                     rows.push(j as u32, f(x.map_or(T::ZERO, |(_, &x)| x), y(j)));
                 }
@@ -139,28 +141,37 @@ pub fn zip_dense<T: Scalar>(
     )
 }
 
-/// `f` of each stored cell and the cell of its row, or of all.
-fn scaled_rows<T: Scalar>(
+/// `f` of each stored cell and the cell of its row or column, or of all.
+fn zip_stored<T: Scalar>(
     x: &Csr<T>,
     y: &Dense<T>,
     f: impl Fn(T, T) -> T + Sync,
     stop: Stop<'_>,
 ) -> Csr<T> {
-    let mut values = CellBuffer::arbitrary(stored_values(x).len());
+    let (shape, before) = (x.shape(), stored_before(x));
+    let mut values = CellBuffer::arbitrary(x.stored());
     let mut left = &mut values[..];
     let mut parts = Vec::new();
-    for rows in row_cuts(x.shape().rows, stored_before(x)) {
-        let stored = x.rows(rows.clone()).stored();
-        let (part, rest) = left.split_at_mut(stored);
+    for part in cuts(shape, &before) {
+        let [start, end] = [part.start, part.end].map(|at| before(at.row, at.column));
+        let (out, rest) = left.split_at_mut(end - start);
         left = rest;
-        parts.push((rows, part));
+        parts.push((part, out));
     }
-    parts.into_par_iter().filter(|_| !stop.is_asked()).for_each(|(rows, part)| {
-        let mut part = part.iter_mut();
-        for row in rows {
-            let scale = y.cells()[if y.shape().rows == 1 { 0 } else { row }];
-            for (&x, value) in x.row(row).1.iter().zip(&mut part) {
-                *value = f(x, scale);
+    let width = y.shape().columns;
+    parts.into_par_iter().for_each(|(part, mut left)| {
+        for (row, columns) in part.rows(shape.columns).take_while(|_| !stop.is_asked()) {
+            let (columns, cells) = piece(x, row, &columns);
+            let (out, rest) = left.split_at_mut(cells.len());
+            left = rest;
+            let right = y.row(if y.shape().rows == 1 { 0 } else { row });
+            if width == 1 {
+                out.iter_mut().zip(cells).for_each(|(out, &x)| *out = f(x, right[0]));
+            } else {
+                let cells = columns.iter().zip(cells);
+                out.iter_mut()
+                    .zip(cells)
+                    .for_each(|(out, (&j, &x))| *out = f(x, right[j as usize]));
             }
         }
     });
@@ -187,10 +198,14 @@ pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Csr<T> {
     let n = values.len();
     by_rows(
         Shape::new(n, n),
-        |row| row,
+        |row, column| row + usize::from(column > row),
         || (),
         Stop::NEVER,
-        |(), i, rows| rows.push(i as u32, values[i]),
+        |(), i, columns, rows| {
+            if columns.contains(&i) {
+                rows.push(i as u32, values[i]);
+            }
+        },
     )
 }
 

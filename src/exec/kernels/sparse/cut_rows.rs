@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::super::Real;
 use super::cuts::Cut;
 use super::lanes::Lanes;
-use super::product::{Finite, Sums};
+use super::product::{Pairs, Sums};
 use super::rows::{Rows, in_parts, join};
 use crate::matrix::{Csr, Shape};
 
@@ -37,11 +37,11 @@ struct Made<T> {
 /// The product by these parts, which lie end to end.
 pub(super) fn product<T: Real>(
     shape: Shape,
-    finite: &Finite<'_, T>,
+    pairs: &Pairs<'_, T>,
     parts: Vec<Range<Cut>>,
 ) -> Csr<T> {
     let scratch = || (Lanes::new(), Sums::new(shape.columns));
-    let made = in_parts(parts, scratch, |(lanes, sums), part| made(finite, &part, lanes, sums));
+    let made = in_parts(parts, scratch, |(lanes, sums), part| made(pairs, &part, lanes, sums));
     let (mut rows, mut open) = (Vec::new(), Vec::new());
     for Made { head, ends, body, tail } in made {
         open.extend(head);
@@ -57,15 +57,15 @@ pub(super) fn product<T: Real>(
 
 /// Makes one part.
 fn made<T: Real>(
-    finite: &Finite<'_, T>,
+    pairs: &Pairs<'_, T>,
     Range { start, end }: &Range<Cut>,
     lanes: &mut Lanes<T>,
     sums: &mut Sums<T>,
 ) -> Made<T> {
-    let before = finite.before;
-    let mut piece = |row: usize, pairs: Range<usize>| {
-        let mut cells = Rows::with_capacity(0, pairs.len().min(1 << 22));
-        finite.scatter_piece(row, pairs.start - before[row]..pairs.end - before[row], sums);
+    let before = pairs.before;
+    let mut piece = |row: usize, of: Range<usize>| {
+        let mut cells = Rows::with_guess(0, of.len());
+        pairs.scatter_piece(row, of.start - before[row]..of.end - before[row], sums);
         sums.take(&mut cells);
         cells
     };
@@ -77,9 +77,8 @@ fn made<T: Real>(
     let tail = ends_within.then(|| piece(end.row, before[end.row]..end.cell));
     let first = if is_one_row { end.row } else { start.row + usize::from(begins_within) };
     let own = first..end.row;
-    let cells = before[own.end] - before[own.start];
-    let mut body = Rows::with_capacity(own.len(), cells.min(1 << 22));
-    finite.write(own, lanes, sums, &mut body);
+    let mut body = Rows::with_guess(own.len(), before[own.end] - before[own.start]);
+    pairs.write(own, lanes, sums, &mut body);
     Made { head, ends: begins_within && !is_one_row, body, tail }
 }
 
@@ -108,30 +107,12 @@ fn added<T: Real>(columns: usize, pieces: &[Rows<T>]) -> Vec<Rows<T>> {
 
 #[cfg(test)]
 mod tests {
-    use rand::Rng;
-
     use super::super::super::testing::*;
     use super::super::product::product;
     use super::super::rows::stored_values;
     use super::super::to_dense;
     use super::*;
     use crate::exec::kernels::Stop;
-
-    /// Row i stores some n/(i + 1) cells, in a random order of the rows.
-    fn power_law(rows: usize, columns: usize, seed: u64) -> Csr<f64> {
-        let mut rng = rng(seed);
-        let mut order: Vec<usize> = (0..rows).collect();
-        rand::seq::SliceRandom::shuffle(&mut order[..], &mut rng);
-        let (mut offsets, mut places, mut values) = (vec![0], Vec::new(), Vec::new());
-        for at in order {
-            let count = (columns / (at + 1)).max(usize::from(rng.random_bool(0.9)));
-            let step = columns / count.max(1);
-            places.extend((0..count).map(|k| (k * step) as u32));
-            values.extend((0..count).map(|_| rng.random_range(-1.0..1.0)));
-            offsets.push(places.len() as i64);
-        }
-        Csr::new(Shape::new(rows, columns), offsets.into(), places.into(), values.into())
-    }
 
     #[test]
     fn a_product_whose_rows_are_cut_is_that_of_the_definition() {

@@ -1,9 +1,10 @@
 //! Where work over rows is cut: into parts of equal work, which follow from the stored cells alone and never
 //! from the number of threads.
 //!
-//! A part ends where its share of the work is full. A sum along a row may be cut too, between pieces of
-//! [`PIECE_CELLS`] cells: the sum of a row is that of its pieces, in order, wherever the cuts fall (after
-//! Merrill and Garland, *Merge-Based Parallel Sparse Matrix-Vector Multiplication*, SC 2016, §III).
+//! A part ends where its share of the work is full, within a row too. What is made of each cell alone is then laid
+//! end to end. A sum along a row is cut between pieces of [`PIECE_CELLS`] cells: it is that of its pieces, in order,
+//! wherever the cuts fall (after Merrill and Garland, *Merge-Based Parallel Sparse Matrix-Vector Multiplication*,
+//! SC 2016, §III).
 //!
 //! ```text
 //! row 0 ··   row 1 ···   row 2 ·········|·········|·····   row 3 ·   row 4 ··
@@ -12,7 +13,7 @@
 
 use std::ops::Range;
 
-use crate::matrix::{Csr, Scalar};
+use crate::matrix::{Csr, Scalar, Shape};
 
 /// Cells of a row that are added as one piece.
 pub(super) const PIECE_CELLS: usize = 1 << 10;
@@ -23,20 +24,68 @@ const PARTS_MAX: usize = 256;
 /// A stored cell takes as long as so many rows without one.
 const CELL_WORK: usize = 8;
 
+/// A place in the order of the rows: a row and its next column; at the end of a row, the row behind and its first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) row: usize,
+    pub(super) column: usize,
+}
+
+/// What lies between two places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) start: Place,
+    pub(super) end: Place,
+}
+
+impl Part {
+    /// Its rows in order, and which of the `width` columns it has of each.
+    pub(super) fn rows(self, width: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let Self { start, end } = self;
+        (start.row..end.row + usize::from(end.column > 0)).map(move |row| {
+            let first = if row == start.row { start.column } else { 0 };
+            let last = if row == end.row { end.column } else { width };
+            (row, first..last)
+        })
+    }
+}
+
+/// Parts of about equal work, where `before(i, j)` cells are read or written for the rows before row `i` and, of
+/// that, the columns before column `j`.
+pub(super) fn cuts(shape: Shape, before: impl Fn(usize, usize) -> usize) -> Vec<Part> {
+    cuts_into(tasks(shape.rows, before(shape.rows, 0)), shape, before)
+}
+
+/// The same into so many parts, of which those without work are left out.
+pub(super) fn cuts_into(
+    parts: usize,
+    shape: Shape,
+    before: impl Fn(usize, usize) -> usize,
+) -> Vec<Part> {
+    let Shape { rows, columns } = shape;
+    let work = |row: usize, column: usize| work(row, before(row, column));
+    let total = work(rows, 0) as u128;
+    let cut = |part: usize| {
+        let share = (total * part as u128 / parts as u128) as usize;
+        let row = first(rows, |row| work(row + 1, 0) > share);
+        if row == rows || columns == 0 {
+            return Place { row, column: 0 };
+        }
+        match first(columns, |column| work(row, column) >= share) {
+            column if column == columns => Place { row: row + 1, column: 0 },
+            column => Place { row, column },
+        }
+    };
+    let cuts: Vec<Place> = (0..=parts).map(cut).collect();
+    let parts = cuts.windows(2).map(|cut| Part { start: cut[0], end: cut[1] });
+    parts.filter(|part| part.start != part.end).collect()
+}
+
 /// Consecutive rows of about equal work, where `before(i)` cells are read or written for the rows before
 /// row `i`. A row is never cut.
 pub(super) fn row_cuts(rows: usize, before: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
-    let parts = ((before(rows) + rows / CELL_WORK) / TASK_CELLS).clamp(1, PARTS_MAX);
-    row_parts(rows, parts, before)
-}
-
-/// The same for so many parts, of which those without rows are left out.
-pub(super) fn row_parts(
-    rows: usize,
-    parts: usize,
-    before: impl Fn(usize) -> usize,
-) -> Vec<Range<usize>> {
-    let work = |row: usize| CELL_WORK.saturating_mul(before(row)).saturating_add(row);
+    let parts = tasks(rows, before(rows));
+    let work = |row: usize| work(row, before(row));
     let total = work(rows) as u128;
     let cut = |part: usize| {
         let share = (total * part as u128 / parts as u128) as usize;
@@ -46,6 +95,16 @@ pub(super) fn row_parts(
     };
     let cuts: Vec<usize> = (0..=parts).map(cut).collect();
     cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|rows| !rows.is_empty()).collect()
+}
+
+/// Work of so many rows and cells.
+fn work(rows: usize, cells: usize) -> usize {
+    CELL_WORK.saturating_mul(cells).saturating_add(rows)
+}
+
+/// Tasks that so many rows and cells are worth.
+fn tasks(rows: usize, cells: usize) -> usize {
+    (cells.saturating_add(rows / CELL_WORK) / TASK_CELLS).clamp(1, PARTS_MAX)
 }
 
 /// The first number up to `end` at which what holds from somewhere on does hold.
@@ -60,14 +119,14 @@ fn first(end: usize, holds: impl Fn(usize) -> bool) -> usize {
 
 /// A place between two pieces: the next cell, and the row it is in or, at the end of one, the row behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cut {
-    pub(super) row: usize,
+pub(in crate::exec::kernels) struct Cut {
+    pub(in crate::exec::kernels) row: usize,
     /// Counted as the offsets of the matrix are.
-    pub(super) cell: usize,
+    pub(in crate::exec::kernels) cell: usize,
 }
 
 /// Pieces of rows of about equal work, for sums along rows of `x` that are `width` wide.
-pub(super) fn piece_cuts<T: Scalar>(x: &Csr<T>, width: usize) -> Vec<Range<Cut>> {
+pub(in crate::exec::kernels) fn piece_cuts<T: Scalar>(x: &Csr<T>, width: usize) -> Vec<Range<Cut>> {
     let (rows, offsets) = (x.shape().rows, x.offsets());
     let work = |row: usize| CELL_WORK * (offsets[row] - offsets[0]) as usize + row;
     let total = work(rows);
@@ -90,6 +149,17 @@ pub(super) fn piece_cuts<T: Scalar>(x: &Csr<T>, width: usize) -> Vec<Range<Cut>>
     };
     let cuts: Vec<Cut> = (0..=parts).map(cut).collect();
     cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|part| part.start != part.end).collect()
+}
+
+/// The rows that begin in a part.
+pub(in crate::exec::kernels) fn begun(offsets: &[i64], part: &Range<Cut>) -> Range<usize> {
+    let row = |cut: Cut| cut.row + usize::from(offsets[cut.row] as usize != cut.cell);
+    row(part.start)..row(part.end)
+}
+
+/// Cells of a row, cut into pieces.
+pub(in crate::exec::kernels) fn pieces(cells: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    cells.clone().step_by(PIECE_CELLS).map(move |at| at..cells.end.min(at + PIECE_CELLS))
 }
 
 /// Parts of a sparse result of which rows are cut: a row that holds more than such a share of all work is long.
@@ -130,25 +200,8 @@ mod tests {
     use rand::Rng;
 
     use super::super::super::testing::*;
+    use super::super::rows::stored_before;
     use super::*;
-    use crate::matrix::Shape;
-
-    /// Row i of a random order stores some n/(i + 1) cells: the first rows hold a large part of all.
-    fn power_law(rows: usize, columns: usize) -> Csr<f64> {
-        let mut rng = rng(11);
-        let mut offsets = vec![0];
-        let mut places = Vec::new();
-        let mut order: Vec<usize> = (0..rows).collect();
-        rand::seq::SliceRandom::shuffle(&mut order[..], &mut rng);
-        for at in order {
-            let count = (columns / (at + 1)).max(usize::from(rng.random_bool(0.9)));
-            let step = columns / count.max(1);
-            places.extend((0..count).map(|k| (k * step) as u32));
-            offsets.push(places.len() as i64);
-        }
-        let values = vec![1.0; places.len()];
-        Csr::new(Shape::new(rows, columns), offsets.into(), places.into(), values.into())
-    }
 
     /// The largest of some parts beside their mean.
     fn imbalance(parts: &[usize]) -> f64 {
@@ -156,21 +209,35 @@ mod tests {
         *parts.iter().max().unwrap() as f64 / mean - 1.0
     }
 
+    fn skewed() -> [Csr<f64>; 2] {
+        [power_law(200_000, 150_000, 11), one_long_row(3000, 2_000_000, 12)]
+    }
+
     #[test]
     fn parts_of_a_skewed_matrix_hold_equally_many_cells() {
-        let x = power_law(200_000, 150_000);
-        assert!(x.row((0..200_000).max_by_key(|&i| x.row(i).0.len()).unwrap()).0.len() == 150_000);
-        for width in [1, 7, 64] {
-            let parts = piece_cuts(&x, width);
-            let cells: Vec<usize> =
-                parts.iter().map(|part| part.end.cell - part.start.cell).collect();
-            assert!(parts.len() >= 16 && imbalance(&cells) < 0.05, "{:?}", imbalance(&cells));
+        for x in skewed() {
+            let longest = x.offsets().windows(2).map(|row| row[1] - row[0]).max().unwrap();
+            let before = stored_before(&x);
+            let cells: Vec<usize> = cuts(x.shape(), &before)
+                .iter()
+                .map(|Part { start, end }| {
+                    before(end.row, end.column) - before(start.row, start.column)
+                })
+                .collect();
+            assert!(cells.len() >= 64 && cells.iter().all(|&cells| (cells as i64) < longest / 4));
+            assert!(imbalance(&cells) < 0.05, "{}", imbalance(&cells));
+            for width in [1, 7, 64] {
+                let parts = piece_cuts(&x, width);
+                let cells: Vec<usize> =
+                    parts.iter().map(|part| part.end.cell - part.start.cell).collect();
+                assert!(parts.len() >= 16 && imbalance(&cells) < 0.05, "{}", imbalance(&cells));
+            }
         }
     }
 
     #[test]
     fn parts_of_a_skewed_result_hold_equally_many_pairs() {
-        let x = power_law(200_000, 150_000);
+        let x = power_law(200_000, 150_000, 11);
         let before: Vec<usize> =
             x.offsets().iter().map(|&offset| 5 * (offset - x.offsets()[0]) as usize).collect();
         let parts = cuts_within_rows(&before).unwrap();
@@ -196,7 +263,8 @@ mod tests {
     fn cuts_lie_end_to_end_between_pieces() {
         let mut rng = rng(12);
         let matrices = [
-            power_law(3000, 60_000),
+            power_law(3000, 60_000, 12),
+            one_long_row(40, 400_000, 13),
             random_sparse(&mut rng, 500, 40, 0.3),
             random_sparse(&mut rng, 3, 200_000, 0.5),
             random_sparse(&mut rng, 100_000, 3, 0.0),
@@ -212,6 +280,16 @@ mod tests {
                 at = part.end;
             }
             assert_eq!(at, Cut { row: rows, cell: offsets[rows] as usize });
+            let (mut at, mut cells) = (Place { row: 0, column: 0 }, 0);
+            for part in cuts(x.shape(), stored_before(x)) {
+                assert_eq!(part.start, at);
+                assert!(part.end.column < x.shape().columns.max(1));
+                cells +=
+                    part.rows(x.shape().columns).map(|(_, columns)| columns.len()).sum::<usize>();
+                at = part.end;
+            }
+            assert_eq!(at, Place { row: rows, column: 0 });
+            assert_eq!(cells, x.shape().cells());
             let mut next = 0;
             for part in row_cuts(rows, |row| (offsets[row] - offsets[0]) as usize) {
                 assert_eq!(part.start, next);

@@ -11,7 +11,9 @@
 //!   2     (1, 2)      ·                2     (9, 1)      ·
 //! ```
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
+
+use super::super::arch::Arch;
 
 /// Rows that are sorted at once.
 pub(super) const LANES: usize = 8;

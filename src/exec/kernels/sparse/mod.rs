@@ -15,6 +15,8 @@ mod reshape;
 mod rows;
 mod sampled;
 mod sampled_cells;
+#[cfg(test)]
+mod skewed;
 
 pub use build::{
     Duplicates, Entry, Load, RepeatedEntry, from_dense, from_entries, to_dense, transpose,
@@ -28,3 +30,6 @@ pub use product::{gram, product};
 pub use reshape::{gather_columns, gather_rows, hstack, kron, slice_columns, vstack};
 pub use sampled::sampled;
 pub use sampled_cells::sampled_cells;
+
+pub(super) use cuts::{begun, piece_cuts, pieces};
+pub(super) use rows::{of_pieces, stored_values};

@@ -2,17 +2,18 @@
 //!
 //! Each row of `s·d` is a sum of rows of `d`, held in registers for a block of columns at a time. Rows
 //! are cut by stored cells, and a long row between pieces whose sums are added in order. `t(s)·d` and a
-//! thin `d·s` scatter: blocks of rows add into results of their own where those are small beside the
-//! blocks, else the transpose of `s` is formed first.
+//! thin `d·s` scatter: parts add into results of their own where those are small beside the
+//! parts, else the transpose of `s` is formed first.
 
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::super::arch::Arch;
 use super::super::{Real, Stop, add_into, dense, fold_blocks};
-use super::cuts::{Cut, PIECE_CELLS, piece_cuts, row_parts};
-use super::rows::{all_finite, stored_before};
+use super::cuts::{Cut, PIECE_CELLS, Part, begun, cuts_into, piece_cuts, pieces};
+use super::rows::{all_finite, piece, stored_before};
 use super::transpose;
 use crate::matrix::{CellBuffer, Csr, Dense, Shape};
 
@@ -89,12 +90,6 @@ pub fn times_dense_into<T: Real>(x: &Csr<T>, y: &Dense<T>, non_finite: &NonFinit
     Sums::new(x, y, Stop::NEVER).part(&(cut(0)..cut(rows)), non_finite, out);
 }
 
-/// The rows that begin in a part.
-fn begun(offsets: &[i64], part: &Range<Cut>) -> Range<usize> {
-    let row = |cut: Cut| cut.row + usize::from(offsets[cut.row] as usize != cut.cell);
-    row(part.start)..row(part.end)
-}
-
 /// Rows of `x·y`.
 struct Sums<'a, T: Real> {
     offsets: &'a [i64],
@@ -151,11 +146,6 @@ impl<'a, T: Real> Sums<'a, T> {
             Arch::new().dispatch(Combination { columns, values, y: self.y, out });
         }
     }
-}
-
-/// Cells of a row, cut into pieces.
-fn pieces(cells: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    cells.clone().step_by(PIECE_CELLS).map(move |at| at..cells.end.min(at + PIECE_CELLS))
 }
 
 /// `out = Σ valueₖ·rowₖ` of the rows of `y` at these places, a block of columns at a time.
@@ -221,11 +211,13 @@ pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>, stop: Stop<'_>) -> Dense<T
         let cells = fold_blocks(shape.rows, grain, &leaf, &join).unwrap_or_default();
         return dense(shape, cells);
     }
-    let leaf = |inner: Range<usize>| {
+    let leaf = |part: Part| {
         let mut out = vec![T::ZERO; shape.cells()];
-        for inner in strips(inner, stop) {
-            let x = super::super::dense::slice_columns(x, inner.clone());
-            dense_times_into(&x, &y.rows(inner), &mut out);
+        for (k, columns) in part.rows(shape.columns).take_while(|_| !stop.is_asked()) {
+            let row = piece(y, k, &columns);
+            for (i, out) in out.chunks_mut(shape.columns).enumerate() {
+                scatter(x.row(i)[k], row, &columns, out, 1);
+            }
         }
         out
     };
@@ -242,7 +234,7 @@ pub fn dense_times_into<T: Real>(x: &Dense<T>, y: &Csr<T>, out: &mut [T]) {
     for i in 0..x.shape().rows {
         let out = &mut out[i * n..(i + 1) * n];
         for (k, &x) in x.row(i).iter().enumerate() {
-            scatter(x, y.row(k), out, 1);
+            scatter(x, y.row(k), &(0..n), out, 1);
         }
     }
 }
@@ -257,10 +249,10 @@ pub fn cross_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T
         return times_dense(&transpose(x, stop), y, stop);
     }
     let shape = Shape::new(x.shape().columns, y.shape().columns);
-    let leaf = |rows: Range<usize>| {
+    let leaf = |part: Part| {
         let mut out = vec![T::ZERO; shape.cells()];
-        for rows in strips(rows, stop) {
-            cross_dense_into(&x.rows(rows.clone()), &y.rows(rows), &mut out);
+        for (i, columns) in part.rows(shape.rows).take_while(|_| !stop.is_asked()) {
+            cross_row(piece(x, i, &columns), &columns, y.row(i), &mut out);
         }
         out
     };
@@ -275,33 +267,46 @@ pub fn cross_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T
 pub fn cross_dense_into<T: Real>(x: &Csr<T>, y: &Dense<T>, out: &mut [T]) {
     let (m, n) = (x.shape().columns, y.shape().columns);
     assert!(x.shape().rows == y.shape().rows && out.len() == m * n, "equally many rows");
-    let rows = if out.is_empty() { 0 } else { x.shape().rows };
-    for i in 0..rows {
-        let (row, right) = (x.row(i), y.row(i));
-        if let [y] = right {
-            scatter(*y, row, out, 1);
-        } else if right.iter().all(|y| y.is_finite()) {
-            for (&j, &x) in row.0.iter().zip(row.1) {
-                add_scaled(&mut out[j as usize * n..][..n], x, right);
-            }
-        } else {
-            for (j, &y) in right.iter().enumerate() {
-                scatter(y, row, &mut out[j..], n);
-            }
+    for i in 0..x.shape().rows {
+        cross_row(x.row(i), &(0..m), y.row(i), out);
+    }
+}
+
+/// Adds what one row of `t(x)·y` comes from: `row` of `x`, or what it stores in these columns, and `right` of `y`.
+fn cross_row<T: Real>(row: (&[u32], &[T]), columns: &Range<usize>, right: &[T], out: &mut [T]) {
+    if columns.is_empty() {
+        return;
+    }
+    let n = right.len();
+    if let [y] = right {
+        scatter(*y, row, columns, out, 1);
+    } else if right.iter().all(|y| y.is_finite()) {
+        for (&j, &x) in row.0.iter().zip(row.1) {
+            add_scaled(&mut out[j as usize * n..][..n], x, right);
+        }
+    } else {
+        for (k, &y) in right.iter().enumerate() {
+            scatter(y, row, columns, &mut out[k..], n);
         }
     }
 }
 
-/// Adds `x` times a sparse row to cells that lie `stride` apart.
-fn scatter<T: Real>(x: T, (columns, values): (&[u32], &[T]), out: &mut [T], stride: usize) {
-    for (&j, &y) in columns.iter().zip(values) {
+/// Adds `x` times a sparse row, or what it stores in these columns, to cells that lie `stride` apart.
+fn scatter<T: Real>(
+    x: T,
+    (places, values): (&[u32], &[T]),
+    columns: &Range<usize>,
+    out: &mut [T],
+    stride: usize,
+) {
+    for (&j, &y) in places.iter().zip(values) {
         out[j as usize * stride] += x * y;
     }
     if !x.is_finite() {
-        let mut stored = columns.iter().peekable();
-        for (j, out) in out.iter_mut().step_by(stride).enumerate() {
+        let mut stored = places.iter().peekable();
+        for j in columns.clone() {
             if stored.next_if(|column| **column as usize == j).is_none() {
-                *out = T::NAN;
+                out[j * stride] = T::NAN;
             }
         }
     }
@@ -328,28 +333,21 @@ fn add_scaled<T: Real>(out: &mut [T], a: T, row: &[T]) {
     }
 }
 
-/// Into how many blocks of rows a scattering product is cut: only where the columns are few beside
+/// Into how many parts a scattering product is cut: only where the columns are few beside
 /// the stored cells is it worth a result for each.
 fn blocks<T: Real>(x: &Csr<T>) -> usize {
     let per_column = x.stored() / x.shape().columns.max(1);
     if x.stored() < 1 << 16 { 1 } else { (per_column / 4).clamp(1, 16) }
 }
 
-/// The sum of what `leaf` yields for blocks of rows that store equally many cells.
+/// The sum of what `leaf` yields for so many parts that store equally many cells.
 fn by_cells<T: Real>(
     x: &Csr<T>,
     blocks: usize,
-    leaf: &(impl Fn(Range<usize>) -> Vec<T> + Sync),
+    leaf: &(impl Fn(Part) -> Vec<T> + Sync),
 ) -> Option<Vec<T>> {
-    let parts = row_parts(x.shape().rows, blocks, stored_before(x));
-    fold_blocks(parts.len(), 1, &|part| leaf(parts[part.start].clone()), &sum)
-}
-
-/// Rows in strips, between which it may stop.
-fn strips(rows: Range<usize>, stop: Stop<'_>) -> impl Iterator<Item = Range<usize>> {
-    const ROWS: usize = 1 << 12;
-    let strips = rows.clone().step_by(ROWS).map(move |at| at..rows.end.min(at + ROWS));
-    strips.take_while(move |_| !stop.is_asked())
+    let parts = cuts_into(blocks, x.shape(), stored_before(x));
+    fold_blocks(parts.len(), 1, &|part| leaf(parts[part.start]), &sum)
 }
 
 fn sum<T: Real>(mut left: Vec<T>, right: Vec<T>) -> Vec<T> {

@@ -11,9 +11,9 @@ use rayon::prelude::*;
 
 use super::super::{Real, Stop};
 use super::cut_rows;
-use super::cuts::cuts_within_rows;
+use super::cuts::{cuts_within_rows, row_cuts};
 use super::lanes::{CELLS_MAX, LANES, Lanes};
-use super::rows::{Rows, accumulate, all_finite, by_parts, by_rows, stored_values};
+use super::rows::{Rows, accumulate, all_finite, by_rows, in_parts, join, piece, stored_values};
 use super::transpose;
 use crate::matrix::{Csr, Shape};
 
@@ -26,36 +26,48 @@ use crate::matrix::{Csr, Shape};
 /// Where the inner sizes differ.
 pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     assert_eq!(a.shape().columns, b.shape().rows, "inner sizes");
-    let shape = Shape::new(a.shape().rows, b.shape().columns);
-    let before = pairs_before(a, b);
+    let sums = of_stored(a, b, stop);
     if all_finite(stored_values(a)) && all_finite(stored_values(b)) {
-        let scratch = || (Lanes::new(), Sums::new(shape.columns));
-        let finite = Finite { a, b, before: &before, stop };
-        if let Some(parts) = cuts_within_rows(&before) {
-            return cut_rows::product(shape, &finite, parts);
-        }
-        return by_parts(
-            shape,
-            |row| before[row],
-            scratch,
-            |(lanes, sums), part, rows| {
-                finite.write(part, lanes, sums, rows);
-            },
-        );
+        return sums;
     }
-    let poison = columns_of_non_finite(b);
+    let (left, right) = (non_finite(a), non_finite(b));
     by_rows(
-        shape,
-        |row| before[row],
-        || vec![T::ZERO; shape.columns],
+        sums.shape(),
+        |row, column| row * sums.shape().columns + column,
+        Vec::new,
         stop,
-        |sums, i, rows| {
-            spoiled_row(a.row(i), b, &poison, sums);
-            for (j, &sum) in sums.iter().enumerate() {
-                rows.push(j as u32, sum);
+        |cells, i, columns, rows| {
+            cells.clear();
+            cells.resize(columns.len(), T::ZERO);
+            let (places, values) = piece(&sums, i, &columns);
+            for (&j, &sum) in places.iter().zip(values) {
+                cells[j as usize - columns.start] = sum;
+            }
+            let own = left.partition_point(|bad| (bad.0 as usize) < i);
+            let bad = left[own..].iter().take_while(|bad| bad.0 as usize == i);
+            spoil(a.row(i).0, bad.map(|bad| bad.1), (b, &right), &columns, cells);
+            for (j, &cell) in columns.zip(&*cells) {
+                rows.push(j as u32, cell);
             }
         },
     )
+}
+
+/// The same of the stored cells alone, whether or not others would be met.
+fn of_stored<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
+    let shape = Shape::new(a.shape().rows, b.shape().columns);
+    let before = pairs_before(a, b);
+    let pairs = Pairs { a, b, before: &before, stop };
+    if let Some(parts) = cuts_within_rows(&before) {
+        return cut_rows::product(shape, &pairs, parts);
+    }
+    let scratch = || (Lanes::new(), Sums::new(shape.columns));
+    let rows = |(lanes, sums): &mut (Lanes<T>, Sums<T>), part: Range<usize>| {
+        let mut rows = Rows::with_guess(part.len(), before[part.end] - before[part.start]);
+        pairs.write(part, lanes, sums, &mut rows);
+        rows
+    };
+    join(shape, in_parts(row_cuts(shape.rows, |row| before[row]), scratch, rows))
 }
 
 /// Pairs of stored cells that meet in the rows of `a·b` before each of them.
@@ -70,8 +82,8 @@ fn pairs_before<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Vec<usize> {
     before
 }
 
-/// A product in which neither `NaN` nor an infinity is stored.
-pub(super) struct Finite<'a, T: Real> {
+/// The sums of pairs of stored cells that meet.
+pub(super) struct Pairs<'a, T: Real> {
     a: &'a Csr<T>,
     b: &'a Csr<T>,
     /// Pairs before each row.
@@ -79,7 +91,7 @@ pub(super) struct Finite<'a, T: Real> {
     stop: Stop<'a>,
 }
 
-impl<T: Real> Finite<'_, T> {
+impl<T: Real> Pairs<'_, T> {
     /// Writes these rows.
     pub(super) fn write(
         &self,
@@ -181,43 +193,38 @@ pub fn gram<T: Real>(x: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     product(&transpose(x, stop), x, stop)
 }
 
-/// One row of a product in which `NaN` or infinities are stored: every cell in full.
-fn spoiled_row<T: Real>(
-    (columns, values): (&[u32], &[T]),
-    b: &Csr<T>,
-    poison: &[(u32, u32)],
-    sums: &mut [T],
-) {
-    sums.fill(T::ZERO);
-    for (&k, &x) in columns.iter().zip(values) {
-        let (columns, values) = b.row(k as usize);
-        for (&j, &y) in columns.iter().zip(values) {
-            sums[j as usize] += x * y;
-        }
-        if !x.is_finite() {
-            let mut stored = columns.iter().peekable();
-            for (j, sum) in sums.iter_mut().enumerate() {
-                if stored.next_if(|column| **column as usize == j).is_none() {
-                    *sum = T::NAN;
-                }
-            }
-        }
-    }
-    for (k, j) in poison {
-        if columns.binary_search(k).is_err() {
-            sums[*j as usize] = T::NAN;
-        }
-    }
-}
-
-/// Row and column of the stored cells that are not finite.
-fn columns_of_non_finite<T: Real>(x: &Csr<T>) -> Vec<(u32, u32)> {
+/// Where the stored cells are that are not finite, row by row.
+fn non_finite<T: Real>(x: &Csr<T>) -> Vec<(u32, u32)> {
     let of_row = |i: usize| {
         let (columns, values) = x.row(i);
         let bad = columns.iter().zip(values).filter(|(_, x)| !x.is_finite());
         bad.map(move |(&j, _)| (i as u32, j))
     };
     (0..x.shape().rows).flat_map(of_row).collect()
+}
+
+/// Marks the cells of one row of a product, in these columns, in which a cell that is not stored meets one that is not
+/// finite: one of those in `bad`, of the left row that stores `stored`, or of the right factor.
+fn spoil<T: Real>(
+    stored: &[u32],
+    bad: impl Iterator<Item = u32>,
+    (b, bad_right): (&Csr<T>, &[(u32, u32)]),
+    columns: &Range<usize>,
+    cells: &mut [T],
+) {
+    for k in bad {
+        let mut met = piece(b, k as usize, columns).0.iter().peekable();
+        for (j, cell) in columns.clone().zip(&mut *cells) {
+            if met.next_if(|column| **column as usize == j).is_none() {
+                *cell = T::NAN;
+            }
+        }
+    }
+    for (k, j) in bad_right {
+        if columns.contains(&(*j as usize)) && stored.binary_search(k).is_err() {
+            cells[*j as usize - columns.start] = T::NAN;
+        }
+    }
 }
 
 /// A dense row of sums, and which of them were touched.

@@ -4,8 +4,12 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::super::{Real, Stop};
-use super::rows::{Rows, accumulate, by_rows, stored_before};
+use super::rows::{
+    Rows, accumulate, all_finite, by_rows, piece, stored_before, stored_left, stored_values, within,
+};
 use crate::matrix::{Csr, Scalar, Shape};
 
 /// A range of columns.
@@ -15,17 +19,16 @@ use crate::matrix::{Csr, Scalar, Shape};
 pub fn slice_columns<T: Scalar>(x: &Csr<T>, columns: Range<usize>) -> Csr<T> {
     assert!(columns.end <= x.shape().columns, "columns within {}", x.shape());
     let shape = Shape::new(x.shape().rows, columns.len());
+    let (first, before) = (columns.start, stored_before(x));
     by_rows(
         shape,
-        stored_before(x),
+        |row, column| before(row, if column == 0 { 0 } else { first + column }),
         || (),
         Stop::NEVER,
-        |(), i, rows| {
-            let (places, values) = x.row(i);
-            let from = places.partition_point(|&j| (j as usize) < columns.start);
-            let to = places.partition_point(|&j| (j as usize) < columns.end);
-            for (&j, &x) in places[from..to].iter().zip(&values[from..to]) {
-                rows.push(j - columns.start as u32, x);
+        |(), i, columns, rows| {
+            let (places, values) = piece(x, i, &(first + columns.start..first + columns.end));
+            for (&j, &x) in places.iter().zip(values) {
+                rows.push(j - first as u32, x);
             }
         },
     )
@@ -48,17 +51,36 @@ pub fn gather_columns<T: Scalar>(x: &Csr<T>, places: &[usize]) -> Csr<T> {
         next[place] += 1;
     }
     let shape = Shape::new(x.shape().rows, places.len());
-    let write = |cells: &mut Vec<(u32, T)>, i, rows: &mut Rows<T>| {
-        let (columns, values) = x.row(i);
-        for (&j, &x) in columns.iter().zip(values) {
-            let targets = &targets[starts[j as usize]..starts[j as usize + 1]];
+    let is_ascending = places.is_sorted();
+    let write = |cells: &mut Vec<(u32, T)>, i, columns: Range<usize>, rows: &mut Rows<T>| {
+        let is_whole = columns.len() == places.len();
+        // A row is cut only where what lies side by side comes from side by side.
+        let from = if is_whole { 0 } else { places[columns.start] };
+        let to = if is_whole { x.shape().columns } else { places[columns.end - 1] + 1 };
+        let (stored, values) = piece(x, i, &(from..to));
+        for (&j, &x) in stored.iter().zip(values) {
+            let mut targets = &targets[starts[j as usize]..starts[j as usize + 1]];
+            if !is_whole {
+                targets = &targets[within(targets, &columns)];
+            }
             cells.extend(targets.iter().map(|&target| (target, x)));
         }
-        cells.sort_unstable_by_key(|&(target, _)| target);
+        match cells.len() {
+            0..PARALLEL_SORT => cells.sort_unstable_by_key(|&(target, _)| target),
+            _ => cells.par_sort_unstable_by_key(|&(target, _)| target),
+        }
         cells.drain(..).for_each(|(target, x)| rows.push(target, x));
     };
-    by_rows(shape, stored_before(x), Vec::new, Stop::NEVER, write)
+    let before = stored_before(x);
+    let before = |row: usize, column: usize| match column {
+        0 => before(row, 0),
+        _ => before(row, if is_ascending { places[column] } else { 0 }),
+    };
+    by_rows(shape, before, Vec::new, Stop::NEVER, write)
 }
+
+/// Cells of a row that are worth sorting on all threads.
+const PARALLEL_SORT: usize = 1 << 16;
 
 /// The rows at these places, in their order; a place may come again.
 ///
@@ -69,11 +91,14 @@ pub fn gather_rows<T: Scalar>(x: &Csr<T>, places: &[usize]) -> Csr<T> {
     let before = before(places.iter().map(|&place| x.row(place).0.len()));
     by_rows(
         shape,
-        |row| before[row],
+        |row, column| match column {
+            0 => before[row],
+            _ => before[row] + stored_left(x, places[row], column),
+        },
         || (),
         Stop::NEVER,
-        |(), i, rows| {
-            let (columns, values) = x.row(places[i]);
+        |(), i, columns, rows| {
+            let (columns, values) = piece(x, places[i], &columns);
             rows.extend(columns, values);
         },
     )
@@ -94,20 +119,33 @@ pub fn hstack<T: Scalar>(parts: &[Csr<T>]) -> Csr<T> {
     let height = parts[0].shape().rows;
     assert!(parts.iter().all(|part| part.shape().rows == height), "equally many rows");
     let columns = parts.iter().map(|part| part.shape().columns).sum();
-    let before: Vec<_> = parts.iter().map(stored_before).collect();
+    // Each part with its first column.
+    let parts: Vec<_> = (parts.iter())
+        .scan(0, |next, part| {
+            let first = *next;
+            *next += part.shape().columns;
+            Some((first, part, stored_before(part)))
+        })
+        .collect();
+    let own = |part: &Csr<T>, first: usize, column: usize| {
+        column.saturating_sub(first).min(part.shape().columns)
+    };
+    let before = |row: usize, column: usize| {
+        let parts = parts.iter();
+        parts.map(|(first, part, before)| before(row, own(part, *first, column))).sum()
+    };
     by_rows(
         Shape::new(height, columns),
-        |row| before.iter().map(|before| before(row)).sum(),
+        before,
         || (),
         Stop::NEVER,
-        |(), i, rows| {
-            let mut left = 0;
-            for part in parts {
-                let (columns, values) = part.row(i);
+        |(), i, columns, rows| {
+            for (first, part, _) in &parts {
+                let columns = own(part, *first, columns.start)..own(part, *first, columns.end);
+                let (columns, values) = piece(part, i, &columns);
                 for (&j, &x) in columns.iter().zip(values) {
-                    rows.push(left + j, x);
+                    rows.push(*first as u32 + j, x);
                 }
-                left += part.shape().columns as u32;
             }
         },
     )
@@ -126,12 +164,15 @@ pub fn vstack<T: Scalar>(parts: &[Csr<T>]) -> Csr<T> {
     let before = before(places.iter().map(|&(part, i)| parts[part].row(i).0.len()));
     by_rows(
         Shape::new(places.len(), columns),
-        |row| before[row],
+        |row, column| match column {
+            0 => before[row],
+            _ => before[row] + stored_left(&parts[places[row].0], places[row].1, column),
+        },
         || (),
         Stop::NEVER,
-        |(), i, rows| {
+        |(), i, columns, rows| {
             let (part, i) = places[i];
-            let (columns, values) = parts[part].row(i);
+            let (columns, values) = piece(&parts[part], i, &columns);
             rows.extend(columns, values);
         },
     )
@@ -142,31 +183,50 @@ pub fn kron<T: Real>(x: &Csr<T>, y: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     let (height, width) = (y.shape().rows, y.shape().columns);
     let shape = Shape::new(x.shape().rows * height, x.shape().columns * width);
     let (x_before, y_before) = (stored_before(x), stored_before(y));
-    let before = |row: usize| {
+    let before = |row: usize, column: usize| {
         let (i, k) = (row / height.max(1), row % height.max(1));
-        let own = if k > 0 { (x_before(i + 1) - x_before(i)) * y_before(k) } else { 0 };
-        x_before(i).saturating_mul(y.stored()).saturating_add(own)
+        let of_rows = x_before(i, 0).saturating_mul(y.stored());
+        if (k, column) == (0, 0) {
+            return of_rows;
+        }
+        let (j, l) = (column / width.max(1), column % width.max(1));
+        let (left, right) = (x.row(i).0.len(), y.row(k).0.len());
+        let whole = stored_left(x, i, j);
+        let cut = if l > 0 { stored_left(x, i, j + 1) - whole } else { 0 };
+        let own = left * y_before(k, 0) + whole * right + cut * stored_left(y, k, l);
+        of_rows.saturating_add(own)
     };
+    let is_finite = |cells: &[T]| cells.iter().all(|x| x.is_finite());
+    let is_all_finite = all_finite(stored_values(x)) && all_finite(stored_values(y));
     by_rows(
         shape,
         before,
         || (),
         stop,
-        |(), i, rows| {
-            let (left, right) = (x.row(i / height), y.row(i % height));
-            let is_finite = |(_, values): (&[u32], &[T])| values.iter().all(|x| x.is_finite());
-            if is_finite(left) && is_finite(right) {
+        |(), row, columns, rows| {
+            let (i, k) = (row / height, row % height);
+            // Which columns of `x` these are, and of `y` for one of those.
+            let outer = columns.start / width..columns.end.div_ceil(width);
+            let inner = |j: usize| {
+                let first = j * width;
+                columns.start.saturating_sub(first)..(columns.end - first).min(width)
+            };
+            let all_inner = if outer.len() == 1 { inner(outer.start) } else { 0..width };
+            let (left, right) = (piece(x, i, &outer), piece(y, k, &all_inner));
+            if is_all_finite || (is_finite(left.1) && is_finite(right.1)) {
                 for (&j, &x) in left.0.iter().zip(left.1) {
-                    for (&k, &y) in right.0.iter().zip(right.1) {
-                        rows.push(j * width as u32 + k, x * y);
+                    let (places, values) = piece(y, k, &inner(j as usize));
+                    for (&l, &y) in places.iter().zip(values) {
+                        rows.push(j * width as u32 + l, x * y);
                     }
                 }
             } else {
                 // NaN and infinities meet the cells that are not stored too.
-                let (left, right) = (in_full(left, x.shape().columns), in_full(right, width));
-                for (j, &x) in left.iter().enumerate() {
-                    for (k, &y) in right.iter().enumerate() {
-                        rows.push((j * width + k) as u32, x * y);
+                let (left, right) = (in_full(left, &outer), in_full(right, &all_inner));
+                for (j, &x) in outer.zip(&left) {
+                    let inner = inner(j);
+                    for (l, &y) in inner.clone().zip(&right[inner.start - all_inner.start..]) {
+                        rows.push((j * width + l) as u32, x * y);
                     }
                 }
             }
@@ -174,10 +234,10 @@ pub fn kron<T: Real>(x: &Csr<T>, y: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     )
 }
 
-/// Every cell of a row.
-fn in_full<T: Real>((columns, values): (&[u32], &[T]), width: usize) -> Vec<T> {
-    let mut cells = vec![T::ZERO; width];
-    columns.iter().zip(values).for_each(|(&j, &x)| cells[j as usize] = x);
+/// Every cell of a row in some columns.
+fn in_full<T: Real>((places, values): (&[u32], &[T]), columns: &Range<usize>) -> Vec<T> {
+    let mut cells = vec![T::ZERO; columns.len()];
+    places.iter().zip(values).for_each(|(&j, &x)| cells[j as usize - columns.start] = x);
     cells
 }
 

@@ -6,10 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::super::{Real, Stop};
-use super::cuts::row_cuts;
+use super::cuts::{Part, cuts};
 use crate::matrix::{CellBuffer, Csr, Scalar, Shape};
 
-/// Consecutive rows of a result, as they are written.
+/// Consecutive rows of a result, as they are written. The first may go on with one that is already begun, and the last
+/// may go on elsewhere.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     /// Cells stored up to the end of each row.
@@ -25,6 +26,12 @@ impl<T: Scalar> Rows<T> {
             columns: Vec::with_capacity(cells),
             values: Vec::with_capacity(cells),
         }
+    }
+
+    /// With room for so many cells, a guess which may be too large: pages that are not written cost nothing, within
+    /// reason.
+    pub(super) fn with_guess(rows: usize, cells: usize) -> Self {
+        Self::with_capacity(rows, cells.min(1 << 22))
     }
 
     /// Writes the next cell of this row, unless it is zero.
@@ -43,8 +50,7 @@ impl<T: Scalar> Rows<T> {
 
     /// The cells in these columns, where they are those of one row.
     pub(super) fn cells_in(&self, range: &Range<usize>) -> (&[u32], &[T]) {
-        let before = |end: usize| self.columns.partition_point(|&column| (column as usize) < end);
-        let cells = before(range.start)..before(range.end);
+        let cells = within(&self.columns, range);
         (&self.columns[cells.clone()], &self.values[cells])
     }
 
@@ -54,41 +60,32 @@ impl<T: Scalar> Rows<T> {
     }
 }
 
-/// A matrix whose rows `write` writes in order; about `before(i)` cells are read or written for the rows
-/// before row `i`. Tasks take their scratch from a pool, so that there are as many as threads. Once it is
-/// asked to stop, the rows that are left are empty.
+/// A matrix of which `write` writes the cells row by row: those of a row, or of some of its columns where it is cut.
+/// About `before(i, j)` cells are read or written for what is before column `j` of row `i`. Tasks take their scratch
+/// from a pool, so that there are as many as threads. Once it is asked to stop, the rows that are left are empty.
 pub(super) fn by_rows<T: Scalar, S: Send>(
     shape: Shape,
-    before: impl Fn(usize) -> usize + Sync,
+    before: impl Fn(usize, usize) -> usize + Sync,
     scratch: impl Fn() -> S + Sync,
     stop: Stop<'_>,
-    write: impl Fn(&mut S, usize, &mut Rows<T>) + Sync,
+    write: impl Fn(&mut S, usize, Range<usize>, &mut Rows<T>) + Sync,
 ) -> Csr<T> {
-    by_parts(shape, before, scratch, |scratch, part, rows| {
-        for row in part {
-            if !stop.is_asked() {
-                write(scratch, row, rows);
+    let rows = |scratch: &mut S, part: Part| {
+        let Part { start, end } = part;
+        let cells = before(end.row, end.column) - before(start.row, start.column);
+        let mut rows = Rows::with_guess(end.row - start.row, cells);
+        for (row, columns) in part.rows(shape.columns) {
+            let is_last = columns.end == shape.columns;
+            if !columns.is_empty() && !stop.is_asked() {
+                write(scratch, row, columns, &mut rows);
             }
-            rows.end_row();
+            if is_last {
+                rows.end_row();
+            }
         }
-    })
-}
-
-/// The same where `write` writes and ends all rows of a part.
-pub(super) fn by_parts<T: Scalar, S: Send>(
-    shape: Shape,
-    before: impl Fn(usize) -> usize + Sync,
-    scratch: impl Fn() -> S + Sync,
-    write: impl Fn(&mut S, Range<usize>, &mut Rows<T>) + Sync,
-) -> Csr<T> {
-    let rows = |scratch: &mut S, part: Range<usize>| {
-        // Pages that are not written cost nothing, so the guess may be too large, within reason.
-        let capacity = (before(part.end) - before(part.start)).min(1 << 22);
-        let mut rows = Rows::with_capacity(part.len(), capacity);
-        write(scratch, part, &mut rows);
         rows
     };
-    join(shape, in_parts(row_cuts(shape.rows, &before), scratch, rows))
+    join(shape, in_parts(cuts(shape, &before), scratch, rows))
 }
 
 /// What is made of each part, in order, by tasks that take their scratch from a pool.
@@ -108,10 +105,49 @@ pub(super) fn in_parts<P: Send, S: Send, R: Send>(
     made.collect()
 }
 
-/// Cells that a matrix stores before each of its rows.
-pub(super) fn stored_before<T: Scalar>(x: &Csr<T>) -> impl Fn(usize) -> usize + Sync {
+/// What `make` makes of the stored cells of each row, or of those in some of its columns where it is cut; in order,
+/// each with its row.
+pub(in crate::exec::kernels) fn of_pieces<T: Scalar, R: Send>(
+    x: &Csr<T>,
+    make: impl Fn((&[u32], &[T]), Range<usize>) -> R + Sync,
+) -> Vec<(usize, R)> {
+    let of_part = |part: Part| -> Vec<_> {
+        let rows = part.rows(x.shape().columns);
+        rows.map(|(row, columns)| (row, make(piece(x, row, &columns), columns))).collect()
+    };
+    let parts = cuts(x.shape(), stored_before(x));
+    parts.into_par_iter().map(of_part).collect::<Vec<_>>().into_iter().flatten().collect()
+}
+
+/// Cells that a matrix stores before a column of a row, in the order of the rows.
+pub(super) fn stored_before<T: Scalar>(x: &Csr<T>) -> impl Fn(usize, usize) -> usize + Sync {
     let offsets = x.offsets();
-    move |row| (offsets[row] - offsets[0]) as usize
+    move |row, column| (offsets[row] - offsets[0]) as usize + stored_left(x, row, column)
+}
+
+/// Cells that a row stores before a column.
+pub(super) fn stored_left<T: Scalar>(x: &Csr<T>, row: usize, column: usize) -> usize {
+    if column == 0 { 0 } else { x.row(row).0.partition_point(|&at| (at as usize) < column) }
+}
+
+/// The cells that a row stores in some columns.
+pub(super) fn piece<'a, T: Scalar>(
+    x: &'a Csr<T>,
+    row: usize,
+    columns: &Range<usize>,
+) -> (&'a [u32], &'a [T]) {
+    let (places, values) = x.row(row);
+    if columns.len() == x.shape().columns {
+        return (places, values);
+    }
+    let cells = within(places, columns);
+    (&places[cells.clone()], &values[cells])
+}
+
+/// Where among ascending columns those of a range are.
+pub(super) fn within(columns: &[u32], range: &Range<usize>) -> Range<usize> {
+    let before = |end: usize| columns.partition_point(|&column| (column as usize) < end);
+    before(range.start)..before(range.end)
 }
 
 /// Counts to where each begins: the count of `i` stands at `i + 1`.
@@ -154,27 +190,6 @@ pub(super) fn join<T: Scalar>(shape: Shape, mut parts: Vec<Rows<T>>) -> Csr<T> {
     Csr::new(shape, offsets.into(), columns.into(), values.into())
 }
 
-/// Fills `out`, which has `width` cells for each row of `x`, in parallel.
-pub(super) fn fill_rows<T: Scalar>(
-    x: &Csr<T>,
-    width: usize,
-    out: &mut [T],
-    stop: Stop<'_>,
-    fill: &(impl Fn(&Csr<T>, &mut [T]) + Sync),
-) {
-    let mut left = out;
-    let mut parts = Vec::new();
-    for rows in row_cuts(x.shape().rows, stored_before(x)) {
-        let (out, rest) = left.split_at_mut(rows.len() * width);
-        left = rest;
-        parts.push((rows, out));
-    }
-    parts
-        .into_par_iter()
-        .filter(|_| !stop.is_asked())
-        .for_each(|(rows, out)| fill(&x.rows(rows), out));
-}
-
 /// Whether every cell is neither infinite nor `NaN`.
 pub(super) fn all_finite<T: Real>(cells: &[T]) -> bool {
     // A sum of 0·x is 0 or NaN, and the loop has no branch.
@@ -191,7 +206,7 @@ pub(super) fn all_finite<T: Real>(cells: &[T]) -> bool {
 }
 
 /// The stored values of these rows and no others.
-pub(super) fn stored_values<T: Scalar>(x: &Csr<T>) -> &[T] {
+pub(in crate::exec::kernels) fn stored_values<T: Scalar>(x: &Csr<T>) -> &[T] {
     let offsets = x.offsets();
     &x.values()[offsets[0] as usize..offsets[x.shape().rows] as usize]
 }

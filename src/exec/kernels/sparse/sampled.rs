@@ -2,7 +2,7 @@
 
 use super::super::dot::dots;
 use super::super::{Real, Stop};
-use super::rows::{by_rows, stored_before};
+use super::rows::{by_rows, piece, stored_before};
 use crate::matrix::{Csr, Dense};
 
 /// `m·(a·t(b))`, cell by cell, where `m` stores one, and nothing elsewhere.
@@ -24,8 +24,8 @@ pub fn sampled<T: Real>(m: &Csr<T>, a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) 
         stored_before(m),
         || (),
         stop,
-        |(), i, rows| {
-            let (columns, values) = m.row(i);
+        |(), i, columns, rows| {
+            let (columns, values) = piece(m, i, &columns);
             let factors = columns.iter().map(|&j| b.row(j as usize));
             dots(factors, a.row(i), |at, sum| rows.push(columns[at], values[at] * sum));
         },
