@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
 use super::fused::{self, Builder, Input, Program, Scratch, Value};
-use super::{Real, dense, fold_blocks, sparse};
+use super::{Real, Stop, dense, fold_blocks, sparse};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape, Storage};
 
 /// What a reduction computes of its cells.
@@ -187,6 +187,8 @@ pub fn reduce<T: Real>(x: &Storage<T>, reduction: Reduction, axis: Axis) -> Dens
 
 /// Stored cells in a block: enough to be worth a task.
 const BLOCK_CELLS: usize = 1 << 16;
+/// Stored cells for each lane of a block, at least: a lane takes as long as some cells.
+const LANE_CELLS: usize = 4;
 
 fn reduce_dense<T: Real>(x: &Dense<T>, reduction: Reduction, axis: Axis) -> Dense<T> {
     let (m, n) = (x.shape().rows, x.shape().columns);
@@ -236,6 +238,11 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
     let (columns, values) = (&x.columns()[first..], sparse::stored_values(x));
     let (lanes, cells) = match axis {
         Axis::Rows => return reduce_sparse_rows(x, reduction),
+        // Few cells of each: a lane for each would be most of the work, and all of it in one block.
+        Axis::Columns if values.len() > BLOCK_CELLS && values.len() <= LANE_CELLS * n => {
+            let sums = reduce_sparse_rows(&sparse::transpose(x, Stop::NEVER), reduction);
+            return dense::reshape(&sums, Shape::new(1, n));
+        }
         Axis::All => (1, m * n),
         Axis::Columns => (n, m),
     };
@@ -253,7 +260,7 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
         Totals { reduction, lanes: totals }
     };
     let merge = |sum: Totals, next: Totals| sum.merge(&next);
-    let total = fold_blocks(values.len(), BLOCK_CELLS.max(4 * lanes), &block, &merge);
+    let total = fold_blocks(values.len(), BLOCK_CELLS.max(LANE_CELLS * lanes), &block, &merge);
     let mut total = total.unwrap_or_else(|| block(0..0));
     for lane in &mut total.lanes {
         lane.push_zeros(cells as u64 - lane.count());
@@ -326,7 +333,6 @@ fn merged(mut total: fused::Accumulator, next: fused::Accumulator) -> fused::Acc
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stop;
     use super::super::testing::*;
     use super::*;
 
@@ -470,6 +476,11 @@ mod tests {
                         reduce(&Storage::Csr(x.clone()), reduction, axis).cells().to_vec()
                     });
                 }
+            }
+            let full = Storage::Dense(sparse::to_dense(&x));
+            for reduction in ALL {
+                let found = reduce(&Storage::Csr(x.clone()), reduction, Axis::Columns);
+                assert_close(&found, &reduce(&full, reduction, Axis::Columns), 1e3);
             }
             let zeros = vec![0.0; x.shape().cells() - x.stored()];
             let all = [sparse::stored_values(&x).to_vec(), zeros].concat();
