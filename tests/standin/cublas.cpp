@@ -2,6 +2,7 @@
 
 #include "driver.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +15,9 @@ constexpr int SUCCESS = 0;
 constexpr int INVALID_VALUE = 7;
 constexpr int EXECUTION_FAILED = 13;
 constexpr int NOT_SUPPORTED = 15;
+
+// A block of a product.
+constexpr int64_t ROWS = 512, COLUMNS = 32;
 
 constexpr int FLOAT32 = 0;
 constexpr int FAST_BF16 = 75;
@@ -47,23 +51,34 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
     if (width_a < (turn_a ? k : m) || width_b < (turn_b ? n : k) || width_c < m || beta != 0) return INVALID_VALUE;
     if (standin_fails("refuse_product")) return EXECUTION_FAILED;
     const std::function<int()> work = [=] {
-        for (int64_t column = 0; column < n; column++) {
-            T* sums = c + column * width_c;
-            auto factor = [=](int64_t at) { return As::of(turn_b ? b[column + at * width_b] : b[at + column * width_b]); };
-            if (turn_a) {
+        auto factor = [=](int64_t at, int64_t column) {
+            return As::of(turn_b ? b[column + at * width_b] : b[at + column * width_b]);
+        };
+        if (turn_a) {
+            for (int64_t column = 0; column < n; column++) {
                 for (int64_t row = 0; row < m; row++) {
                     const T* left = a + row * width_a;
                     T sum = 0;
-                    for (int64_t at = 0; at < k; at++) sum += As::of(left[at]) * factor(at);
-                    sums[row] = alpha * sum;
+                    for (int64_t at = 0; at < k; at++) sum += As::of(left[at]) * factor(at, column);
+                    c[row + column * width_c] = alpha * sum;
                 }
-                continue;
             }
-            for (int64_t row = 0; row < m; row++) sums[row] = 0;
-            for (int64_t at = 0; at < k; at++) {
-                const T* left = a + at * width_a;
-                const T right = alpha * factor(at);
-                for (int64_t row = 0; row < m; row++) sums[row] += As::of(left[row]) * right;
+            return SUCCESS;
+        }
+        // In blocks that stay in the nearest cache, or each column of `c` reads all of `a` from memory.
+        for (int64_t first = 0; first < n; first += COLUMNS) {
+            const int64_t end = std::min(first + COLUMNS, n);
+            for (int64_t top = 0; top < m; top += ROWS) {
+                const int64_t rows = std::min(ROWS, m - top);
+                for (int64_t column = first; column < end; column++) std::fill_n(c + top + column * width_c, rows, T(0));
+                for (int64_t at = 0; at < k; at++) {
+                    const T* left = a + top + at * width_a;
+                    for (int64_t column = first; column < end; column++) {
+                        T* sums = c + top + column * width_c;
+                        const T right = alpha * factor(at, column);
+                        for (int64_t row = 0; row < rows; row++) sums[row] += As::of(left[row]) * right;
+                    }
+                }
             }
         }
         return SUCCESS;

@@ -273,7 +273,14 @@ fn reduce_sparse_rows<T: Real>(x: &Csr<T>, reduction: Reduction) -> Dense<T> {
     let (m, n) = (x.shape().rows, x.shape().columns);
     let (_, looped) = reduction.identity();
     let (offsets, values) = (x.offsets(), x.values());
-    let of_piece = |cells: Range<usize>| of_stored(&values[cells], reduction, looped);
+    let of_pieces = |cells: Range<usize>| {
+        sparse::pieces(cells).map(|cells| of_stored(&values[cells], reduction, looped))
+    };
+    // Most rows are one piece.
+    let of_cells = |cells: Range<usize>| match cells.len() {
+        0..=sparse::PIECE_CELLS => of_stored(&values[cells], reduction, looped),
+        _ => of_pieces(cells).reduce(merged).unwrap_or(fused::Accumulator::new(looped)),
+    };
     let finish = |row: usize, mut total: fused::Accumulator| {
         total.push_zeros(n as u64 - (offsets[row + 1] - offsets[row]) as u64);
         T::from_f64(reduction.finished(&total))
@@ -289,16 +296,15 @@ fn reduce_sparse_rows<T: Real>(x: &Csr<T>, reduction: Reduction) -> Dense<T> {
     }
     // Of each part the pieces of the row that it begins within, and what it has of the row that it ends within.
     let made = parts.into_par_iter().map(|(part, begun, out)| {
-        let within = |row: usize| {
-            let end = part.end.cell.min(offsets[row + 1] as usize);
-            sparse::pieces(part.start.cell.max(offsets[row] as usize)..end).map(of_piece)
-        };
-        let continued = (begun.start > part.start.row).then(|| within(part.start.row).collect());
-        let mut open = None;
-        for (row, out) in begun.zip(out) {
-            let total = within(row).reduce(merged).unwrap_or(fused::Accumulator::new(looped));
-            if row < part.end.row { *out = finish(row, total) } else { open = Some(total) }
+        let (first, last) = (part.start.row, part.end.row);
+        for (row, out) in (begun.start..begun.end.min(last)).zip(out) {
+            *out = finish(row, of_cells(offsets[row] as usize..offsets[row + 1] as usize));
         }
+        let continued = (begun.start > first).then(|| {
+            let end = part.end.cell.min(offsets[first + 1] as usize);
+            of_pieces(part.start.cell..end).collect()
+        });
+        let open = begun.contains(&last).then(|| of_cells(offsets[last] as usize..part.end.cell));
         (part, continued.unwrap_or_else(Vec::new), open)
     });
     let mut open = None;

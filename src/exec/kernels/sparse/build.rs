@@ -201,11 +201,11 @@ fn sorted<T: Scalar, L: Load<T>, I: Iterator<Item = Entry<L>>>(
     let count = |at: usize| {
         let mut counts = vec![0; buckets];
         if !stop.is_asked() {
-            for (row, column, _) in run(at) {
+            run(at).for_each(|(row, column, _)| {
                 let is_within = (row as usize) < shape.rows && (column as usize) < shape.columns;
                 assert!(is_within, "entries within {shape}");
                 counts[(row >> shift) as usize] += 1;
-            }
+            });
         }
         counts
     };
@@ -232,13 +232,13 @@ fn sorted<T: Scalar, L: Load<T>, I: Iterator<Item = Entry<L>>>(
     }
     places.into_par_iter().zip(counts).enumerate().for_each(|(at, (mut places, counts))| {
         // None of a run that was not counted, for it was stopped.
-        for (row, column, load) in run(at).take(counts.iter().sum()) {
+        run(at).take(counts.iter().sum()).for_each(|(row, column, load)| {
             let place = places[(row >> shift) as usize].next();
             let ((to_row, to_column), value) =
                 place.expect("a run has the entries that were counted");
             (*to_row, *to_column) = (row, column);
             load.keep(value);
-        }
+        });
     });
     Sorted { rows, columns, values, starts, shift }
 }

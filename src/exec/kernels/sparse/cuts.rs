@@ -16,7 +16,7 @@ use std::ops::Range;
 use crate::matrix::{Csr, Scalar, Shape};
 
 /// Cells of a row that are added as one piece.
-pub(super) const PIECE_CELLS: usize = 1 << 10;
+pub(in crate::exec::kernels) const PIECE_CELLS: usize = 1 << 10;
 /// Work that is worth a task, in stored cells read or written.
 const TASK_CELLS: usize = 1 << 14;
 /// Parts of one kernel, at most.

@@ -31,5 +31,5 @@ pub use reshape::{gather_columns, gather_rows, hstack, kron, slice_columns, vsta
 pub use sampled::sampled;
 pub use sampled_cells::sampled_cells;
 
-pub(super) use cuts::{begun, piece_cuts, pieces};
+pub(super) use cuts::{PIECE_CELLS, begun, piece_cuts, pieces};
 pub(super) use rows::{of_pieces, stored_values};

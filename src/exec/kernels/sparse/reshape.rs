@@ -214,8 +214,10 @@ pub fn kron<T: Real>(x: &Csr<T>, y: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
             let all_inner = if outer.len() == 1 { inner(outer.start) } else { 0..width };
             let (left, right) = (piece(x, i, &outer), piece(y, k, &all_inner));
             if is_all_finite || (is_finite(left.1) && is_finite(right.1)) {
+                let is_whole = columns.len() == x.shape().columns * width;
                 for (&j, &x) in left.0.iter().zip(left.1) {
-                    let (places, values) = piece(y, k, &inner(j as usize));
+                    let (places, values) =
+                        if is_whole { right } else { piece(y, k, &inner(j as usize)) };
                     for (&l, &y) in places.iter().zip(values) {
                         rows.push(j * width as u32 + l, x * y);
                     }
