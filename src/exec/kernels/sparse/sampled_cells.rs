@@ -42,7 +42,7 @@ pub fn sampled_cells<T: Real>(
             operands.iter().map(|operand| gathered(m, &run, operand)).collect();
         let inputs: Vec<Input<'_, T>> = gathered.iter().map(Gathered::input).collect();
         f.run(&inputs, 1, out.len(), &mut Scratch::new(), out);
-        out.iter_mut().zip(&stored[run]).for_each(|(value, &m)| *value = *value * m);
+        out.iter_mut().zip(&stored[run]).for_each(|(value, &m)| *value *= m);
     });
     with_values(m, values, stop)
 }
