@@ -15,6 +15,7 @@ use super::dense::{Occupied, Products};
 use super::sides::Entries;
 use super::{Call, Contraction, Function, Ordinary};
 use crate::error::Result;
+use crate::exec::Workers;
 use crate::exec::kernels::contract::{
     Column, Combine, Fold, Groups, Scratch, Side, Term, Values, contract,
 };
@@ -247,7 +248,7 @@ impl Plan {
     pub(super) fn run(
         self,
         sides: [Entries; 2],
-        pool: &rayon::ThreadPool,
+        workers: &Workers,
         cancel: &Cancel,
         emit: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<()> {
@@ -256,9 +257,9 @@ impl Plan {
         let (plan, keys) = (&self, &keys);
         let mut each = |groups: &(dyn Fn(Range<usize>) -> Groups + Sync)| -> Result<()> {
             // As many at a time as keep every thread at work while batches are handed on.
-            for wave in tasks.chunks(4 * pool.current_num_threads()) {
+            for wave in tasks.chunks(4 * workers.count()) {
                 cancel.check()?;
-                let batches: Vec<Result<RecordBatch>> = pool.install(|| {
+                let batches: Vec<Result<RecordBatch>> = workers.compute(|| {
                     wave.par_iter().map(|rows| plan.batch(groups(rows.clone()), keys)).collect()
                 });
                 cancel.check()?;
@@ -273,13 +274,13 @@ impl Plan {
         };
         if let Some(occupied) = &plan.dense {
             let products =
-                pool.install(|| Products::new(&sides, occupied, &plan.terms, cancel.stop()));
+                workers.compute(|| Products::new(&sides, occupied, &plan.terms, cancel.stop()));
             drop(sides);
             return each(&|rows| products.groups(rows, plan.columns));
         }
         let [left, right] = sides;
         let inner = left.inner_count;
-        let (left, right) = pool.install(|| {
+        let (left, right) = workers.compute(|| {
             rayon::join(
                 || Side::new(plan.pairs.len(), &left.outer, left.inner, left.columns),
                 || Side::new(inner, &right.inner, right.outer, right.columns),

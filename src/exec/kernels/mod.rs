@@ -67,6 +67,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::buffer::ScalarBuffer;
 use faer::{MatMut, MatRef};
 
+use super::cores;
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Scalar, Shape};
 
@@ -85,11 +86,13 @@ impl<'a> Stop<'a> {
 
     /// # Errors
     /// [`ErrorKind::Cancelled`] once it has been asked for.
-    fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         if self.is_asked() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
+    /// Whether it has been asked for. Kernels ask between two tiles, and there the thread lends its core to rows that wait.
     fn is_asked(self) -> bool {
+        cores::lend();
         self.0.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }
