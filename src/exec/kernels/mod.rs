@@ -87,12 +87,17 @@ impl<'a> Stop<'a> {
     /// # Errors
     /// [`ErrorKind::Cancelled`] once it has been asked for.
     pub(crate) fn check(self) -> Result<()> {
-        if self.is_asked() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
+        if self.pause() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
-    /// Whether it has been asked for. Kernels ask between two tiles, and there the thread lends its core to rows that wait.
-    fn is_asked(self) -> bool {
+    /// Between two tiles: lends the thread's core to rows that wait for one. Whether the end has been asked for.
+    fn pause(self) -> bool {
         cores::lend();
+        self.is_asked()
+    }
+
+    /// Whether the end has been asked for; it takes no time.
+    fn is_asked(self) -> bool {
         self.0.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }

@@ -52,7 +52,7 @@ fn sylvester<T: Real>(
     stop: Stop<'_>,
 ) {
     let [rows, columns] = starts;
-    if stop.is_asked() {
+    if stop.pause() {
         return;
     }
     if a.nrows() <= SMALL && b.nrows() <= SMALL {
