@@ -9,8 +9,8 @@
 //! cells            computation ···· computation           each thread, · while it lends its core
 //! ```
 //!
-//! A computation never waits for a core, so it can hold up nobody who waits for it. The polls that are under way when it
-//! begins are the only work beyond the cores.
+//! A computation never waits for a core, so it can hold up nobody who waits for it. Work beyond the cores are the polls
+//! that are under way when it begins, and one poll every few milliseconds where it has no tiles.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,7 +21,10 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// How long a thread computes before it lends its core.
-const SLICE: Duration = Duration::from_millis(4);
+const SLICE: Duration = Duration::from_millis(2);
+
+/// How long nobody is given a core before the first who waits goes on without one.
+pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Cores, and who waits for one.
 #[derive(Debug)]
@@ -31,9 +34,16 @@ pub(crate) struct Cores {
     free: AtomicIsize,
     /// Computations under way.
     computations: AtomicUsize,
-    queue: Mutex<VecDeque<Arc<Place>>>,
+    queue: Mutex<Queue>,
     /// Places in the queue, for those who look without a lock.
     waiting: AtomicUsize,
+}
+
+/// Who waits, and when a core was last given to one of them.
+#[derive(Debug)]
+struct Queue {
+    places: VecDeque<Arc<Place>>,
+    given: Instant,
 }
 
 impl Cores {
@@ -42,7 +52,7 @@ impl Cores {
             count,
             free: AtomicIsize::new(count.cast_signed()),
             computations: AtomicUsize::new(0),
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { places: VecDeque::new(), given: Instant::now() }),
             waiting: AtomicUsize::new(0),
         })
     }
@@ -68,8 +78,11 @@ impl Cores {
             let last = Arc::new(Place(Mutex::new(Standing::Waiting(context.waker().clone()))));
             *place = Some(Arc::clone(&last));
             let mut queue = self.queue();
-            queue.push_back(last);
-            self.waiting.store(queue.len(), Ordering::SeqCst);
+            if queue.places.is_empty() {
+                queue.given = Instant::now();
+            }
+            queue.places.push_back(last);
+            self.waiting.store(queue.places.len(), Ordering::SeqCst);
             drop(queue);
             // One may have become free since it was looked for.
             self.admit();
@@ -81,11 +94,35 @@ impl Cores {
         Poll::Ready(Core { cores: Arc::clone(self), loan })
     }
 
-    /// Leaves the queue, or gives back the core that was waited for.
-    pub(super) fn leave(self: &Arc<Self>, place: &Place) {
-        if let Standing::Given(loan) = std::mem::replace(&mut *place.standing(), Standing::Gone) {
-            drop(Core { cores: Arc::clone(self), loan });
+    /// One more core than there are, for the first in the queue where patience has come to an end.
+    pub(super) fn overdue(self: &Arc<Self>, place: &mut Option<Arc<Place>>) -> Option<Core> {
+        let mut queue = self.queue();
+        let is_first = match (queue.places.front(), &place) {
+            (Some(first), Some(place)) => Arc::ptr_eq(first, place),
+            _ => false,
+        };
+        if !is_first || queue.given.elapsed() < PATIENCE {
+            return None;
         }
+        queue.places.pop_front();
+        queue.given = Instant::now();
+        self.waiting.store(queue.places.len(), Ordering::SeqCst);
+        drop(queue);
+        *place = None;
+        self.free.fetch_sub(1, Ordering::SeqCst);
+        Some(Core { cores: Arc::clone(self), loan: None })
+    }
+
+    /// Leaves the queue, or gives back the core that was waited for.
+    pub(super) fn leave(self: &Arc<Self>, place: &Arc<Place>) {
+        let left = std::mem::replace(&mut *place.standing(), Standing::Gone);
+        if let Standing::Given(loan) = left {
+            drop(Core { cores: Arc::clone(self), loan });
+            return;
+        }
+        let mut queue = self.queue();
+        queue.places.retain(|other| !Arc::ptr_eq(other, place));
+        self.waiting.store(queue.places.len(), Ordering::SeqCst);
     }
 
     fn take(&self) -> bool {
@@ -104,7 +141,7 @@ impl Cores {
     fn admit(&self) {
         let mut wakers = Vec::new();
         let mut queue = self.queue();
-        while !queue.is_empty() && self.take() {
+        while !queue.places.is_empty() && self.take() {
             match self.next(&mut queue, None) {
                 Some(waker) => wakers.push(waker),
                 None => _ = self.free.fetch_add(1, Ordering::SeqCst),
@@ -115,13 +152,15 @@ impl Cores {
     }
 
     /// Gives a core to the first who waits still.
-    fn next(&self, queue: &mut VecDeque<Arc<Place>>, loan: Option<&Arc<Loan>>) -> Option<Waker> {
-        let waker = std::iter::from_fn(|| queue.pop_front()).find_map(|place| place.give(loan));
-        self.waiting.store(queue.len(), Ordering::SeqCst);
+    fn next(&self, queue: &mut Queue, loan: Option<&Arc<Loan>>) -> Option<Waker> {
+        let mut places = std::iter::from_fn(|| queue.places.pop_front());
+        let waker = places.find_map(|place| place.give(loan));
+        queue.given = Instant::now();
+        self.waiting.store(queue.places.len(), Ordering::SeqCst);
         waker
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Place>>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,6 +289,8 @@ mod tests {
     use std::sync::mpsc;
     use std::task::Wake;
 
+    use tokio::runtime::Runtime;
+
     use super::*;
     use crate::exec::Workers;
     use crate::exec::tasks::OnCore;
@@ -344,6 +385,28 @@ mod tests {
         assert_eq!(free(&cores), 2);
     }
 
+    fn runtime() -> Runtime {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn who_waits_behind_a_computation_without_tiles_goes_on_without_a_core() {
+        let cores = Cores::new(2);
+        let all = cores.all();
+        let tasks: Vec<_> =
+            (0..3).map(|i| OnCore::new(Box::pin(async move { i }), &cores)).collect();
+        let runtime = runtime();
+        let tasks: Vec<_> = tasks.into_iter().map(|task| runtime.spawn(task)).collect();
+        for (i, task) in tasks.into_iter().enumerate() {
+            assert_eq!(runtime.block_on(task).unwrap(), i);
+        }
+        assert_eq!(free(&cores), 0);
+        drop(all);
+        assert_eq!(free(&cores), 2);
+        assert!(cores.queue().places.is_empty());
+    }
+
     #[test]
     fn a_computation_that_waits_for_rows_lends_them_its_core() {
         let workers = Workers::new(1, || ()).unwrap();
@@ -353,7 +416,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 has_begun.recv().unwrap();
-                tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(task);
+                runtime().block_on(task);
             });
             // Only the task ends it, and there is one core.
             let found = workers.compute(move || {
@@ -373,8 +436,7 @@ mod tests {
     #[test]
     fn tasks_and_computations_of_many_threads_leave_all_cores_free() {
         let workers = Workers::new(2, || ()).unwrap();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime = runtime();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -396,6 +458,6 @@ mod tests {
         });
         drop(runtime);
         assert_eq!(free(workers.cores()), 2);
-        assert!(workers.cores().queue().is_empty());
+        assert!(workers.cores().queue().places.is_empty());
     }
 }

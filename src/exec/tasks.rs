@@ -8,19 +8,37 @@ use std::task::{Context, Poll, ready};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::future::BoxFuture;
+use tokio::time::{Sleep, sleep};
 
-use super::cores::{Cores, Place};
+use super::cores::{Core, Cores, PATIENCE, Place};
 
 /// A future that is polled while it has a core.
 pub(crate) struct OnCore<F> {
     future: F,
     cores: Arc<Cores>,
     place: Option<Arc<Place>>,
+    /// Runs while it waits for a core.
+    patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<F> OnCore<F> {
     pub(crate) fn new(future: F, cores: &Arc<Cores>) -> Self {
-        Self { future, cores: Arc::clone(cores), place: None }
+        Self { future, cores: Arc::clone(cores), place: None, patience: None }
+    }
+}
+
+impl<F> OnCore<F> {
+    fn poll_core(&mut self, context: &mut Context<'_>) -> Poll<Core> {
+        let Self { cores, place, patience, .. } = self;
+        let mut core = cores.poll_one(place, context);
+        while core.is_pending() {
+            let timer = patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+            ready!(timer.as_mut().poll(context));
+            *patience = None;
+            core = cores.overdue(place).map_or(Poll::Pending, Poll::Ready);
+        }
+        *patience = None;
+        core
     }
 }
 
@@ -28,9 +46,8 @@ impl<F: Future + Unpin> Future for OnCore<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { future, cores, place } = &mut *self;
-        let _core = ready!(cores.poll_one(place, context));
-        Pin::new(future).poll(context)
+        let _core = ready!(self.poll_core(context));
+        Pin::new(&mut self.future).poll(context)
     }
 }
 
