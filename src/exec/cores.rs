@@ -411,7 +411,10 @@ mod tests {
     fn a_computation_that_waits_for_rows_lends_them_its_core() {
         let workers = Workers::new(1, || ()).unwrap();
         let (send, rows) = mpsc::channel();
-        let task = OnCore::new(Box::pin(async move { send.send(7).unwrap() }), workers.cores());
+        let computes = Arc::new(AtomicBool::new(true));
+        let seen = Arc::clone(&computes);
+        let task = async move { send.send(seen.load(Ordering::SeqCst)).unwrap() };
+        let task = OnCore::new(Box::pin(task), workers.cores());
         let (began, has_begun) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -419,16 +422,19 @@ mod tests {
                 runtime().block_on(task);
             });
             // Only the task ends it, and there is one core.
-            let found = workers.compute(move || {
+            let computed_meanwhile = workers.compute(move || {
                 began.send(()).unwrap();
                 loop {
+                    computes.store(false, Ordering::SeqCst);
                     lend();
-                    if let Ok(found) = rows.try_recv() {
-                        break found;
+                    computes.store(true, Ordering::SeqCst);
+                    (0..1000).for_each(|_| std::hint::spin_loop());
+                    if let Ok(seen) = rows.try_recv() {
+                        break seen;
                     }
                 }
             });
-            assert_eq!(found, 7);
+            assert!(!computed_meanwhile);
         });
         assert_eq!(free(workers.cores()), 1);
     }
