@@ -13,7 +13,6 @@ use crate::catalog::unknown;
 use crate::config::{Directory, Setting, Settings};
 use crate::connection::Connection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::tasks::{self, OnCore};
 use crate::memory::{IDLE_MAX, MemoryUsage, Pool};
 use crate::session::{self, Resources, Session};
 
@@ -185,13 +184,9 @@ impl Builder {
         let Self { settings, reclaim } = self;
         settings.check_threads().map_err(|error| Error::argument("threads", error))?;
         let shared = Resources::new(&settings, reclaim)?;
-        let (blocks, cores) = (Arc::clone(&shared.blocks), Arc::clone(shared.cores()));
-        tasks::follow_spawned_tasks();
+        let blocks = Arc::clone(&shared.blocks);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .on_thread_start(move || {
-                blocks.serve_this_thread();
-                tasks::spawn_on(&cores);
-            })
+            .on_thread_start(move || blocks.serve_this_thread())
             .thread_name("relatrix")
             .worker_threads(settings.threads)
             .thread_stack_size(STACK_BYTES)
@@ -278,7 +273,6 @@ impl Database {
             }
         }
         let runtime = self.0.runtime.as_ref().expect("the runtime lives as long as the database");
-        let future = OnCore::new(Box::pin(future), self.0.shared.cores());
         let mut task = AbortOnDrop(runtime.spawn(future));
         async move {
             match (&mut task.0).await {

@@ -22,7 +22,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::run::{Budget, Cancel, Rows};
-use super::workers::Workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Grant, MAPPED_BYTES_MIN, Pool, Refused};
 
@@ -158,15 +157,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
     result.map_err(|error| ErrorKind::Internal(error.to_string()))?
 }
 
-/// Runs what never blocks on one of the threads for cells, and else does as [`blocking`].
+/// Runs what never blocks on a thread of the pool, and else does as [`blocking`].
 pub(super) async fn computing<T: Send + 'static>(
-    workers: &Workers,
+    pool: &rayon::ThreadPool,
     cancel: Cancel,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let _stop = StopOnDrop(cancel);
     let (give, result) = oneshot::channel();
-    workers.spawn(move || {
+    pool.spawn(move || {
         // A panic ends the work and not the process.
         let done = catch_unwind(AssertUnwindSafe(work));
         let _reader_has_gone = give.send(done);

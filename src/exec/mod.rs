@@ -11,7 +11,6 @@
 mod block;
 mod bridge;
 pub(crate) mod contraction;
-mod cores;
 pub(crate) mod costs;
 pub(crate) mod decimals;
 pub(crate) mod emit;
@@ -33,10 +32,8 @@ mod reader;
 pub(crate) mod relational;
 pub(crate) mod run;
 pub(crate) mod stoppable;
-pub(crate) mod tasks;
 pub(crate) mod transform;
 pub(crate) mod value;
-mod workers;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -61,19 +58,17 @@ use crate::memory::{Pool, Refused};
 
 pub(crate) use self::bridge::blocking;
 use self::bridge::{Batches, Reserved, Sender, computing, streamed};
-pub(crate) use self::cores::Cores;
 use self::costs::Runs;
 use self::emit::Reading;
 use self::offload::Failures;
 use self::program::{Program, Slot};
 pub(crate) use self::run::Cancel;
 use self::run::{Inputs, Measured, Rows, Surroundings};
-pub(crate) use self::workers::Workers;
 
 /// What every matrix operator of a database shares; kept in the session's configuration.
 pub(crate) struct Engine {
     /// The threads that blocks and kernels run on.
-    pub(crate) workers: Workers,
+    pub(crate) pool: rayon::ThreadPool,
     /// The memory of what they compute.
     pub(crate) blocks: Arc<Pool>,
     /// What runs show about the costs they were planned by.
@@ -159,7 +154,7 @@ impl MatrixExec {
         let work = move || job.run(&mut |_, _, _| Ok(()));
         // What reads nothing waits for nobody, and its kernels are where they want to be.
         let result = match self.inputs.is_empty() {
-            true => computing(&engine.workers, cancel, work).await?,
+            true => computing(&engine.pool, cancel, work).await?,
             false => blocking(cancel, work).await?,
         };
         result.ok_or_else(|| ErrorKind::Internal("a program left no result".into()).into())
@@ -244,7 +239,7 @@ impl Job {
             *known = Measured { by_host: measured.by_host.clone().or(by_host), ..measured };
         };
         let around = Surroundings {
-            workers: &self.engine.workers,
+            pool: &self.engine.pool,
             cancel: &self.cancel,
             budget: &mut self.budget,
             emit,
@@ -350,7 +345,7 @@ impl ExecutionPlan for MatrixExec {
             let engine = Arc::clone(&job.engine);
             let send = |cells: &Cells, rows: Option<&Labels>, columns: Option<&Labels>, first| {
                 let mut batches = emit::batches(&reading, is_sparse, cells, rows, columns, first);
-                while let Some(batch) = engine.workers.compute(|| batches.next()).transpose()? {
+                while let Some(batch) = engine.pool.install(|| batches.next()).transpose()? {
                     sender.batch(batch)?;
                 }
                 Ok::<_, Error>(())

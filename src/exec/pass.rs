@@ -210,7 +210,7 @@ impl Run<'_> {
         let bytes = parts.iter().map(Cells::size_bytes).sum();
         let text = &self.program.notes[to].text;
         let whole_bytes = self.around.budget.grow_cells(bytes, text)?;
-        let stacked = self.around.workers.compute(|| evaluate::stack_rows(parts))?;
+        let stacked = self.around.pool.install(|| evaluate::stack_rows(parts))?;
         self.around.budget.shrink(counted_bytes);
         Ok((stacked, whole_bytes))
     }
@@ -241,7 +241,7 @@ impl Run<'_> {
             }
         }
         let on_disk = self.on_disk(pass);
-        let threads = self.around.workers.count();
+        let threads = self.around.pool.current_num_threads();
         let blocks = match on_disk.is_empty() {
             true if leaves_little(pass) => LONG_WINDOW_BLOCKS,
             // What is written into files stays in memory until its window ends.
@@ -271,7 +271,7 @@ impl Run<'_> {
             let run = self.blocks(pass);
             let in_files: Vec<&Cells> =
                 on_disk.iter().map(|&slot| self.cells(slot)).collect::<Result<_>>()?;
-            let done: Vec<Done> = self.around.workers.compute(|| {
+            let done: Vec<Done> = self.around.pool.install(|| {
                 starts
                     .par_iter()
                     .zip(targets)
@@ -309,7 +309,7 @@ impl Run<'_> {
     fn over_relation(&mut self, pass: &Pass, relation: usize, block_rows: usize) -> Result<Sums> {
         let intake = &self.program.intakes[relation];
         let mut parts = std::mem::take(&mut self.inputs[relation].rows);
-        let threads = self.around.workers.count();
+        let threads = self.around.pool.current_num_threads();
         // What leaves row by row, or meets rows of values at hand, must know how many came before.
         let emits = pass.sinks.iter().any(|sink| matches!(sink, Sink::Emit { .. }));
         if emits || !pass.cut.is_empty() {
@@ -335,14 +335,18 @@ impl Run<'_> {
             cancel.check()?;
             let run = self.blocks(pass);
             let none = || pass.sinks.iter().map(|_| None).collect();
-            let block = |block: &RowBlock| {
-                let rows = block.first..block.first + block.rows;
-                run.block(pass, &Input::Batches(&block.batches), rows, none())
-            };
-            let (computed, next) = self.around.workers.compute_beside(
-                || window.par_iter().map(block).collect::<Vec<_>>(),
-                || reader.window(blocks, cancel),
-            );
+            let mut computed = Vec::new();
+            let mut next = Ok(Vec::new());
+            self.around.pool.in_place_scope(|scope| {
+                scope.spawn(|_| {
+                    let block = |block: &RowBlock| {
+                        let rows = block.first..block.first + block.rows;
+                        run.block(pass, &Input::Batches(&block.batches), rows, none())
+                    };
+                    window.par_iter().map(block).collect_into_vec(&mut computed);
+                });
+                next = reader.window(blocks, cancel);
+            });
             for (RowBlock { part, .. }, done) in window.into_iter().zip(computed) {
                 if failed.as_ref().is_some_and(|(failed, _)| part >= *failed) {
                     continue;
@@ -414,7 +418,7 @@ impl Run<'_> {
             let columns = whole.shape.columns;
             let targets = whole.cells.blocks(first * columns, &lengths);
             self.around.budget.shrink(taken.iter().map(|(_, bytes)| bytes).sum());
-            self.around.workers.compute(|| {
+            self.around.pool.install(|| {
                 let all = targets.into_par_iter().zip(taken);
                 all.for_each(|(target, (block, _))| target.copy_from(&block));
             });

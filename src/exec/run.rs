@@ -20,7 +20,6 @@ use super::offload::{self, Failed};
 use super::operation::Operation;
 use super::program::{Offload, Program, Round, Rounds, Slot, Step};
 use super::value::Value;
-use super::workers::Workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gpu;
 use crate::matrix::{Cells, Labels, Layout, Matrix};
@@ -48,7 +47,7 @@ impl Cancel {
     /// # Errors
     /// [`ErrorKind::Cancelled`] once it has been cancelled.
     pub(crate) fn check(&self) -> Result<()> {
-        self.stop().check()
+        if self.0.load(Ordering::Relaxed) { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 }
 
@@ -95,7 +94,7 @@ pub(crate) type Emit<'a> = dyn FnMut(&Cells, Option<&Labels>, usize) -> Result<(
 
 /// What a run needs of its surroundings.
 pub(crate) struct Surroundings<'a> {
-    pub(crate) workers: &'a Workers,
+    pub(crate) pool: &'a rayon::ThreadPool,
     pub(crate) cancel: &'a Cancel,
     pub(crate) budget: &'a mut dyn Budget,
     pub(crate) emit: &'a mut Emit<'a>,
@@ -287,7 +286,7 @@ impl Run<'_> {
             }
         };
         let cancel = self.around.cancel;
-        let value = self.around.workers.compute(|| run(&inputs, cancel.stop()));
+        let value = self.around.pool.install(|| run(&inputs, cancel.stop()));
         // First this: a kernel that was stopped may also have failed.
         cancel.check()?;
         self.keep_counted(output, value?, counted_bytes, start)

@@ -86,7 +86,7 @@ impl Session {
         while let Some(batch) = rows.try_next().await? {
             let engine = Arc::clone(&self.shared.engine);
             let look = move || {
-                engine.workers.compute(|| analysis.look(&batch));
+                engine.pool.install(|| analysis.look(&batch));
                 Ok(analysis)
             };
             analysis = blocking(Cancel::default(), look).await?;

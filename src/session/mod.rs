@@ -45,7 +45,7 @@ use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::costs::Runs;
 use crate::exec::offload::Failures;
-use crate::exec::{self, Cores, Engine, Workers};
+use crate::exec::{self, Engine};
 use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
@@ -163,7 +163,10 @@ impl Resources {
         disk.set_ahead(settings.ahead_bytes_max(), settings.ahead_pages);
         let blocks = Pool::on(Arc::clone(&disk), settings.pool_limits());
         let served = Arc::clone(&blocks);
-        let workers = Workers::new(settings.threads, move || served.serve_this_thread())
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(settings.threads)
+            .start_handler(move |_thread| served.serve_this_thread())
+            .build()
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;
         let budget = Budget::new(settings.memory_limits(), Arc::clone(&blocks), reclaim);
         let environment = environment(&budget, &disk)?;
@@ -186,18 +189,13 @@ impl Resources {
             statistics: Arc::new(Statistics::new(footers)),
             calibration: Arc::new(Calibration::of_user()),
             engine: Arc::new(Engine {
-                workers,
+                pool,
                 blocks: Arc::clone(&blocks),
                 runs: Runs::on(settings.threads),
                 failures: Failures::default(),
             }),
             blocks,
         })
-    }
-
-    /// What rows and cells are computed on.
-    pub(crate) fn cores(&self) -> &Arc<Cores> {
-        self.engine.workers.cores()
     }
 }
 

@@ -1,7 +1,7 @@
 //! How many threads of a database work at once, as the operating system sees it.
 //!
-//! A database has `threads` for rows and as many for blocks of cells, which share as many cores. What is counted here is
-//! how many threads of a process could run at some moments, looked at from another one.
+//! A database has `threads` for rows and as many for blocks of cells. Statements share both, so their number does not
+//! count: what is counted here is how many threads of a process could run at some moments, looked at from another one.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -42,7 +42,7 @@ fn more_connections_are_no_more_threads_that_work() {
     assert!(counts.len() > 100, "it was looked at {} times", counts.len());
     // Those that hand statements in plan them, and one that waits for a core can run too: what half of the looks saw.
     let most = counts[counts.len() / 2];
-    assert!(most <= THREADS, "{most} threads work, and not {THREADS}");
+    assert!(most <= 2 * THREADS, "{most} threads of {THREADS} and {THREADS} work");
 }
 
 #[test]

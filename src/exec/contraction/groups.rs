@@ -15,7 +15,6 @@ use super::dense::{Occupied, Products};
 use super::sides::Entries;
 use super::{Call, Contraction, Function, Ordinary};
 use crate::error::Result;
-use crate::exec::Workers;
 use crate::exec::kernels::contract::{
     Column, Combine, Fold, Groups, Scratch, Side, Term, Values, contract,
 };
@@ -248,7 +247,7 @@ impl Plan {
     pub(super) fn run(
         self,
         sides: [Entries; 2],
-        workers: &Workers,
+        pool: &rayon::ThreadPool,
         cancel: &Cancel,
         emit: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<()> {
@@ -257,9 +256,9 @@ impl Plan {
         let (plan, keys) = (&self, &keys);
         let mut each = |groups: &(dyn Fn(Range<usize>) -> Groups + Sync)| -> Result<()> {
             // As many at a time as keep every thread at work while batches are handed on.
-            for wave in tasks.chunks(4 * workers.count()) {
+            for wave in tasks.chunks(4 * pool.current_num_threads()) {
                 cancel.check()?;
-                let batches: Vec<Result<RecordBatch>> = workers.compute(|| {
+                let batches: Vec<Result<RecordBatch>> = pool.install(|| {
                     wave.par_iter().map(|rows| plan.batch(groups(rows.clone()), keys)).collect()
                 });
                 cancel.check()?;
@@ -274,13 +273,13 @@ impl Plan {
         };
         if let Some(occupied) = &plan.dense {
             let products =
-                workers.compute(|| Products::new(&sides, occupied, &plan.terms, cancel.stop()));
+                pool.install(|| Products::new(&sides, occupied, &plan.terms, cancel.stop()));
             drop(sides);
             return each(&|rows| products.groups(rows, plan.columns));
         }
         let [left, right] = sides;
         let inner = left.inner_count;
-        let (left, right) = workers.compute(|| {
+        let (left, right) = pool.install(|| {
             rayon::join(
                 || Side::new(plan.pairs.len(), &left.outer, left.inner, left.columns),
                 || Side::new(inner, &right.inner, right.outer, right.columns),

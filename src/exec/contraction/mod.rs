@@ -213,12 +213,14 @@ impl Job {
             Ok(plan) => plan,
             Err(why) => return Ok(Some(why)),
         };
-        if let Err(error) = budget.grow(plan.size_bytes(engine.workers.count()), "groups") {
+        if let Err(error) =
+            budget.grow(plan.size_bytes(engine.pool.current_num_threads()), "groups")
+        {
             return if spent(&error) { Ok(Some(Ordinary::Memory)) } else { Err(error) };
         }
         metrics.pairs.add(plan.pairs() as usize);
         metrics.dense.add(usize::from(plan.is_dense()));
-        plan.run(sides, &engine.workers, cancel, &mut |batch| {
+        plan.run(sides, &engine.pool, cancel, &mut |batch| {
             metrics.groups.add(batch.num_rows());
             send.batch(batch)
         })?;
@@ -243,7 +245,7 @@ impl Job {
             return Ok(Err(Ordinary::Memory));
         }
         let contraction = Arc::clone(&self.contraction);
-        self.engine.workers.compute(|| sides::entries(&contraction, batches)).map(Ok)
+        self.engine.pool.install(|| sides::entries(&contraction, batches)).map(Ok)
     }
 
     fn batches(&mut self, side: usize) -> Result<Vec<RecordBatch>> {

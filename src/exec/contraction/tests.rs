@@ -12,7 +12,6 @@ use rand::rngs::SmallRng;
 use super::groups::{Plan, plan};
 use super::sides::entries;
 use super::*;
-use crate::exec::Workers;
 use crate::exec::kernels::testing::rng;
 
 /// Whole numbers, for sums of them are exact in any order.
@@ -127,10 +126,10 @@ fn contracted(
     right: &RecordBatch,
     threads: usize,
 ) -> (Cells, bool) {
-    let workers = Workers::new(threads, || ()).unwrap();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let batches = [vec![left.clone()], vec![right.clone()]];
-    let sides = workers.compute(|| entries(contraction, batches)).unwrap();
-    let plan: Plan = workers.compute(|| plan(contraction, &sides, schema)).ok().unwrap();
+    let sides = pool.install(|| entries(contraction, batches)).unwrap();
+    let plan: Plan = pool.install(|| plan(contraction, &sides, schema)).ok().unwrap();
     let is_dense = plan.is_dense();
     let mut cells = Cells::new();
     let mut emit = |batch: RecordBatch| {
@@ -145,7 +144,7 @@ fn contracted(
         }
         Ok(())
     };
-    plan.run(sides, &workers, &Cancel::default(), &mut emit).unwrap();
+    plan.run(sides, &pool, &Cancel::default(), &mut emit).unwrap();
     (cells, is_dense)
 }
 

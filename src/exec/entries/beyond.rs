@@ -13,7 +13,6 @@ use super::super::kernels::Real;
 use super::super::keys::{Index, length};
 use super::super::labels::RelationLabels;
 use super::super::run::Surroundings;
-use super::super::workers::Workers;
 use super::places::{Files, Pieces, Places, among, distinct};
 use super::regions::{Piece, Sorting};
 use super::{Appearance, Gathered, duplicates, not_given, refuse_repeated, repeated, settled};
@@ -90,8 +89,8 @@ pub(super) fn gathered(
     };
     let entries = Entries { intake, batches, places, shape };
     let cells = match intake.element {
-        Element::Float64 => entries.cells::<f64>(&labels, around.workers, &mut files),
-        Element::Float32 => entries.cells::<f32>(&labels, around.workers, &mut files),
+        Element::Float64 => entries.cells::<f64>(&labels, around.pool, &mut files),
+        Element::Float32 => entries.cells::<f32>(&labels, around.pool, &mut files),
     };
     Ok(Gathered { cells: cells?, labels })
 }
@@ -127,7 +126,7 @@ impl Entries<'_> {
     fn cells<T: Real>(
         self,
         labels: &RelationLabels,
-        workers: &Workers,
+        pool: &rayon::ThreadPool,
         files: &mut Files<'_>,
     ) -> Result<Cells> {
         let Self { intake, batches, places: [rows, columns], shape } = self;
@@ -153,7 +152,7 @@ impl Entries<'_> {
         let pieces = rows.into_iter().zip(columns).zip(values);
         let pieces = pieces.map(|((rows, columns), values)| Ok(Piece { rows, columns, values }));
         let what = (shape, duplicates(intake), has_values);
-        let made = Sorting::new(what, spare_bytes, workers, files).csr(count, pieces);
+        let made = Sorting::new(what, spare_bytes, pool, files).csr(count, pieces);
         files.budget.shrink(spare_bytes);
         let csr = made?.map_err(|entry| repeated(entry, labels))?;
         Ok(settled(csr))

@@ -50,7 +50,7 @@ pub(super) fn gather(
     inputs: &mut Inputs,
     around: &mut Surroundings<'_>,
 ) -> Result<Gathered> {
-    let (cancel, workers) = (around.cancel, around.workers);
+    let (cancel, pool) = (around.cancel, around.pool);
     let [given_rows, given_columns] = std::mem::take(&mut inputs.given);
     let given_rows = given_rows.map(|rows| given(rows, cancel)).transpose()?;
     let given_columns = given_columns.map(|rows| given(rows, cancel)).transpose()?;
@@ -89,14 +89,14 @@ pub(super) fn gather(
             let columns = pieces_of(&batches, intake.row_keys..intake.row_keys + column_keys);
             let values = values_of(intake, batches);
             let (mut row_places, mut row_keys) =
-                workers.compute(|| places_of(intake, 0, rows, given_rows, "row"))?;
+                pool.install(|| places_of(intake, 0, rows, given_rows, "row"))?;
             if intake.rows_as_they_come {
                 let appearance = Appearance::of([&row_places[..]], length(&row_keys));
                 row_places = row_places.iter().map(|&place| appearance.place(place)).collect();
                 row_keys = appearance.ordered(&row_keys)?;
             }
-            let (column_places, column_keys) = workers
-                .compute(|| places_of(intake, intake.row_keys, columns, given_columns, "column"))?;
+            let (column_places, column_keys) = pool
+                .install(|| places_of(intake, intake.row_keys, columns, given_columns, "column"))?;
             let shape = Shape::new(length(&row_keys), length(&column_keys));
             let labels = RelationLabels {
                 rows: intake.labels(0, row_keys),
@@ -104,8 +104,8 @@ pub(super) fn gather(
             };
             let count = row_places.len();
             let place = move |at: usize| (row_places[at], column_places[at]);
-            let cells = workers
-                .compute(|| compressed(intake, values, shape, (count, place), &labels, cancel))?;
+            let cells = pool
+                .install(|| compressed(intake, values, shape, (count, place), &labels, cancel))?;
             Ok(Gathered { cells, labels })
         }
         Form::Graph => {
@@ -116,7 +116,7 @@ pub(super) fn gather(
             let ends = ends.map(|keys| cast(keys, &of)).collect::<Result<Vec<_>, _>>()?;
             let values = values_of(intake, batches);
             let (places, nodes) =
-                workers.compute(|| places_of(intake, 0, vec![ends], given_rows, "node"))?;
+                pool.install(|| places_of(intake, 0, vec![ends], given_rows, "node"))?;
             let count = places.len() / 2;
             let shape = Shape::new(length(&nodes), length(&nodes));
             let labels = RelationLabels {
@@ -124,8 +124,8 @@ pub(super) fn gather(
                 columns: intake.labels(1, nodes),
             };
             let place = move |at: usize| (places[at], places[count + at]);
-            let cells = workers
-                .compute(|| compressed(intake, values, shape, (count, place), &labels, cancel))?;
+            let cells = pool
+                .install(|| compressed(intake, values, shape, (count, place), &labels, cancel))?;
             Ok(Gathered { cells, labels })
         }
     };
@@ -395,7 +395,6 @@ mod testing {
 
     use super::places::Files;
     use crate::error::{ErrorKind, Result};
-    use crate::exec::Workers;
     use crate::exec::run::{Budget, Cancel};
     use crate::matrix::tier::testing::on_disk;
     use crate::memory::Shelf;
@@ -429,16 +428,16 @@ mod testing {
 
     /// Runs on a thread whose pool has files, and memory for small blocks alone.
     pub(super) fn with_files<R: Send>(
-        work: impl FnOnce(&mut Files<'_>, &Workers) -> R + Send,
+        work: impl FnOnce(&mut Files<'_>, &rayon::ThreadPool) -> R + Send,
     ) -> R {
-        let workers = Workers::new(2, || ()).unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         on_disk::<f64, _>(0, |_| {
             let mut files = Files {
                 shelf: Shelf::default(),
                 budget: &mut Unlimited,
                 cancel: &Cancel::default(),
             };
-            work(&mut files, &workers)
+            work(&mut files, &pool)
         })
     }
 }

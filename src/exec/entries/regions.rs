@@ -15,7 +15,6 @@ use arrow::buffer::ScalarBuffer;
 
 use super::places::Files;
 use crate::error::Result;
-use crate::exec::Workers;
 use crate::exec::kernels::Real;
 use crate::exec::kernels::sparse::{self, Duplicates, RepeatedEntry};
 use crate::matrix::{CellBuffer, Csr, Shape};
@@ -116,7 +115,7 @@ pub(super) struct Sorting<'a, 'f, T: Real> {
     pub(super) has_values: bool,
     /// Entries that are sorted at once.
     pub(super) capacity: usize,
-    pub(super) workers: &'a Workers,
+    pub(super) pool: &'a rayon::ThreadPool,
     pub(super) files: &'a mut Files<'f>,
     rows: Vec<(Range<usize>, Csr<T>)>,
 }
@@ -129,11 +128,11 @@ impl<'a, 'f, T: Real> Sorting<'a, 'f, T> {
     pub(super) fn new(
         (shape, duplicates, has_values): (Shape, Duplicates, bool),
         spare_bytes: usize,
-        workers: &'a Workers,
+        pool: &'a rayon::ThreadPool,
         files: &'a mut Files<'f>,
     ) -> Self {
         let capacity = (spare_bytes / ENTRY_BYTES).max(ENTRIES_MIN);
-        Self { shape, duplicates, has_values, capacity, workers, files, rows: Vec::new() }
+        Self { shape, duplicates, has_values, capacity, pool, files, rows: Vec::new() }
     }
 
     /// So many entries as compressed rows.
@@ -229,7 +228,7 @@ impl<'a, 'f, T: Real> Sorting<'a, 'f, T> {
         let shape = Shape::new(region.rows.len(), self.shape.columns);
         let (duplicates, stop) = (self.duplicates, self.files.cancel.stop());
         let has_values = self.has_values;
-        let made = self.workers.compute(|| match has_values {
+        let made = self.pool.install(|| match has_values {
             true => {
                 let entry = move |at: usize| (rows[at], columns[at], values[at]);
                 sparse::from_entries::<T, T>(shape, count, entry, duplicates, stop)
@@ -375,7 +374,7 @@ mod tests {
         has_values: bool,
         capacity: usize,
     ) -> Made<Csr<f64>> {
-        with_files(|files, workers| {
+        with_files(|files, pool| {
             let pieces = (0..rows.len()).step_by(700).map(|start| {
                 let cut = start..rows.len().min(start + 700);
                 Ok(Piece {
@@ -384,7 +383,7 @@ mod tests {
                     values: has_values.then(|| values[cut].to_vec().into()),
                 })
             });
-            let mut sorting = Sorting::new((shape, duplicates, has_values), 0, workers, files);
+            let mut sorting = Sorting::new((shape, duplicates, has_values), 0, pool, files);
             sorting.capacity = capacity;
             sorting.csr(rows.len(), pieces).unwrap()
         })

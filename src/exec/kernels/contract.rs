@@ -230,7 +230,7 @@ pub fn contract(
     let folded = terms.iter().map(|term| folded_type(term, left, right)).collect();
     let mut groups = Groups { folded, ..Groups::default() };
     for row in rows {
-        if stop.pause() {
+        if stop.is_asked() {
             break;
         }
         reach(row, left, right, scratch);

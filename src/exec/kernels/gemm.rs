@@ -43,7 +43,7 @@ impl<'a> Grain<'a> {
 
     /// Whether what is under way means nothing any more.
     pub(super) fn is_stopped(self) -> bool {
-        self.stop.pause()
+        self.stop.is_asked()
     }
 
     /// The grain of the parts of a product whose result has these sides.
@@ -108,7 +108,7 @@ fn parts<T: Real>(
 ) {
     let (m, n, k) = (c.nrows(), c.ncols(), a.ncols());
     let [row_tile, column_tile] = if c.row_stride() == 1 { TILE } else { [TILE[1], TILE[0]] };
-    if grain.stop.pause() {
+    if grain.stop.is_asked() {
         return;
     }
     if grain.holds(m, n, k) {
@@ -166,7 +166,7 @@ fn lower_parts<T: Real>(
     grain: Grain<'_>,
 ) {
     let (n, k) = (a.nrows(), a.ncols());
-    if grain.stop.pause() {
+    if grain.stop.is_asked() {
         return;
     }
     if grain.holds(n, n, k / 2) {

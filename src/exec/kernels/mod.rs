@@ -67,7 +67,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::buffer::ScalarBuffer;
 use faer::{MatMut, MatRef};
 
-use super::cores;
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Scalar, Shape};
 
@@ -86,17 +85,10 @@ impl<'a> Stop<'a> {
 
     /// # Errors
     /// [`ErrorKind::Cancelled`] once it has been asked for.
-    pub(crate) fn check(self) -> Result<()> {
-        if self.pause() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
+    fn check(self) -> Result<()> {
+        if self.is_asked() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
-    /// Between two tiles: lends the thread's core to rows that wait for one. Whether the end has been asked for.
-    fn pause(self) -> bool {
-        cores::lend();
-        self.is_asked()
-    }
-
-    /// Whether the end has been asked for; it takes no time.
     fn is_asked(self) -> bool {
         self.0.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }

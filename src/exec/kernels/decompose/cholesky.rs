@@ -49,7 +49,7 @@ pub(super) struct NoPivot<T> {
 /// Replaces the lower triangle by its factor.
 pub(super) fn factor<T: Real>(a: MatMut<'_, T>, stop: Stop<'_>) -> Result<(), NoPivot<T>> {
     let n = a.nrows();
-    if stop.pause() {
+    if stop.is_asked() {
         return Ok(());
     }
     if n <= BLOCK {

@@ -173,7 +173,7 @@ fn update<'a, T: Real>(
 /// Eliminates a panel by halves.
 fn eliminate_panel<T: Real>(a: MatMut<'_, T>, swaps: &mut [usize], stop: Stop<'_>) {
     let n = a.ncols();
-    if stop.pause() {
+    if stop.is_asked() {
         return;
     }
     if n <= NARROW {

@@ -57,7 +57,7 @@ enum Unfinished {
 
 impl Unfinished {
     fn check(stop: Stop<'_>) -> Result<(), Self> {
-        if stop.pause() { Err(Self::Stopped) } else { Ok(()) }
+        if stop.is_asked() { Err(Self::Stopped) } else { Ok(()) }
     }
 
     fn error(self, function: &'static str, shape: Shape) -> Error {

@@ -188,7 +188,7 @@ impl<T: Real> Reflected<T> {
         let first = PANEL.min(k);
         reflect_panel(cells.as_mut().subcols_mut(0, first), &mut scales[..first], stop);
         for left in (0..k).step_by(PANEL) {
-            if stop.pause() {
+            if stop.is_asked() {
                 break;
             }
             let end = k.min(left + PANEL);

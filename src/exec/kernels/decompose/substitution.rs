@@ -103,7 +103,7 @@ pub fn determinant_of_triangle<T: Real>(a: &Dense<T>) -> Result<Dense<T>> {
 /// `-l₂₂⁻¹·l₂₁·l₁₁⁻¹`: nearly all the work is in solutions for many right-hand sides, and so in products.
 fn invert<T: Real>(l: MatMut<'_, T>, stop: Stop<'_>) {
     let n = l.nrows();
-    if stop.pause() {
+    if stop.is_asked() {
         return;
     }
     if n <= BLOCK {

@@ -53,7 +53,7 @@ pub(super) fn solve_triangular<T: Real>(
     stop: Stop<'_>,
 ) {
     let n = a.nrows();
-    if n == 0 || b.ncols() == 0 || stop.pause() {
+    if n == 0 || b.ncols() == 0 || stop.is_asked() {
         return;
     }
     if n <= BLOCK {

@@ -82,7 +82,7 @@ fn times_column<T: Real>(a: &Dense<T>, v: &Dense<T>, out: &mut [T], stop: Stop<'
     assert!(v.shape().rows == inner && out.len() == rows, "inner sizes");
     let height = (COLUMN_CELLS / inner.max(1)).max(1);
     out.par_chunks_mut(height).enumerate().for_each(|(part, out)| {
-        if stop.pause() {
+        if stop.is_asked() {
             return;
         }
         let first = part * height;

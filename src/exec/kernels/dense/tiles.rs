@@ -152,7 +152,7 @@ pub fn product_by_tiles<T: Real>(
     // Strassen's sums of quadrants read whole rows.
     let rows_lie = !a.is_transposed && !b.is_transposed;
     let levels = |sides| if rows_lie { levels(sides) } else { 0 };
-    if !by_tiles(a, b, &mut out, Wanted::All, &levels, stop) && !stop.pause() {
+    if !by_tiles(a, b, &mut out, Wanted::All, &levels, stop) && !stop.is_asked() {
         by_tiles(a, b, &mut out, Wanted::All, &|_| 0, stop);
     }
     dense(shape, out)
@@ -214,7 +214,7 @@ fn by_tiles<T: Real>(
         for rows in turned(ranges(m, tile_m).filter(wanted_rows), is_up) {
             let sum = &mut sum[..rows.len() * columns.len()];
             for (at, inner) in turned(ranges(k, tile_k), is_back).into_iter().enumerate() {
-                if stop.pause() {
+                if stop.is_asked() {
                     return false;
                 }
                 let a = a.tile(&rows, &inner, &mut left);

@@ -90,7 +90,7 @@ impl<T: Real> One<'_, T> {
         let work = self.filters.nrows().saturating_mul(depth).saturating_mul(places.len());
         if places.len() <= tile || work <= TASK_WORK {
             for start in (0..places.len()).step_by(tile) {
-                if self.stop.pause() {
+                if self.stop.is_asked() {
                     return;
                 }
                 let count = tile.min(places.len() - start);

@@ -90,7 +90,7 @@ fn combined<T: Real>(
     rows.enumerate().for_each_init(
         || vec![nothing; image.width],
         |line, (row, out)| {
-            if stop.pause() {
+            if stop.is_asked() {
                 return;
             }
             // Channels follow one another as the images do.

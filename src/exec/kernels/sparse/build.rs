@@ -200,7 +200,7 @@ fn sorted<T: Scalar, L: Load<T>, I: Iterator<Item = Entry<L>>>(
     let buckets = (shape.rows >> shift) + 1;
     let count = |at: usize| {
         let mut counts = vec![0; buckets];
-        if !stop.pause() {
+        if !stop.is_asked() {
             run(at).for_each(|(row, column, _)| {
                 let is_within = (row as usize) < shape.rows && (column as usize) < shape.columns;
                 assert!(is_within, "entries within {shape}");
@@ -286,7 +286,7 @@ fn compressed<T: Scalar, L: Load<T>>(
     }
     let desk = || Desk { starts: Vec::new(), next: Vec::new(), cells: Vec::new() };
     let stored = in_parts(buckets, desk, |desk, bucket| {
-        if stop.pause() {
+        if stop.is_asked() {
             bucket.ends.fill(0);
             return Some(0);
         }

@@ -21,7 +21,7 @@ pub fn map<T: Scalar>(x: &Csr<T>, function: UnaryFunction, stop: Stop<'_>) -> Cs
     let stored = stored_values(x);
     let mut values = CellBuffer::arbitrary(stored.len());
     values.par_chunks_mut(MAP_CELLS).zip(stored.par_chunks(MAP_CELLS)).for_each(|(out, cells)| {
-        if !stop.pause() {
+        if !stop.is_asked() {
             let inputs = [Input::Cells(cells)];
             program.run(&inputs, 1, cells.len(), &mut Scratch::new(), out);
         }
@@ -160,7 +160,6 @@ fn zip_stored<T: Scalar>(
     }
     let width = y.shape().columns;
     parts.into_par_iter().for_each(|(part, mut left)| {
-        stop.pause();
         for (row, columns) in part.rows(shape.columns).take_while(|_| !stop.is_asked()) {
             let (columns, cells) = piece(x, row, &columns);
             let (out, rest) = left.split_at_mut(cells.len());

@@ -107,7 +107,6 @@ impl<'a, T: Real> Sums<'a, T> {
     /// Writes the rows that begin in a part, as far as it has them, and returns the sum of each piece of
     /// the row that it begins within.
     fn part(&self, part: &Range<Cut>, non_finite: &NonFinite, out: &mut [T]) -> Vec<T> {
-        self.stop.pause();
         let (offsets, n) = (self.offsets, self.y.shape().columns);
         let begun = begun(offsets, part);
         let mut piece = vec![T::ZERO; n];
@@ -199,7 +198,7 @@ pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>, stop: Stop<'_>) -> Dense<T
     if shape.rows >= 8 || blocks == 1 {
         let leaf = |rows: Range<usize>| {
             let mut out = vec![T::ZERO; rows.len() * shape.columns];
-            if !stop.pause() {
+            if !stop.is_asked() {
                 dense_times_into(&x.rows(rows), y, &mut out);
             }
             out
@@ -213,7 +212,6 @@ pub fn dense_times<T: Real>(x: &Dense<T>, y: &Csr<T>, stop: Stop<'_>) -> Dense<T
         return dense(shape, cells);
     }
     let leaf = |part: Part| {
-        stop.pause();
         let mut out = vec![T::ZERO; shape.cells()];
         for (k, columns) in part.rows(shape.columns).take_while(|_| !stop.is_asked()) {
             let row = piece(y, k, &columns);
@@ -252,7 +250,6 @@ pub fn cross_dense<T: Real>(x: &Csr<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T
     }
     let shape = Shape::new(x.shape().columns, y.shape().columns);
     let leaf = |part: Part| {
-        stop.pause();
         let mut out = vec![T::ZERO; shape.cells()];
         for (i, columns) in part.rows(shape.rows).take_while(|_| !stop.is_asked()) {
             cross_row(piece(x, i, &columns), &columns, y.row(i), &mut out);

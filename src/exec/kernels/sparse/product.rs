@@ -63,7 +63,6 @@ fn of_stored<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     }
     let scratch = || (Lanes::new(), Sums::new(shape.columns));
     let rows = |(lanes, sums): &mut (Lanes<T>, Sums<T>), part: Range<usize>| {
-        stop.pause();
         let mut rows = Rows::with_guess(part.len(), before[part.end] - before[part.start]);
         pairs.write(part, lanes, sums, &mut rows);
         rows

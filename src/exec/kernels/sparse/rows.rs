@@ -71,7 +71,6 @@ pub(super) fn by_rows<T: Scalar, S: Send>(
     write: impl Fn(&mut S, usize, Range<usize>, &mut Rows<T>) + Sync,
 ) -> Csr<T> {
     let rows = |scratch: &mut S, part: Part| {
-        stop.pause();
         let Part { start, end } = part;
         let cells = before(end.row, end.column) - before(start.row, start.column);
         let mut rows = Rows::with_guess(end.row - start.row, cells);

@@ -34,7 +34,7 @@ pub fn sampled_cells<T: Real>(
     let stored = stored_values(m);
     let mut values = CellBuffer::arbitrary(stored.len());
     values.par_chunks_mut(MAP_CELLS).enumerate().for_each(|(run, out)| {
-        if stop.pause() {
+        if stop.is_asked() {
             return;
         }
         let run = run * MAP_CELLS..run * MAP_CELLS + out.len();

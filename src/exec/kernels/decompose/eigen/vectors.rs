@@ -81,7 +81,7 @@ fn solve<T: Real>(
 ) {
     let grain = Grain::factor(stop);
     for rows in groups.iter().rev().skip_while(|rows| rows.start > group.start) {
-        if stop.pause() {
+        if stop.is_asked() {
             return;
         }
         let mut at = group.start;

@@ -104,7 +104,7 @@ pub(super) fn solve_alike<T: Real>(
 
 /// `b = m⁻¹·b` for any `b`.
 fn solve<T: Real>(m: MatRef<'_, T>, b: MatMut<'_, T>, starts: &[usize], stop: Stop<'_>) {
-    if stop.pause() {
+    if stop.is_asked() {
         return;
     }
     if m.nrows() <= SMALL || starts.len() <= 2 {

@@ -52,7 +52,7 @@ fn sylvester<T: Real>(
     stop: Stop<'_>,
 ) {
     let [rows, columns] = starts;
-    if stop.pause() {
+    if stop.is_asked() {
         return;
     }
     if a.nrows() <= SMALL && b.nrows() <= SMALL {

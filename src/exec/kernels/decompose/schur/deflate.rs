@@ -60,7 +60,7 @@ impl<T: Real> Window<T> {
     fn kept(&mut self, spike: T, stop: Stop<'_>) -> usize {
         let least = least::<T>(self.side);
         let (mut first, mut kept) = (0, self.side);
-        while first < kept && !stop.pause() {
+        while first < kept && !stop.is_asked() {
             let last = kept - 1;
             let is_pair = last > 0 && self.cell(last, last - 1) != T::ZERO;
             let rows = if is_pair { 2 } else { 1 };
@@ -117,7 +117,7 @@ impl<T: Real> Window<T> {
         let (_, scale) = reflect(&mut v);
         self.reflect(0..rows, 0, &v, scale);
         for j in 0..rows - 2 {
-            if stop.pause() {
+            if stop.is_asked() {
                 return;
             }
             let column = &mut self.h[j * self.side..(j + 1) * self.side];

@@ -86,7 +86,7 @@ impl Merge<'_> {
         };
         for (side, basis) in bases.iter_mut().enumerate() {
             let vectors = vectors::<T, SQUARED>(&secular, &z, &roots[first..], &places, side, stop);
-            if stop.pause() {
+            if stop.is_asked() {
                 return;
             }
             basis.replace(&columns, &vectors, stop);

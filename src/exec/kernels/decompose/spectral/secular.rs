@@ -199,7 +199,7 @@ pub(super) fn in_parallel<T: Send>(
 ) {
     let tasks = cells.par_chunks_mut(chunk).enumerate().with_min_len(16);
     tasks.for_each(|(i, cells)| {
-        if !stop.pause() {
+        if !stop.is_asked() {
             run(i, cells);
         }
     });
