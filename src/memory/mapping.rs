@@ -6,16 +6,16 @@
 //!
 //! A page of a mapping that somebody has touched is resident like any other. [`Residency`] knows all mappings of a
 //! database: a thread of its own takes pages back from the process when it comes near its limit, in the order of
-//! their addresses and around again, and who reads or writes in order says what he is done with. To take a page back
-//! loses nothing: of a shared mapping it stays in the page cache, dirty or not, and who touches it
-//! again finds it there.
+//! their addresses and around again, and who reads or writes says what he is done with, and does the work of that thread
+//! where the system has not let it run. To take a page back loses nothing: of a shared mapping it stays in the page
+//! cache, dirty or not, and who touches it again finds it there.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
@@ -24,6 +24,9 @@ use super::resident::Resident;
 
 /// Between two looks at what is resident. On two threads some 50 MB may be touched meanwhile (measured).
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// The look is late where it is so long ago: a machine that is busy lets the thread wait that should look.
+const LOOK_IS_LATE: Duration = Duration::from_millis(3);
 
 /// Looks without any mapping after which nobody looks any more.
 const LOOKS_IDLE_MAX: usize = 1000;
@@ -38,6 +41,9 @@ const PART_BYTES: usize = 4 << 20;
 
 /// What mappings are left with in any case: to take back what is touched again at once gains nothing.
 const LEFT_MIN: usize = 8 << 20;
+
+/// Rounds over all pages of which the one that left least is believed: the others saw what was touched meanwhile.
+const ROUNDS: usize = 8;
 
 /// Memory that is a file's. When it is dropped, so is the file.
 #[derive(Debug)]
@@ -97,6 +103,8 @@ pub(crate) struct Residency {
     /// How many mappings there are, for a look without a lock.
     count: AtomicUsize,
     watched: Mutex<Watched>,
+    /// When somebody looked last at what is resident; held by who looks.
+    looked: Mutex<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -105,8 +113,10 @@ struct Watched {
     maps: BTreeMap<usize, Weak<MmapRaw>>,
     /// The address before which pages were taken back last.
     hand: usize,
-    /// What was resident when last all pages had been taken back: a limit below it is not to be had.
-    others_bytes: usize,
+    /// What was resident when all pages had been taken back, the last times: a limit below the least is not to be had.
+    left_bytes: [usize; ROUNDS],
+    /// The next of these rounds.
+    round: usize,
     /// Whether a thread looks at what is resident.
     is_running: bool,
 }
@@ -114,7 +124,8 @@ struct Watched {
 impl Residency {
     pub(super) fn new(limit_bytes: usize) -> Arc<Self> {
         let (limit_bytes, count) = (AtomicUsize::new(limit_bytes), AtomicUsize::new(0));
-        Arc::new(Self { limit_bytes, count, watched: Mutex::default() })
+        let looked = Mutex::new(Instant::now());
+        Arc::new(Self { limit_bytes, count, watched: Mutex::default(), looked })
     }
 
     pub(super) fn set_limit(&self, bytes: usize) {
@@ -127,18 +138,23 @@ impl Residency {
     }
 
     /// Takes back the pages of bytes that nobody will want soon, and those beside them that the system maps
-    /// together with them. Of few bytes, the parts of the mapping that end with them.
+    /// together with them. Of few bytes, the parts of the mapping that end with them: they are read in order.
     pub(super) fn done_with(&self, bytes: &[u8]) {
         let Some((map, start)) = self.map_of(bytes) else { return };
         let end = start + bytes.len();
-        let (unit, end) = match bytes.len() < PART_BYTES && end < map.len() {
-            true => (PART_BYTES, end / PART_BYTES * PART_BYTES),
-            false => (HUGE_PAGE, end.next_multiple_of(HUGE_PAGE).min(map.len())),
-        };
-        let start = start / unit * unit;
-        if start < end {
-            take_back(&map, start, end - start);
+        if bytes.len() < PART_BYTES && end < map.len() {
+            take_back(&map, start / PART_BYTES * PART_BYTES, end / PART_BYTES * PART_BYTES);
+        } else {
+            take_back_around(&map, start, end);
         }
+        self.look_if_late();
+    }
+
+    /// The same of bytes that lie scattered among others: all of their pages at once.
+    pub(super) fn let_go(&self, bytes: &[u8]) {
+        let Some((map, start)) = self.map_of(bytes) else { return };
+        take_back_around(&map, start, start + bytes.len());
+        self.look_if_late();
     }
 
     /// Asks the system to have these bytes ready in its page cache. Of few bytes, the parts of the mapping that begin
@@ -189,16 +205,28 @@ impl Residency {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Looks at what is resident where the thread that does so has not for long.
+    fn look_if_late(&self) {
+        if let Ok(mut looked) = self.looked.try_lock()
+            && looked.elapsed() >= LOOK_IS_LATE
+        {
+            self.keep();
+            *looked = Instant::now();
+        }
+    }
+
     /// Takes pages back until the process is as far below its limit as it should be, once around at most.
     fn keep(&self) {
-        let limit = self.limit_bytes.load(Ordering::Relaxed);
-        let (hand, least) = {
-            let watched = self.watched();
-            (watched.hand, watched.others_bytes + LEFT_MIN)
+        let (limit, resident) = (self.limit_bytes.load(Ordering::Relaxed), resident_bytes());
+        let (hand, left) = {
+            let mut watched = self.watched();
+            // What others hold is no more than what is resident.
+            watched.left_bytes = watched.left_bytes.map(|left| left.min(resident));
+            (watched.hand, watched.left_bytes.into_iter().min().unwrap_or(0))
         };
-        let high = (limit - limit / 16).max(least);
+        let high = (limit - limit / 16).max(left + LEFT_MIN);
         let low = high - (limit / 16).clamp(LEFT_MIN, high);
-        if resident_bytes() <= high {
+        if resident <= high {
             return;
         }
         let maps: Vec<Arc<MmapRaw>> =
@@ -213,13 +241,17 @@ impl Residency {
         let after = parts().filter(|(map, offset)| address(map, *offset) >= hand);
         let before = parts().filter(|(map, offset)| address(map, *offset) < hand);
         for (map, offset) in after.chain(before) {
-            take_back(&map, offset, TAKEN_AT_ONCE.min(map.len() - offset));
+            take_back(&map, offset, (offset + TAKEN_AT_ONCE).min(map.len()));
             if resident_bytes() <= low {
                 self.watched().hand = address(&map, offset) + TAKEN_AT_ONCE;
                 return;
             }
         }
-        self.watched().others_bytes = resident_bytes();
+        let left = resident_bytes();
+        let mut watched = self.watched();
+        let round = watched.round;
+        watched.left_bytes[round] = left;
+        watched.round = (round + 1) % ROUNDS;
     }
 }
 
@@ -229,7 +261,11 @@ fn look(residency: &Weak<Residency>) {
     loop {
         std::thread::sleep(LOOK_EVERY);
         let Some(residency) = residency.upgrade() else { return };
-        residency.keep();
+        {
+            let mut looked = residency.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            residency.keep();
+            *looked = Instant::now();
+        }
         let mut watched = residency.watched();
         idle = if watched.maps.is_empty() { idle + 1 } else { 0 };
         if idle > LOOKS_IDLE_MAX {
@@ -244,14 +280,21 @@ fn resident_bytes() -> usize {
     Resident::now().map_or(0, Resident::bytes)
 }
 
+/// Takes back the pages of a part, and those beside them that the system maps together with them.
+fn take_back_around(map: &MmapRaw, start: usize, end: usize) {
+    let (start, end) = (start / HUGE_PAGE * HUGE_PAGE, end.next_multiple_of(HUGE_PAGE));
+    take_back(map, start, end.min(map.len()));
+}
+
 /// Takes pages from the process that stay in the page cache.
-fn take_back(map: &MmapRaw, offset: usize, bytes: usize) {
-    if bytes == 0 {
+fn take_back(map: &MmapRaw, start: usize, end: usize) {
+    if start >= end {
         return;
     }
     // SAFETY: of a mapping that is shared with its file no byte changes: whoever reads or writes meanwhile faults
     // and finds the same page.
-    let taken = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes) };
+    let taken =
+        unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
     debug_assert!(taken.is_ok(), "pages of a mapping can be taken back: {taken:?}");
 }
 

@@ -31,9 +31,14 @@ pub(crate) fn is_on_disk(bytes: &[u8]) -> bool {
     with_residency(|residency| residency.has(bytes)).unwrap_or(false)
 }
 
-/// Says that nobody will want these bytes soon, for them that are in a file.
+/// Says that nobody will want these bytes soon, for them that are in a file and are read or written in order.
 pub(crate) fn done_with(bytes: &[u8]) {
     with_residency(|residency| residency.done_with(bytes));
+}
+
+/// The same of bytes that lie scattered among others.
+pub(crate) fn let_go(bytes: &[u8]) {
+    with_residency(|residency| residency.let_go(bytes));
 }
 
 /// Says that somebody will want these bytes soon, for them that are in a file.

@@ -5,12 +5,15 @@
 
 use std::fs;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use relatrix::Database;
 
 const THREADS: usize = 2;
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 12;
+
+/// How long the connections work, all of them to the end.
+const LOAD: Duration = Duration::from_secs(2);
 
 /// Threads that can run now.
 fn running(process: u32) -> usize {
@@ -40,9 +43,11 @@ fn more_connections_are_no_more_threads_that_work() {
     assert!(process.wait().expect("a process of ours").success());
     counts.sort_unstable();
     assert!(counts.len() > 100, "it was looked at {} times", counts.len());
-    // Those that hand statements in plan them, and one that waits for a core can run too: what half of the looks saw.
-    let most = counts[counts.len() / 2];
-    assert!(most <= 2 * THREADS, "{most} threads of {THREADS} and {THREADS} work");
+    // Those that hand statements in plan them, and one that waits for a core can run too: what half of the looks saw,
+    // and as many again that plan.
+    let usual = counts[counts.len() / 2];
+    assert!(usual >= THREADS, "{usual} threads work where there is always work for {THREADS}");
+    assert!(usual <= 3 * THREADS, "{usual} threads of {THREADS} and {THREADS} work");
 }
 
 #[test]
@@ -50,6 +55,7 @@ fn more_connections_are_no_more_threads_that_work() {
 fn connections_compute_and_aggregate() {
     let database = Database::builder().threads(THREADS).build().unwrap();
     database.connect().execute("CREATE MATRIX x = rand(600, 600)").unwrap();
+    let end = Instant::now() + LOAD;
     std::thread::scope(|threads| {
         for number in 0..CONNECTIONS {
             let connection = database.connect();
@@ -59,7 +65,7 @@ fn connections_compute_and_aggregate() {
                     0 => "SELECT (MATRIX(sum(x @ t(x) @ x)))",
                     _ => "SELECT sum(n) FROM (SELECT value % 1000 AS k, count(*) AS n FROM range(1000000) GROUP BY k)",
                 };
-                for _ in 0..10 {
+                while Instant::now() < end {
                     connection.query(statement).unwrap().collect().unwrap();
                 }
             });

@@ -40,11 +40,12 @@ pub(super) struct Piece<T: Real> {
 }
 
 impl<T: Real> Piece<T> {
-    fn done(self) {
-        memory::done_with(bytemuck::cast_slice(&self.rows));
-        memory::done_with(bytemuck::cast_slice(&self.columns));
+    /// Those of one region lie among those of all others.
+    fn let_go(self) {
+        memory::let_go(bytemuck::cast_slice(&self.rows));
+        memory::let_go(bytemuck::cast_slice(&self.columns));
         if let Some(values) = self.values {
-            memory::done_with(bytemuck::cast_slice(&values));
+            memory::let_go(bytemuck::cast_slice(&values));
         }
     }
 }
@@ -200,7 +201,7 @@ impl<'a, 'f, T: Real> Sorting<'a, 'f, T> {
                     to.write(self.has_values, self.files)?;
                 }
             }
-            piece.done();
+            piece.let_go();
         }
         for to in &mut dealt {
             to.write(self.has_values, self.files)?;
@@ -223,7 +224,7 @@ impl<'a, 'f, T: Real> Sorting<'a, 'f, T> {
             rows.extend(piece.rows.iter().map(|&row| row - region.rows.start as u32));
             columns.extend_from_slice(&piece.columns);
             values.extend_from_slice(piece.values.as_deref().unwrap_or_default());
-            piece.done();
+            piece.let_go();
         }
         let shape = Shape::new(region.rows.len(), self.shape.columns);
         let (duplicates, stop) = (self.duplicates, self.files.cancel.stop());
@@ -277,7 +278,7 @@ impl<'a, 'f, T: Real> Sorting<'a, 'f, T> {
                     _ => value,
                 });
             }
-            piece.done();
+            piece.let_go();
         }
         let shape = Shape::new(1, self.shape.columns);
         let cell = cell.filter(|&cell| cell != T::ZERO);
