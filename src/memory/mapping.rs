@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -103,8 +103,10 @@ pub(crate) struct Residency {
     /// How many mappings there are, for a look without a lock.
     count: AtomicUsize,
     watched: Mutex<Watched>,
-    /// When somebody looked last at what is resident; held by who looks.
-    looked: Mutex<Instant>,
+    /// When somebody began to look last at what is resident, in microseconds since this is there. No lock: who looks may
+    /// be made to wait in the middle of it.
+    looked_us: AtomicU64,
+    began: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -124,8 +126,8 @@ struct Watched {
 impl Residency {
     pub(super) fn new(limit_bytes: usize) -> Arc<Self> {
         let (limit_bytes, count) = (AtomicUsize::new(limit_bytes), AtomicUsize::new(0));
-        let looked = Mutex::new(Instant::now());
-        Arc::new(Self { limit_bytes, count, watched: Mutex::default(), looked })
+        let (looked_us, began) = (AtomicU64::new(0), Instant::now());
+        Arc::new(Self { limit_bytes, count, watched: Mutex::default(), looked_us, began })
     }
 
     pub(super) fn set_limit(&self, bytes: usize) {
@@ -147,14 +149,14 @@ impl Residency {
         } else {
             take_back_around(&map, start, end);
         }
-        self.look_if_late();
+        self.look(LOOK_IS_LATE);
     }
 
     /// The same of bytes that lie scattered among others: all of their pages at once.
     pub(super) fn let_go(&self, bytes: &[u8]) {
         let Some((map, start)) = self.map_of(bytes) else { return };
         take_back_around(&map, start, start + bytes.len());
-        self.look_if_late();
+        self.look(LOOK_IS_LATE);
     }
 
     /// Asks the system to have these bytes ready in its page cache. Of few bytes, the parts of the mapping that begin
@@ -191,7 +193,7 @@ impl Residency {
         if !watched.is_running {
             let residency = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name("relatrix-residency".to_owned());
-            watched.is_running = thread.spawn(move || look(&residency)).is_ok();
+            watched.is_running = thread.spawn(move || look_on(&residency)).is_ok();
         }
     }
 
@@ -205,13 +207,14 @@ impl Residency {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what is resident where the thread that does so has not for long.
-    fn look_if_late(&self) {
-        if let Ok(mut looked) = self.looked.try_lock()
-            && looked.elapsed() >= LOOK_IS_LATE
-        {
+    /// Looks at what is resident, as long as nobody else has in this time.
+    fn look(&self, unless_within: Duration) {
+        let now = self.began.elapsed();
+        let [now_us, within_us] = [now, unless_within].map(|time| time.as_micros() as u64);
+        let is_late = |looked_us: u64| (now_us >= looked_us + within_us).then_some(now_us);
+        let order = Ordering::Relaxed;
+        if self.looked_us.fetch_update(order, order, is_late).is_ok() {
             self.keep();
-            *looked = Instant::now();
         }
     }
 
@@ -256,16 +259,12 @@ impl Residency {
 }
 
 /// Looks at what is resident as long as there are mappings.
-fn look(residency: &Weak<Residency>) {
+fn look_on(residency: &Weak<Residency>) {
     let mut idle = 0;
     loop {
         std::thread::sleep(LOOK_EVERY);
         let Some(residency) = residency.upgrade() else { return };
-        {
-            let mut looked = residency.looked.lock().unwrap_or_else(PoisonError::into_inner);
-            residency.keep();
-            *looked = Instant::now();
-        }
+        residency.look(Duration::ZERO);
         let mut watched = residency.watched();
         idle = if watched.maps.is_empty() { idle + 1 } else { 0 };
         if idle > LOOKS_IDLE_MAX {

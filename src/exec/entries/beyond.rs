@@ -13,7 +13,7 @@ use super::super::kernels::Real;
 use super::super::keys::{Index, length};
 use super::super::labels::RelationLabels;
 use super::super::run::Surroundings;
-use super::places::{Files, Pieces, Places, among, distinct};
+use super::places::{Files, Pieces, Places, among, distinct, done_with};
 use super::regions::{Piece, Sorting};
 use super::{Appearance, Gathered, duplicates, not_given, refuse_repeated, repeated, settled};
 use crate::error::Result;
@@ -138,12 +138,14 @@ impl Entries<'_> {
         let mut values: Vec<Option<ScalarBuffer<T>>> = Vec::with_capacity(batches.len());
         for batch in batches {
             files.cancel.check()?;
-            let column = batch.columns().get(at).map(|array| {
+            let column = batch.columns().get(at).map(|array| -> Result<_> {
                 let column = intake.column::<T>(array, &intake.names[at], first_row)?;
                 // What is as it was lies in the file of its batch.
                 let is_as_it_was = array.data_type() == column.data_type();
                 let values = column.values();
-                if is_as_it_was { Ok(values.clone()) } else { files.put(values) }
+                let values = if is_as_it_was { values.clone() } else { files.put(values)? };
+                done_with(array);
+                Ok(values)
             });
             values.push(column.transpose()?);
             first_row += batch.num_rows();

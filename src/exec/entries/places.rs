@@ -45,12 +45,15 @@ impl Pieces<'_> {
             cancel.check()?;
             let keys = (self.keys)(piece)?;
             see(keys.clone())?;
-            for keys in keys {
-                keys.to_data().buffers().iter().for_each(|bytes| memory::done_with(bytes));
-            }
+            keys.iter().for_each(done_with);
         }
         Ok(())
     }
+}
+
+/// Says that a column of a piece has been read.
+pub(super) fn done_with(column: &ArrayRef) {
+    column.to_data().buffers().iter().for_each(|bytes| memory::done_with(bytes));
 }
 
 /// Where places are put, and what tables are counted by.
