@@ -349,4 +349,20 @@ mod tests {
             assert!(mapping.bytes().iter().all(|&byte| byte == round + 1));
         }
     }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn who_is_done_looks_where_the_thread_that_should_has_to_wait() {
+        let residency = Residency::new(0);
+        // As if there were one, for ever.
+        residency.watched().is_running = true;
+        let mut mapping = Mapping::new(&disk(1 << 30), &residency, 256 << 20).unwrap();
+        mapping.bytes_mut().fill(1);
+        let file_bytes = || Resident::now().unwrap().file_bytes;
+        let before = file_bytes();
+        std::thread::sleep(LOOK_IS_LATE);
+        residency.done_with(&mapping.bytes()[..1]);
+        // Other tests have mappings too.
+        assert!(file_bytes() + (128 << 20) <= before);
+    }
 }

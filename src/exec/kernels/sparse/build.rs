@@ -18,6 +18,7 @@ use super::cuts::{cuts, cuts_into};
 use super::lanes::{CELLS_MAX, LANES, Lanes};
 use super::rows::{accumulate, by_rows, in_parts, piece, stored_before};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
+use crate::memory;
 
 /// What to do where an entry comes twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +167,7 @@ pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
                 out[i * n + j as usize - start] = x;
             }
         }
+        memory::let_go(bytemuck::cast_slice(out));
     });
     Dense::new(shape, cells.into())
 }
