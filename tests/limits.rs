@@ -5,7 +5,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const MIB: usize = 1 << 20;
 
@@ -325,42 +324,6 @@ fn matrices_beyond_the_limit_answer_as_those_within() {
             assert!(peak_mib <= limit_mib + beyond_mib, "{name}: {peak_mib} MiB of {limit_mib}");
         }
     }
-}
-
-/// Asks the system to run the thread that takes pages of files back, once it is there, when nobody else wants a core.
-fn let_the_residency_thread_wait(process: u32, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::Relaxed) {
-        let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-        let name = |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm"));
-        let mut found =
-            tasks.filter(|task| name(task).is_ok_and(|name| name.starts_with("relatrix-resid")));
-        if let Some(task) = found.next() {
-            let mut asked = Command::new("chrt");
-            asked.args(["--idle", "--pid", "0"]).arg(task.file_name());
-            assert!(asked.status().expect("util-linux has chrt").success());
-            return;
-        }
-    }
-}
-
-#[test]
-fn whoever_reads_pages_of_files_lets_them_go_where_the_thread_that_should_has_to_wait() {
-    let (_, statements, query) =
-        MATRICES.iter().find(|(name, ..)| *name == "one row of entries").unwrap();
-    let mut bound = Process::start(&["--memory-limit", "64MiB"]);
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        let (process, is_over) = (bound.child.id(), &is_over);
-        threads.spawn(move || let_the_residency_thread_wait(process, is_over));
-        for _ in 0..2 {
-            threads.spawn(|| while !is_over.load(Ordering::Relaxed) {});
-        }
-        let answer = bound.rows(&format!("{statements}; {query}"));
-        is_over.store(true, Ordering::Relaxed);
-        assert!(answer.len() > 1, "{answer:?}");
-    });
-    let peak_mib = bound.peak_mib();
-    assert!(peak_mib <= 64 + 128, "{peak_mib} MiB of 64");
 }
 
 #[test]
