@@ -396,6 +396,21 @@ pub enum ErrorKind {
         disk_bytes: Option<usize>,
     },
 
+    /// Memory had no room for it, and so it was to be in a file.
+    #[error(
+        "no room on disk: {} asked for {what}, which memory has no room for, {} free in temp_directory",
+        in_megabytes(*.needed_bytes),
+        in_megabytes(*.free_bytes)
+    )]
+    DiskSpent {
+        /// What the bytes were for.
+        what: String,
+        /// Bytes asked for.
+        needed_bytes: usize,
+        /// Bytes left in the directory that has most.
+        free_bytes: usize,
+    },
+
     /// A GPU failed at what it was to do, and the host may not do it instead.
     #[error("the GPU failed: {0}; SET gpu_on_failure = 'host' lets the host do what it cannot")]
     Gpu(String),

@@ -333,8 +333,14 @@ fn a_full_directory_is_an_error_and_the_next_statement_works() {
     let mut process = Process::start(&["--memory-limit", "64MiB", "--temp-directory", &directory]);
     process.rows("SET result_cache = off");
     let sort = "SELECT (value * 7919) % 8000009 AS k FROM range(8000000) ORDER BY k DESC";
-    assert_eq!(process.rows(&format!("SELECT max(k) FROM ({sort} LIMIT 7000000)")), [""; 0]);
-    assert_eq!(process.rows("SELECT 6 * 7 AS answer"), ["answer", "42"]);
+    let entries = "SELECT value % 2 AS r, value AS c, value AS v FROM range(8000000)";
+    for statement in [
+        format!("SELECT max(k) FROM ({sort} LIMIT 7000000)"),
+        format!("CREATE MATRIX m AS {entries} ROWS BY r COLUMNS BY c"),
+    ] {
+        assert_eq!(process.rows(&statement), [""; 0]);
+        assert_eq!(process.rows("SELECT 6 * 7 AS answer"), ["answer", "42"]);
+    }
     let of = |left: &[String], name: &str| {
         let row = left.iter().find(|row| row.starts_with(name)).expect(name);
         row.split(',').nth(1).unwrap().parse::<usize>().unwrap()
@@ -348,6 +354,7 @@ fn a_full_directory_is_an_error_and_the_next_statement_works() {
     assert!(of(&left, &format!("disk_peak {}", folder.path().display())) > MIB);
     let complaints = process.complaints();
     assert!(complaints.contains("quota"), "{complaints}");
+    assert!(complaints.contains("no room on disk: "), "{complaints}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

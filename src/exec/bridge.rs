@@ -49,13 +49,12 @@ impl Reserved {
 
     /// What a block that nobody had room for means.
     pub(super) fn refused(&self, what: &str, refused: &Refused) -> Error {
-        self.spent(what, refused.bytes)
+        self.refusal(what, refused.bytes, Some(self.granted.disk_bytes()))
     }
 
     fn refusal(&self, what: &str, needed_bytes: usize, disk_bytes: Option<usize>) -> Error {
-        let free_bytes = self.free_bytes();
-        ErrorKind::MemorySpent { what: what.to_owned(), needed_bytes, free_bytes, disk_bytes }
-            .into()
+        let (what, free_bytes) = (what.to_owned(), self.free_bytes());
+        ErrorKind::MemorySpent { what, needed_bytes, free_bytes, disk_bytes }.into()
     }
 }
 
@@ -69,8 +68,9 @@ impl Budget for Reserved {
             self.granted.grow(bytes);
             return Ok(bytes);
         }
-        if bytes < MAPPED_BYTES_MIN || bytes > self.granted.disk_bytes() {
-            return Err(self.spent(what, bytes));
+        let disk_bytes = self.granted.disk_bytes();
+        if bytes < MAPPED_BYTES_MIN || bytes > disk_bytes {
+            return Err(self.refusal(what, bytes, Some(disk_bytes)));
         }
         Ok(0)
     }
@@ -85,8 +85,9 @@ impl Budget for Reserved {
         is_within && self.reservation.try_grow(bytes).is_ok()
     }
 
-    fn spent(&self, what: &str, needed_bytes: usize) -> Error {
-        self.refusal(what, needed_bytes, Some(self.granted.disk_bytes()))
+    fn disk_spent(&self, what: &str, needed_bytes: usize) -> Error {
+        let (what, free_bytes) = (what.to_owned(), self.granted.disk_bytes());
+        ErrorKind::DiskSpent { what, needed_bytes, free_bytes }.into()
     }
 
     fn grow_spare(&mut self) -> usize {

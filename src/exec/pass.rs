@@ -508,7 +508,8 @@ impl Run<'_> {
                     let block = if self.around.budget.grow_rows(bytes) {
                         (cells, bytes)
                     } else {
-                        let spent = || self.around.budget.spent(&program.notes[*to].text, bytes);
+                        let spent =
+                            || self.around.budget.disk_spent(&program.notes[*to].text, bytes);
                         (cells.shelved(&mut self.shelf).ok_or_else(spent)?, 0)
                     };
                     sums.collected[at].push(block);
@@ -539,6 +540,6 @@ impl Run<'_> {
         }
         let shelved = keys.iter().map(|keys| memory::shelved_column(keys, &mut self.shelf));
         let shelved = shelved.collect::<Option<_>>();
-        shelved.ok_or_else(|| self.around.budget.spent("the labels of a relation", bytes))
+        shelved.ok_or_else(|| self.around.budget.disk_spent("the labels of a relation", bytes))
     }
 }

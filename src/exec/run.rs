@@ -79,8 +79,8 @@ pub(crate) trait Budget {
     /// leaves as much to those who make the rows.
     fn grow_rows(&mut self, bytes: usize) -> bool;
 
-    /// What the disk has no room for either.
-    fn spent(&self, what: &str, needed_bytes: usize) -> Error;
+    /// [`ErrorKind::DiskSpent`]: what memory had no room for, and the disk has not either.
+    fn disk_spent(&self, what: &str, needed_bytes: usize) -> Error;
 
     /// Counts half of what is left, for work on cells that are in files; how much that is.
     fn grow_spare(&mut self) -> usize;

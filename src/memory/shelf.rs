@@ -4,13 +4,14 @@
 //! not touched through its mapping: what is put away does not pass through the resident memory of the process.
 
 use std::fs::File;
+use std::iter::successors;
 use std::os::unix::fs::FileExt;
 
 use arrow::buffer::Buffer;
 
 use super::Block;
 
-/// Bytes of the first file; each next one has twice as many, up to the last figure.
+/// Bytes of the first file; each next one has twice as many, up to the last figure, and fewer where the disk has no room.
 const FILE_BYTES_MIN: usize = 16 << 20;
 const FILE_BYTES_MAX: usize = 1 << 30;
 
@@ -37,8 +38,10 @@ impl Shelf {
         if !has_room {
             self.open = None;
             let most = FILE_BYTES_MIN.saturating_mul(1 << self.files.min(20)).min(FILE_BYTES_MAX);
-            let block = Block::in_file(most.max(bytes.len()))
-                .or_else(|| Block::in_file(FILE_BYTES_MIN.max(bytes.len())))?;
+            // The last of a disk is used too.
+            let smaller = successors(Some(most), |size| Some(size / 2));
+            let larger = smaller.take_while(|size| *size > bytes.len());
+            let block = larger.chain([bytes.len()]).find_map(Block::in_file)?;
             let file = block.file()?;
             self.open = Some(Open { file, all: block.frozen(), used_bytes: 0 });
             self.files += 1;
@@ -60,9 +63,8 @@ mod tests {
     use crate::config::Directory;
     use crate::memory::{Disk, Pool, PoolLimits, is_on_disk};
 
-    #[test]
-    fn what_is_put_away_is_read_as_it_was() {
-        let quota_bytes = 100 << 20;
+    /// Runs on a thread whose pool has files in a directory with a quota, and is left with none.
+    fn with_quota(quota_bytes: u64, work: impl FnOnce(Shelf) + Send) {
         let disk =
             Disk::new(vec![Directory { quota_bytes, ..Directory::at(std::env::temp_dir()) }]);
         let limits =
@@ -70,7 +72,15 @@ mod tests {
         let pool = Pool::on(Arc::clone(&disk), limits);
         let work = || {
             pool.serve_this_thread();
-            let mut shelf = Shelf::default();
+            work(Shelf::default());
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+        assert_eq!(disk.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_put_away_is_read_as_it_was() {
+        with_quota(100 << 20, |mut shelf| {
             let put: Vec<Buffer> =
                 (0..40_u8).map(|at| shelf.put(&vec![at; 1_000_001]).unwrap()).collect();
             for (at, bytes) in put.iter().enumerate() {
@@ -81,8 +91,17 @@ mod tests {
             drop(put.into_iter().take(20).collect::<Vec<_>>());
             drop(shelf.put(&[1; 10]));
             assert!(shelf.put(&vec![0; 101 << 20]).is_none());
-        };
-        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
-        assert_eq!(disk.used_bytes(), 0);
+        });
+    }
+
+    #[test]
+    fn a_disk_is_filled_to_its_last_bytes() {
+        let (size, quota_bytes) = (100_000, 30 << 20);
+        with_quota(quota_bytes, |mut shelf| {
+            let put: Vec<Buffer> = std::iter::from_fn(|| shelf.put(&vec![7; size])).collect();
+            // A file ends with less than one of them.
+            let least = quota_bytes as usize * 95 / 100;
+            assert!(put.len() * size > least, "{} of {least} bytes", put.len() * size);
+        });
     }
 }

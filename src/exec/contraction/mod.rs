@@ -197,7 +197,8 @@ impl Metrics {
 impl Job {
     /// Sends all groups, or none and why.
     fn run(&mut self, send: &Sender) -> Result<Option<Ordinary>> {
-        let spent = |error: &Error| matches!(error.kind(), ErrorKind::MemorySpent { .. });
+        use ErrorKind::{DiskSpent, MemorySpent};
+        let spent = |error: &Error| matches!(error.kind(), MemorySpent { .. } | DiskSpent { .. });
         let read = match self.read() {
             Ok(read) => read,
             Err(error) if spent(&error) => return Ok(Some(Ordinary::Memory)),

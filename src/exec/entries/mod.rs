@@ -69,7 +69,7 @@ pub(super) fn gather(
         } else {
             is_beyond = true;
             let shelved = shelved(&kept, &mut shelf);
-            batches.push(shelved.ok_or_else(|| around.budget.spent(WHAT, bytes))?);
+            batches.push(shelved.ok_or_else(|| around.budget.disk_spent(WHAT, bytes))?);
         }
     }
     let is_sorted = matches!(intake.form, Form::Entries { .. } | Form::Graph);
@@ -77,7 +77,7 @@ pub(super) fn gather(
         for batch in &mut batches {
             cancel.check()?;
             let shelved = shelved(batch, &mut shelf);
-            *batch = shelved.ok_or_else(|| around.budget.spent(WHAT, held_bytes))?;
+            *batch = shelved.ok_or_else(|| around.budget.disk_spent(WHAT, held_bytes))?;
         }
         around.budget.shrink(held_bytes);
         return beyond::gathered(intake, batches, [given_rows, given_columns], around, shelf);
@@ -415,7 +415,7 @@ mod testing {
             false
         }
 
-        fn spent(&self, what: &str, _needed_bytes: usize) -> crate::error::Error {
+        fn disk_spent(&self, what: &str, _needed_bytes: usize) -> crate::error::Error {
             ErrorKind::Internal(what.to_owned()).into()
         }
 

@@ -71,7 +71,7 @@ impl Files<'_> {
     ) -> Result<ScalarBuffer<T>> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let put = self.shelf.put(bytes).map(ScalarBuffer::from);
-        put.ok_or_else(|| self.budget.spent(super::WHAT, bytes.len()))
+        put.ok_or_else(|| self.budget.disk_spent(super::WHAT, bytes.len()))
     }
 }
 

@@ -20,25 +20,26 @@ use super::{Real, Stop};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grain<'a> {
     /// Work that is one task, in multiplications.
-    pub(super) work: usize,
-    /// Sides, of the result, that are one task whatever the work: gemm copies both factors into
-    /// panels, which costs 1 / side.
-    pub(super) side: usize,
-    /// The same where the whole result is no larger than one such task.
-    small_side: usize,
+    work: usize,
+    /// Sides, of the result, that are one task whatever the work: the one along which its cells lie beside one
+    /// another, and the other. The longer the other one, the less it costs that gemm copies a factor into panels;
+    /// the shorter the first, the longer a panel stays in the cache of its core.
+    sides: [usize; 2],
+    /// Side of a triangle that is one task whatever the work.
+    triangle: usize,
     /// Looked at before each task.
     stop: Stop<'a>,
 }
 
 impl<'a> Grain<'a> {
-    /// Of whole products: some 0.2 ms, and 2 to 20 ms of large ones.
+    /// Of whole products: some 0.2 ms, and 1 to 5 ms of large ones.
     pub(super) fn product(stop: Stop<'a>) -> Self {
-        Self { work: 1 << 24, side: 512, small_side: 256, stop }
+        Self { work: 1 << 24, sides: [TILE[0], 512], triangle: 256, stop }
     }
 
     /// Of those within a factorization, which wait for each other: some 0.3 ms.
     pub(super) fn factor(stop: Stop<'a>) -> Self {
-        Self { work: 1 << 24, side: 192, small_side: 192, stop }
+        Self { work: 1 << 24, sides: [192, 192], triangle: 192, stop }
     }
 
     /// Whether what is under way means nothing any more.
@@ -46,13 +47,13 @@ impl<'a> Grain<'a> {
         self.stop.is_asked()
     }
 
-    /// The grain of the parts of a product whose result has these sides.
-    fn of(self, m: usize, n: usize) -> Self {
-        if m.max(n) <= self.side { Self { side: self.small_side, ..self } } else { self }
+    fn holds(self, [m, n]: [usize; 2], k: usize) -> bool {
+        let is_small = m <= self.sides[0] && n <= self.sides[1];
+        work(m, n, k) <= self.work || (is_small && !is_deep(m, n, k))
     }
 
-    fn holds(self, m: usize, n: usize, k: usize) -> bool {
-        work(m, n, k) <= self.work || (m.max(n) <= self.side && !is_deep(m, n, k))
+    fn holds_triangle(self, n: usize, k: usize) -> bool {
+        work(n, n, k / 2) <= self.work || (n <= self.triangle && !is_deep(n, n, k / 2))
     }
 }
 
@@ -73,15 +74,13 @@ fn is_deep(m: usize, n: usize, k: usize) -> bool {
     k >= 2 * DEPTH_MIN && k / 8 > m.max(n)
 }
 
-/// Widest side of gemm's register tile, along which cells of the result lie beside one another, and its other
-/// side.
+/// Sides of gemm's widest register tile, in the order of [`Grain::sides`].
 const TILE: [usize; 2] = [96, 8];
 
-/// Where a side is cut: its half, a multiple of the register tile where it is that long. Along the short side of
-/// the tile, both parts are then equal work but for a few cells.
+/// Where a side is cut: near its half, at a multiple of the register tile where it is that long.
 fn half(side: usize, tile: usize) -> usize {
     let half = side / 2;
-    if half >= tile { half.next_multiple_of(tile) } else { half }
+    if half >= tile { (half + tile / 2) / tile * tile } else { half }
 }
 
 /// `c = alpha·a·b` or `c += alpha·a·b`, in parallel.
@@ -93,25 +92,15 @@ pub(super) fn multiply<T: Real>(
     alpha: T,
     grain: Grain<'_>,
 ) {
-    let grain = grain.of(c.nrows(), c.ncols());
-    parts(c, accum, a, b, alpha, grain);
-}
-
-/// The same for a part, which is a task or is cut again.
-fn parts<T: Real>(
-    c: MatMut<'_, T>,
-    accum: Accum,
-    a: MatRef<'_, T>,
-    b: MatRef<'_, T>,
-    alpha: T,
-    grain: Grain<'_>,
-) {
     let (m, n, k) = (c.nrows(), c.ncols(), a.ncols());
-    let [row_tile, column_tile] = if c.row_stride() == 1 { TILE } else { [TILE[1], TILE[0]] };
+    let by_columns = c.row_stride() == 1;
+    let ordered =
+        |[rows, columns]: [usize; 2]| if by_columns { [rows, columns] } else { [columns, rows] };
     if grain.stop.is_asked() {
         return;
     }
-    if grain.holds(m, n, k) {
+    let ([row_part, column_part], [row_tile, column_tile]) = (ordered(grain.sides), ordered(TILE));
+    if grain.holds(ordered([m, n]), k) {
         gemm(c, accum, a, b, alpha);
     } else if is_deep(m, n, k) {
         let cut = (k / 2).next_multiple_of(DEPTH_MIN);
@@ -119,28 +108,28 @@ fn parts<T: Real>(
         let mut c = c;
         let left = c.rb_mut();
         rayon::join(
-            || parts(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
+            || multiply(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
             || {
                 let (a, b) = (a.subcols(cut, k - cut), b.subrows(cut, k - cut));
-                parts(right.as_mut(), Accum::Replace, a, b, alpha, grain);
+                multiply(right.as_mut(), Accum::Replace, a, b, alpha, grain);
             },
         );
         c += right;
-    } else if m >= n {
+    } else if m * column_part >= n * row_part {
         let cut = half(m, row_tile);
         let (top, bottom) = c.split_at_row_mut(cut);
         let (a_top, a_bottom) = a.split_at_row(cut);
         rayon::join(
-            || parts(top, accum, a_top, b, alpha, grain),
-            || parts(bottom, accum, a_bottom, b, alpha, grain),
+            || multiply(top, accum, a_top, b, alpha, grain),
+            || multiply(bottom, accum, a_bottom, b, alpha, grain),
         );
     } else {
         let cut = half(n, column_tile);
         let (left, right) = c.split_at_col_mut(cut);
         let (b_left, b_right) = b.split_at_col(cut);
         rayon::join(
-            || parts(left, accum, a, b_left, alpha, grain),
-            || parts(right, accum, a, b_right, alpha, grain),
+            || multiply(left, accum, a, b_left, alpha, grain),
+            || multiply(right, accum, a, b_right, alpha, grain),
         );
     }
 }
@@ -153,23 +142,11 @@ pub(super) fn multiply_lower<T: Real>(
     alpha: T,
     grain: Grain<'_>,
 ) {
-    let grain = grain.of(a.nrows(), a.nrows());
-    lower_parts(c, a, b, alpha, grain);
-}
-
-/// The same for a part, which is a task or is cut again.
-fn lower_parts<T: Real>(
-    c: MatMut<'_, T>,
-    a: MatRef<'_, T>,
-    b: MatRef<'_, T>,
-    alpha: T,
-    grain: Grain<'_>,
-) {
     let (n, k) = (a.nrows(), a.ncols());
     if grain.stop.is_asked() {
         return;
     }
-    if grain.holds(n, n, k / 2) {
+    if grain.holds_triangle(n, k) {
         gemm_lower(c, a, b, alpha);
     } else if is_deep(n, n, k) {
         let cut = (k / 2).next_multiple_of(DEPTH_MIN);
@@ -179,8 +156,8 @@ fn lower_parts<T: Real>(
         let (a_left, a_right) = a.split_at_col(cut);
         let (b_top, b_bottom) = b.split_at_row(cut);
         rayon::join(
-            || lower_parts(first, a_left, b_top, alpha, grain),
-            || lower_parts(last.as_mut(), a_right, b_bottom, alpha, grain),
+            || multiply_lower(first, a_left, b_top, alpha, grain),
+            || multiply_lower(last.as_mut(), a_right, b_bottom, alpha, grain),
         );
         c += last;
     } else {
@@ -189,11 +166,11 @@ fn lower_parts<T: Real>(
         let (b_left, b_right) = b.split_at_col(cut);
         let (top_left, _, bottom_left, bottom_right) = c.split_at_mut(cut, cut);
         rayon::join(
-            || parts(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
+            || multiply(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
             || {
                 rayon::join(
-                    || lower_parts(top_left, a_top, b_left, alpha, grain),
-                    || lower_parts(bottom_right, a_bottom, b_right, alpha, grain),
+                    || multiply_lower(top_left, a_top, b_left, alpha, grain),
+                    || multiply_lower(bottom_right, a_bottom, b_right, alpha, grain),
                 )
             },
         );

@@ -1,4 +1,5 @@
-//! The file in which constants are kept: a line each, below those that say which machine they are of.
+//! The file in which constants are kept: a line each, below those that say which machine they are of. A build for
+//! debugging, which runs many times slower, has a file of its own.
 //!
 //! ```text
 //! relatrix costs 2
@@ -21,6 +22,9 @@ use crate::planner::cost::CostModel;
 /// First line; another version is another file.
 pub(super) const VERSION: &str = "relatrix costs 2";
 
+/// Its name in the user's folder.
+const NAME: &str = if cfg!(debug_assertions) { "costs-debug.txt" } else { "costs.txt" };
+
 /// A constant that differs from the built-in one by more is not believed.
 const FACTOR_MAX: f64 = 1e4;
 
@@ -28,7 +32,7 @@ const FACTOR_MAX: f64 = 1e4;
 pub(super) fn user_file() -> Option<PathBuf> {
     let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(cache.join("relatrix").join("costs.txt"))
+    Some(cache.join("relatrix").join(NAME))
 }
 
 /// The constants in a file, if all are there and of this machine.
