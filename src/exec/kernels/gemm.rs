@@ -21,25 +21,24 @@ use super::{Real, Stop};
 pub(super) struct Grain<'a> {
     /// Work that is one task, in multiplications.
     work: usize,
-    /// Sides, of the result, that are one task whatever the work: the one along which its cells lie beside one
-    /// another, and the other. The longer the other one, the less it costs that gemm copies a factor into panels;
-    /// the shorter the first, the longer a panel stays in the cache of its core.
-    sides: [usize; 2],
-    /// Side of a triangle that is one task whatever the work.
-    triangle: usize,
+    /// Sides, of the result, that are one task whatever the work: gemm copies both factors into
+    /// panels, which costs 1 / side. The one along which cells lie beside one another may be shorter ([`Grain::part`]).
+    side: usize,
+    /// The same where the whole result is no larger than one such task.
+    small_side: usize,
     /// Looked at before each task.
     stop: Stop<'a>,
 }
 
 impl<'a> Grain<'a> {
-    /// Of whole products: some 0.2 ms, and 1 to 5 ms of large ones.
+    /// Of whole products: some 0.2 ms, and 2 to 20 ms of large ones.
     pub(super) fn product(stop: Stop<'a>) -> Self {
-        Self { work: 1 << 24, sides: [TILE[0], 512], triangle: 256, stop }
+        Self { work: 1 << 24, side: 512, small_side: 256, stop }
     }
 
     /// Of those within a factorization, which wait for each other: some 0.3 ms.
     pub(super) fn factor(stop: Stop<'a>) -> Self {
-        Self { work: 1 << 24, sides: [192, 192], triangle: 192, stop }
+        Self { work: 1 << 24, side: 192, small_side: 192, stop }
     }
 
     /// Whether what is under way means nothing any more.
@@ -47,15 +46,43 @@ impl<'a> Grain<'a> {
         self.stop.is_asked()
     }
 
-    fn holds(self, [m, n]: [usize; 2], k: usize) -> bool {
-        let is_small = m <= self.sides[0] && n <= self.sides[1];
-        work(m, n, k) <= self.work || (is_small && !is_deep(m, n, k))
+    /// The grain of the parts of a product whose result has these sides.
+    fn of(self, m: usize, n: usize) -> Self {
+        if m.max(n) <= self.side { Self { side: self.small_side, ..self } } else { self }
     }
 
+    /// Whether a result of these sides is one task, the first of them as that of [`Grain::part`].
+    fn holds<T>(self, [along, across]: [usize; 2], k: usize) -> bool {
+        let part = self.part::<T>();
+        let is_small = along <= part[0] && across <= part[1] && !is_deep(along, across, k);
+        is_small || work(along, across, k) <= self.work
+    }
+
+    /// Whether a triangle is one task.
     fn holds_triangle(self, n: usize, k: usize) -> bool {
-        work(n, n, k / 2) <= self.work || (n <= self.triangle && !is_deep(n, n, k / 2))
+        work(n, n, k / 2) <= self.work || (n <= self.side && !is_deep(n, n, k / 2))
+    }
+
+    /// Sides that are one task whatever the work: along which cells lie beside one another, and the other.
+    fn part<T>(self) -> [usize; 2] {
+        let along = if has_short_tiles() { BLOCK_BYTES / size_of::<T>() } else { self.side };
+        [along.min(self.side), self.side]
     }
 }
+
+/// Whether gemm's register tiles are 96 bytes long, as with AVX2, and not 384, as with AVX-512.
+///
+/// It then takes longer sides by blocks of [`BLOCK_BYTES`] or twice that, which is no multiple of 96: each block ends with tiles
+/// that leave registers unused.
+fn has_short_tiles() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return !is_x86_feature_detected!("avx512f");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// What gemm takes at once, of a column, where the second level of cache has 512 KiB.
+const BLOCK_BYTES: usize = 512;
 
 /// Multiplications that reading or writing one cell costs as much as, roughly: keeps the parts of a
 /// matrix-vector product, which is bound by memory, near 2 MiB.
@@ -74,8 +101,10 @@ fn is_deep(m: usize, n: usize, k: usize) -> bool {
     k >= 2 * DEPTH_MIN && k / 8 > m.max(n)
 }
 
-/// Sides of gemm's widest register tile, in the order of [`Grain::sides`].
-const TILE: [usize; 2] = [96, 8];
+/// Sides of gemm's widest register tile, a multiple of others: along which cells lie beside one another, and the other.
+fn tile<T>() -> [usize; 2] {
+    [384 / size_of::<T>(), 8]
+}
 
 /// Where a side is cut: near its half, at a multiple of the register tile where it is that long.
 fn half(side: usize, tile: usize) -> usize {
@@ -92,15 +121,28 @@ pub(super) fn multiply<T: Real>(
     alpha: T,
     grain: Grain<'_>,
 ) {
+    let grain = grain.of(c.nrows(), c.ncols());
+    parts(c, accum, a, b, alpha, grain);
+}
+
+/// The same for a part, which is a task or is cut again.
+fn parts<T: Real>(
+    c: MatMut<'_, T>,
+    accum: Accum,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    alpha: T,
+    grain: Grain<'_>,
+) {
     let (m, n, k) = (c.nrows(), c.ncols(), a.ncols());
     let by_columns = c.row_stride() == 1;
-    let ordered =
-        |[rows, columns]: [usize; 2]| if by_columns { [rows, columns] } else { [columns, rows] };
+    let ordered = |[one, other]: [usize; 2]| if by_columns { [one, other] } else { [other, one] };
+    let ([row_part, column_part], [row_tile, column_tile]) =
+        (ordered(grain.part::<T>()), ordered(tile::<T>()));
     if grain.stop.is_asked() {
         return;
     }
-    let ([row_part, column_part], [row_tile, column_tile]) = (ordered(grain.sides), ordered(TILE));
-    if grain.holds(ordered([m, n]), k) {
+    if grain.holds::<T>(ordered([m, n]), k) {
         gemm(c, accum, a, b, alpha);
     } else if is_deep(m, n, k) {
         let cut = (k / 2).next_multiple_of(DEPTH_MIN);
@@ -108,10 +150,10 @@ pub(super) fn multiply<T: Real>(
         let mut c = c;
         let left = c.rb_mut();
         rayon::join(
-            || multiply(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
+            || parts(left, accum, a.subcols(0, cut), b.subrows(0, cut), alpha, grain),
             || {
                 let (a, b) = (a.subcols(cut, k - cut), b.subrows(cut, k - cut));
-                multiply(right.as_mut(), Accum::Replace, a, b, alpha, grain);
+                parts(right.as_mut(), Accum::Replace, a, b, alpha, grain);
             },
         );
         c += right;
@@ -120,22 +162,34 @@ pub(super) fn multiply<T: Real>(
         let (top, bottom) = c.split_at_row_mut(cut);
         let (a_top, a_bottom) = a.split_at_row(cut);
         rayon::join(
-            || multiply(top, accum, a_top, b, alpha, grain),
-            || multiply(bottom, accum, a_bottom, b, alpha, grain),
+            || parts(top, accum, a_top, b, alpha, grain),
+            || parts(bottom, accum, a_bottom, b, alpha, grain),
         );
     } else {
         let cut = half(n, column_tile);
         let (left, right) = c.split_at_col_mut(cut);
         let (b_left, b_right) = b.split_at_col(cut);
         rayon::join(
-            || multiply(left, accum, a, b_left, alpha, grain),
-            || multiply(right, accum, a, b_right, alpha, grain),
+            || parts(left, accum, a, b_left, alpha, grain),
+            || parts(right, accum, a, b_right, alpha, grain),
         );
     }
 }
 
 /// The lower triangle of `c += alpha·a·b`, in parallel.
 pub(super) fn multiply_lower<T: Real>(
+    c: MatMut<'_, T>,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    alpha: T,
+    grain: Grain<'_>,
+) {
+    let grain = grain.of(a.nrows(), a.nrows());
+    lower_parts(c, a, b, alpha, grain);
+}
+
+/// The same for a part, which is a task or is cut again.
+fn lower_parts<T: Real>(
     c: MatMut<'_, T>,
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
@@ -156,21 +210,21 @@ pub(super) fn multiply_lower<T: Real>(
         let (a_left, a_right) = a.split_at_col(cut);
         let (b_top, b_bottom) = b.split_at_row(cut);
         rayon::join(
-            || multiply_lower(first, a_left, b_top, alpha, grain),
-            || multiply_lower(last.as_mut(), a_right, b_bottom, alpha, grain),
+            || lower_parts(first, a_left, b_top, alpha, grain),
+            || lower_parts(last.as_mut(), a_right, b_bottom, alpha, grain),
         );
         c += last;
     } else {
-        let cut = half(n, TILE[0]);
+        let cut = half(n, tile::<T>()[0]);
         let (a_top, a_bottom) = a.split_at_row(cut);
         let (b_left, b_right) = b.split_at_col(cut);
         let (top_left, _, bottom_left, bottom_right) = c.split_at_mut(cut, cut);
         rayon::join(
-            || multiply(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
+            || parts(bottom_left, Accum::Add, a_bottom, b_left, alpha, grain),
             || {
                 rayon::join(
-                    || multiply_lower(top_left, a_top, b_left, alpha, grain),
-                    || multiply_lower(bottom_right, a_bottom, b_right, alpha, grain),
+                    || lower_parts(top_left, a_top, b_left, alpha, grain),
+                    || lower_parts(bottom_right, a_bottom, b_right, alpha, grain),
                 )
             },
         );
