@@ -133,11 +133,12 @@ impl<'a> Estimator<'a> {
         let density = density.clamp(0.0, 1.0);
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
         let may_be_sparse = keeps_sparse(graph, node, is_csr);
-        let (layout, other) = if density <= DENSE_FROM && may_be_sparse {
-            (Layout::Csr, Layout::Dense)
-        } else {
-            (Layout::Dense, Layout::Csr)
+        let layout = match &node.operation {
+            Op::Stored(stored) => stored.matrix.cells().layout(),
+            _ if density <= DENSE_FROM && may_be_sparse => Layout::Csr,
+            _ => Layout::Dense,
         };
+        let other = if layout == Layout::Csr { Layout::Dense } else { Layout::Csr };
         let cell = node.element.size_bytes() as f64;
         let bytes = |layout: Layout| match layout {
             Layout::Dense => rows * columns * cell,

@@ -62,6 +62,11 @@ impl<'a> Workbench<'a> {
         self.estimator.cost().samples
     }
 
+    /// Whether a result is so large that it is better not held.
+    pub(super) fn is_large(&self, bytes: f64) -> bool {
+        self.estimator.cost().is_large(bytes)
+    }
+
     /// Brings a node of the graph that is rewritten here, over these inputs.
     pub(super) fn adopt(&mut self, source: &Graph, id: NodeId, inputs: Vec<NodeId>) {
         self.graph.adopt(source.node(id), inputs);

@@ -19,6 +19,7 @@
 mod chain;
 mod extract;
 mod facts;
+mod filled;
 mod notation;
 mod order;
 mod rules;

@@ -1,5 +1,5 @@
-//! Rules whose right side is computed, rather than written: of slices, of what a mask multiplies, and of stacks and
-//! reshapes, which come apart.
+//! Rules whose right side is computed, rather than written: of slices, of what a mask multiplies, of sparse factors, and of
+//! stacks and reshapes, which come apart.
 //!
 //! ```text
 //! sum(hstack(a, b))  sum(a) + sum(b)             t(hstack(a, b))  vstack(t(a), t(b))
@@ -10,6 +10,7 @@ use egg::Id;
 use super::super::graph::Dim;
 use super::Classes;
 use super::facts::Facts;
+use super::filled::filled;
 use super::sampling::sampled;
 use super::slices::slices;
 use super::term::Term;
@@ -59,6 +60,9 @@ pub(super) fn all(classes: &Classes<'_>) -> Vec<(Id, Form)> {
                 Op::Reshape(shape) => reshapes(classes, *shape, term.inputs[0]),
                 Op::Binary(BinaryFunction::Multiply) if classes.analysis.samples() => {
                     sampled(classes, term.inputs[0], term.inputs[1])
+                }
+                product if product.is_product() => {
+                    filled(classes, product, &term.inputs).into_iter().collect()
                 }
                 _ => continue,
             };
