@@ -1,10 +1,11 @@
 //! A sparse factor that is full enough is multiplied as a dense one: `a @ b` becomes `dense(a) @ b`, where that is expected to be
 //! cheaper.
 //!
-//! A stored cell takes up to fifty times as long as one of a dense factor, whose product reads no places and is cut to fit the caches.
+//! A stored cell takes as long as ten to fifty cells of a dense factor, whose product reads no places and is cut to fit the caches.
 
 use egg::Id;
 
+use super::super::graph::Dim;
 use super::Classes;
 use super::shifts::{Form, facts};
 use crate::exec::operation::Operation as Op;
@@ -13,8 +14,7 @@ use crate::matrix::Layout;
 /// Share of stored cells below which nobody asks: planning asks often.
 const DENSITY_MIN: f64 = 0.01;
 
-/// The same product of dense factors, if one of them is sparse and all that are can be filled up. The result is stored as the
-/// other factor makes it: dense, if that is.
+/// The same product of dense factors, if one of them is sparse and every one that is has few enough cells to be filled up.
 pub(super) fn filled(classes: &Classes<'_>, product: &Op, factors: &[Id]) -> Option<Form> {
     let workbench = &classes.analysis;
     let mut is_other = false;
@@ -25,7 +25,11 @@ pub(super) fn filled(classes: &Classes<'_>, product: &Op, factors: &[Id]) -> Opt
             return Some(Form::Class(factor));
         }
         is_other = true;
-        let bytes = estimate.rows * estimate.columns * facts.element.size_bytes() as f64;
+        // Of a relation, whose sizes are guessed, the density is too.
+        let (Dim::Known(rows), Dim::Known(columns)) = (facts.rows, facts.columns) else {
+            return None;
+        };
+        let bytes = rows as f64 * columns as f64 * facts.element.size_bytes() as f64;
         let fits = estimate.density >= DENSITY_MIN && !workbench.is_large(bytes);
         fits.then(|| Form::of(Op::Store(Layout::Dense), [Form::Class(factor)]))
     };
