@@ -72,8 +72,8 @@ impl<'a> Grain<'a> {
 
 /// Whether gemm's register tiles are 96 bytes long, as with AVX2, and not 384, as with AVX-512.
 ///
-/// It then takes longer sides by blocks of [`BLOCK_BYTES`] or twice that, which is no multiple of 96: each block ends with tiles
-/// that leave registers unused.
+/// Then gemm takes a longer side by blocks of [`BLOCK_BYTES`] where cells have 64 bits, which is no multiple of 96: each block ends
+/// with a tile that leaves registers unused.
 fn has_short_tiles() -> bool {
     #[cfg(target_arch = "x86_64")]
     return !is_x86_feature_detected!("avx512f");

@@ -1,7 +1,7 @@
 //! A sparse factor that is full enough is multiplied as a dense one: `a @ b` becomes `dense(a) @ b`, where that is expected to be
 //! cheaper.
 //!
-//! A stored cell takes as long as ten to fifty cells of a dense factor, whose product reads no places and is cut to fit the caches.
+//! A stored cell takes as long as eight cells of a dense factor and up to fifty, whose product reads no places and is cut to fit the caches.
 
 use egg::Id;
 
