@@ -23,8 +23,10 @@ pub(crate) enum Constant {
     Products32,
     /// Decompositions in `f64`, whose panels are bound by latency.
     Decompositions,
-    /// Products with a sparse operand, bound by gathers.
+    /// Products of a sparse and a dense operand, bound by gathers.
     SparseProducts,
+    /// Products of two sparse operands, whose every sum is looked for where it lies.
+    SparsePairs,
     /// Elementwise functions, in units of one addition.
     Elementwise,
     /// Reading and writing memory.
@@ -34,13 +36,14 @@ pub(crate) enum Constant {
 }
 
 impl Constant {
-    pub(crate) const COUNT: usize = 7;
+    pub(crate) const COUNT: usize = 8;
 
     pub(crate) const ALL: [Constant; Self::COUNT] = [
         Constant::Products64,
         Constant::Products32,
         Constant::Decompositions,
         Constant::SparseProducts,
+        Constant::SparsePairs,
         Constant::Elementwise,
         Constant::Memory,
         Constant::Steps,
@@ -57,6 +60,7 @@ impl Constant {
             Constant::Products32 => "products_float32",
             Constant::Decompositions => "decompositions",
             Constant::SparseProducts => "sparse_products",
+            Constant::SparsePairs => "sparse_pairs",
             Constant::Elementwise => "elementwise",
             Constant::Memory => "memory",
             Constant::Steps => "steps",

@@ -131,6 +131,7 @@ impl<'a> Estimator<'a> {
             None => density(graph, node, estimates, (rows, columns)),
         };
         let density = density.clamp(0.0, 1.0);
+        let cells = rows * columns * density;
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
         let may_be_sparse = keeps_sparse(graph, node, is_csr);
         let layout = match &node.operation {
@@ -167,13 +168,19 @@ impl<'a> Estimator<'a> {
         let bytes = moved_bytes(graph, node, estimates, &estimate);
         let cost = match node.operation {
             Op::Iterate(_) => Cost { seconds: 0.0, bound: None },
+            _ if node.operation.is_product() && node.inputs.iter().copied().all(is_csr) => {
+                let again = match node.operation {
+                    Op::Outer => TURNED * self.of(node.inputs[1]).bytes,
+                    Op::Gram | Op::Cross | Op::HalfCross => TURNED * self.of(node.inputs[0]).bytes,
+                    _ => 0.0,
+                };
+                self.cost.pairs_cost(estimate.flops, cells, bytes + again)
+            }
             _ if node.operation.is_product() && node.inputs.iter().copied().any(is_csr) => {
                 let again = match node.operation {
                     // A sparse right factor is read in its transpose.
                     Op::Outer => TURNED * self.of(node.inputs[1]).bytes,
-                    Op::Cross | Op::HalfCross
-                        if is_csr(node.inputs[0]) && !is_csr(node.inputs[1]) =>
-                    {
+                    Op::Cross | Op::HalfCross if is_csr(node.inputs[0]) => {
                         SCATTERED * self.of(node.inputs[0]).bytes
                     }
                     _ => 0.0,
@@ -250,10 +257,8 @@ impl<'a> Estimator<'a> {
             Op::Kronecker => (stored_cells::kronecker(&left, &right), None),
             _ => {
                 let pairs = stored_cells::pairs(&left, &right);
-                // Half of a symmetric result is enough.
-                let is_half = matches!(node.operation, Op::Gram);
-                let flops = if is_half { pairs } else { 2.0 * pairs };
-                (stored_cells::product(&left, &right, pairs), Some(flops))
+                // Half of a symmetric result takes as long as all of it.
+                (stored_cells::product(&left, &right, pairs), Some(2.0 * pairs))
             }
         };
         Some((Arc::new(counts), flops))

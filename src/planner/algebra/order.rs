@@ -241,21 +241,20 @@ fn products(factors: &[Factor], cost: &CostModel) -> Tree {
             let own = |split: usize| {
                 let (left, right) = (&best[first][split], &best[split + 1][last]);
                 let cells = rows * columns;
-                let (mut flops, bytes) = match (&left.counts, &right.counts) {
-                    (Some(left), Some(right)) => {
-                        let pairs = stored_cells::pairs(left, right);
-                        (2.0 * pairs, 12.0 * pairs.min(cells) + 8.0 * rows)
-                    }
-                    _ => (2.0 * cells * inner(split) * left.density * right.density, 8.0 * cells),
-                };
-                if length == 2 && factors[first].is_transpose_of(&factors[last]) {
-                    // Of t(x) @ x half is enough.
-                    flops /= 2.0;
+                if let (Some(left), Some(right)) = (&left.counts, &right.counts) {
+                    let pairs = stored_cells::pairs(left, right);
+                    let stored = pairs.min(cells);
+                    let bytes = 12.0 * stored + 8.0 * rows;
+                    return cost.pairs_cost(2.0 * pairs, stored, bytes).seconds;
                 }
-                let is_sparse = left.density.min(right.density) <= DENSE_FROM;
-                if is_sparse {
+                let flops = 2.0 * cells * inner(split) * left.density * right.density;
+                let bytes = 8.0 * cells;
+                if left.density.min(right.density) <= DENSE_FROM {
                     cost.sparse_cost(flops, bytes).seconds
                 } else {
+                    let is_gram = length == 2 && factors[first].is_transpose_of(&factors[last]);
+                    // Of t(x) @ x half is enough.
+                    let flops = if is_gram { flops / 2.0 } else { flops };
                     let flops = CostModel::packed(flops, rows, columns);
                     cost.cost(&Op::Product, Element::Float64, flops, bytes).seconds
                 }

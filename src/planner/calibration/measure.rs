@@ -16,7 +16,7 @@ use crate::exec::kernels::{Real, Stop, decompose, dense, sparse};
 use crate::exec::operation::Operation as Op;
 use crate::matrix::{Cells, Csr, Dense, Shape};
 use crate::memory::{Pool, PoolLimits};
-use crate::planner::cost::CostModel;
+use crate::planner::cost::{CostModel, PLACED};
 
 /// What all measurements together take, about.
 const SECONDS_MAX: f64 = 0.28;
@@ -60,10 +60,11 @@ pub(super) fn constants() -> Constants {
         pool.install(|| rate(share, sizes, task))
     };
     Constant::ALL.map(|constant| match constant {
-        Constant::Products64 => rate(0.20, &[64, 256, 768], product::<f64>),
+        Constant::Products64 => rate(0.15, &[64, 256, 768], product::<f64>),
         Constant::Products32 => rate(0.15, &[64, 256, 768], product::<f32>),
         Constant::Decompositions => rate(0.15, &[32, 128, 384], solution),
-        Constant::SparseProducts => rate(0.15, &[500, 4000, 32_000], sparse_product),
+        Constant::SparseProducts => rate(0.10, &[500, 4000, 32_000], sparse_product),
+        Constant::SparsePairs => rate(0.10, &[500, 4000], pairs),
         Constant::Elementwise => rate(0.10, &[1 << 13, 1 << 16, 1 << 19], exponentials),
         Constant::Memory => rate(0.20, &[1 << 22], copies),
         Constant::Steps => step_seconds(0.05, &pool),
@@ -115,8 +116,25 @@ fn solution(side: usize) -> Task {
 }
 
 fn sparse_product(side: usize) -> Task {
-    const PER_ROW: usize = 16;
     const COLUMNS: usize = 8;
+    let x = sparse_cells(side);
+    let y = cells::<f64>(Shape::new(side, COLUMNS));
+    let work = 2.0 * (side * PER_ROW * COLUMNS) as f64;
+    Task::new(work, move || drop(sparse::times_dense(&x, &y, Stop::NEVER)))
+}
+
+fn pairs(side: usize) -> Task {
+    let x = sparse_cells(side);
+    let cells = sparse::product(&x, &x, Stop::NEVER).stored() as f64;
+    let work = 2.0 * (side * PER_ROW * PER_ROW) as f64 + PLACED * cells;
+    Task::new(work, move || drop(sparse::product(&x, &x, Stop::NEVER)))
+}
+
+/// Cells of every row of a sparse matrix that is measured with.
+const PER_ROW: usize = 16;
+
+/// A sparse matrix of so many rows and columns.
+fn sparse_cells(side: usize) -> Csr<f64> {
     let offsets: Vec<i64> = (0..=side).map(|row| (row * PER_ROW) as i64).collect();
     let places = (0..side).flat_map(|row| {
         let mut places: Vec<u32> = (0..PER_ROW)
@@ -127,10 +145,7 @@ fn sparse_product(side: usize) -> Task {
     });
     let places: Vec<u32> = places.collect();
     let values = cells::<f64>(Shape::new(side, PER_ROW)).cells().to_vec();
-    let x = Csr::new(Shape::new(side, side), offsets.into(), places.into(), values.into());
-    let y = cells::<f64>(Shape::new(side, COLUMNS));
-    let work = 2.0 * (side * PER_ROW * COLUMNS) as f64;
-    Task::new(work, move || drop(sparse::times_dense(&x, &y, Stop::NEVER)))
+    Csr::new(Shape::new(side, side), offsets.into(), places.into(), values.into())
 }
 
 fn exponentials(count: usize) -> Task {
