@@ -25,6 +25,8 @@ pub(super) struct Workbench<'a> {
     pub(super) looks_at_cells: bool,
     /// Whether they are for mirrored cells.
     pub(super) looks_at_mirrors: bool,
+    /// Classes that are new, or have more terms or other facts, since rules were last tried.
+    pub(super) changed: Vec<Id>,
     estimator: Estimator<'a>,
 }
 
@@ -54,7 +56,8 @@ pub(super) struct Facts {
 impl<'a> Workbench<'a> {
     pub(super) fn new(graph: Graph, relation_rows: &'a [Option<f64>], cost: &'a CostModel) -> Self {
         let estimator = Estimator::new(relation_rows, cost);
-        Self { graph, looks_at_cells: false, looks_at_mirrors: false, estimator }
+        let (looks_at_cells, looks_at_mirrors, changed) = (false, false, Vec::new());
+        Self { graph, looks_at_cells, looks_at_mirrors, changed, estimator }
     }
 
     /// Whether what a sparse matrix multiplies may be computed for its stored cells alone.
@@ -149,6 +152,10 @@ impl Analysis<Term> for Workbench<'_> {
             rounds,
             place,
         })
+    }
+
+    fn modify(egraph: &mut EGraph<Term, Self>, class: Id) {
+        egraph.analysis.changed.push(class);
     }
 
     fn merge(&mut self, to: &mut Option<Facts>, from: Option<Facts>) -> DidMerge {

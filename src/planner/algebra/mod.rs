@@ -17,6 +17,7 @@
 //! Not here: what anything costs (`estimate`).
 
 mod chain;
+mod changes;
 mod extract;
 mod facts;
 mod filled;
@@ -34,8 +35,9 @@ mod triangles;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use egg::{Id, Searcher, Subst};
+use egg::{Id, Subst};
 
+use self::changes::Changes;
 use self::facts::{Facts, Workbench, hold};
 use self::notation::Rule;
 use self::rules::{RULES, SPARSE_DRIVEN_RULES};
@@ -178,29 +180,36 @@ impl Bounds {
 fn saturate(classes: &mut Classes<'_>, bounds: &Bounds) {
     classes.rebuild();
     for _ in 0..ROUNDS_MAX {
-        let driven = SPARSE_DRIVEN_RULES.iter().filter(|_| classes.analysis.samples());
-        let rules = RULES.iter().chain(driven).take_while(|_| !bounds.is_late());
-        let found: Vec<_> = rules.map(|rule| (rule, rule.left.search(classes))).collect();
-        let shifts = shifts::all(classes);
-        let mut is_new = false;
-        for (rule, matches) in found {
-            for found in &matches {
-                for names in &found.substs {
-                    if classes.total_size() < bounds.terms {
-                        is_new |= apply(classes, rule, found.eclass, names);
-                    }
-                }
-            }
-        }
-        for (class, form) in shifts {
-            let other = form.add(classes);
-            is_new |= join(classes, class, other);
-        }
-        classes.rebuild();
+        let is_new = try_all(classes, bounds);
         if !is_new || classes.total_size() >= bounds.terms || bounds.is_late() {
             break;
         }
     }
+}
+
+/// Tries all rules once, where something has changed; whether they find anything new.
+fn try_all(classes: &mut Classes<'_>, bounds: &Bounds) -> bool {
+    let changes = Changes::take(classes, RULES.iter().chain(&*SPARSE_DRIVEN_RULES));
+    let driven = SPARSE_DRIVEN_RULES.iter().filter(|_| classes.analysis.samples());
+    let rules = RULES.iter().chain(driven).take_while(|_| !bounds.is_late());
+    let found: Vec<_> = rules.map(|rule| (rule, changes.matches(classes, rule))).collect();
+    let shifts = shifts::all(classes);
+    let mut is_new = false;
+    for (rule, matches) in found {
+        for found in &matches {
+            for names in &found.substs {
+                if classes.total_size() < bounds.terms {
+                    is_new |= apply(classes, rule, found.eclass, names);
+                }
+            }
+        }
+    }
+    for (class, form) in shifts {
+        let other = form.add(classes);
+        is_new |= join(classes, class, other);
+    }
+    classes.rebuild();
+    is_new
 }
 
 /// Joins a class with the right side of a rule, if its conditions hold; whether that is new.

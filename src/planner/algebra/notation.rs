@@ -6,7 +6,7 @@
 
 use std::str::FromStr;
 
-use egg::{ENodeOrVar, Id, Pattern, PatternAst, Var};
+use egg::{ENodeOrVar, Id, Language, Pattern, PatternAst, Var};
 
 use super::term::Term;
 use crate::exec::kernels::decompose::Triangle;
@@ -19,6 +19,8 @@ pub(super) struct Rule {
     #[cfg(test)]
     pub(super) text: &'static str,
     pub(super) left: Pattern<Term>,
+    /// Steps from the root of the left side down to the deepest of its names.
+    pub(super) depth: usize,
     /// The names on the left, for which the right has no others.
     pub(super) names: Vec<Var>,
     pub(super) right: PatternAst<Term>,
@@ -75,12 +77,14 @@ impl Rule {
             conditions.split(',').filter(|text| !text.is_empty()).map(condition).collect();
         let (left, right) = (Expression::read(left), Expression::read(right));
         let rule = |left: &PatternAst<Term>, right: &PatternAst<Term>| {
+            let depth = depth(left);
             let left = Pattern::new(left.clone());
             let (names, right) = (left.vars(), right.clone());
             Rule {
                 #[cfg(test)]
                 text,
                 left,
+                depth,
                 names,
                 right,
                 conditions: conditions.clone(),
@@ -92,6 +96,16 @@ impl Rule {
         }
         rules
     }
+}
+
+/// Steps from the root of an expression down to what is deepest in it.
+fn depth(of: &PatternAst<Term>) -> usize {
+    let mut depths: Vec<usize> = Vec::new();
+    for part in of.iter() {
+        let below = part.children().iter().map(|&input| depths[usize::from(input)] + 1);
+        depths.push(below.max().unwrap_or(0));
+    }
+    depths.last().copied().unwrap_or(0)
 }
 
 fn variable(name: &str) -> Var {

@@ -501,6 +501,51 @@ fn a_weighted_loss_computes_no_product_where_there_is_no_weight() {
     }
 }
 
+/// A graph as classes of one term each, and the classes of its nodes.
+fn written<'a>(graph: &Graph, cost: &'a CostModel) -> (Classes<'a>, HashMap<NodeId, Id>) {
+    let mut classes = Classes::new(Workbench::new(graph.unlabelled(), &[], cost));
+    let mut class_of: HashMap<NodeId, Id> = HashMap::new();
+    for (id, node) in graph.nodes() {
+        let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
+        class_of.insert(id, adopt(&mut classes, graph, id, &inputs));
+    }
+    (classes, class_of)
+}
+
+#[test]
+fn rules_find_where_something_changed_all_that_they_find_anywhere() {
+    let cost = CostModel::default();
+    let bounds = Bounds { terms: 800, until: a_while() };
+    let mut rounds = 0;
+    for seed in 0..100 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut graph = Graph::default();
+        for name in ["a", "b", "c", "d"] {
+            let operation = stored(name, Shape::new(3, 3), random.random_bool(0.3), &mut random);
+            graph.add(operation, [], None).unwrap();
+        }
+        graph.constant(2.0);
+        while graph.len() < 14 {
+            let _ = grow(&mut graph, &mut random);
+        }
+        let [(mut here, _), (mut anywhere, _)] = [(); 2].map(|()| written(&graph, &cost));
+        here.rebuild();
+        anywhere.rebuild();
+        while here.total_size() < bounds.terms {
+            let is_new = try_all(&mut here, &bounds);
+            anywhere.analysis.changed = anywhere.classes().map(|class| class.id).collect();
+            assert_eq!(try_all(&mut anywhere, &bounds), is_new, "seed {seed}");
+            let sizes = |of: &Classes<'_>| (of.number_of_classes(), of.total_number_of_nodes());
+            assert_eq!(sizes(&here), sizes(&anywhere), "seed {seed}");
+            if !is_new {
+                break;
+            }
+            rounds += 1;
+        }
+    }
+    assert!(rounds > 200, "only {rounds} rounds");
+}
+
 /// Later than any test goes on.
 fn a_while() -> Instant {
     Instant::now() + Duration::from_secs(3600)
@@ -520,12 +565,7 @@ fn terms_end_where_there_are_enough_and_where_it_is_late() {
     let root = leaves.into_iter().reduce(product).unwrap();
     let cost = CostModel::default();
     let terms_within = |bounds| {
-        let mut classes = Classes::new(Workbench::new(graph.unlabelled(), &[], &cost));
-        let mut class_of: HashMap<NodeId, Id> = HashMap::new();
-        for (id, node) in graph.nodes() {
-            let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
-            class_of.insert(id, adopt(&mut classes, &graph, id, &inputs));
-        }
+        let (mut classes, class_of) = written(&graph, &cost);
         saturate(&mut classes, &bounds);
         assert!(class_of.contains_key(&root));
         classes.total_size()
