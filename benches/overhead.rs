@@ -52,6 +52,34 @@ fn result_cache(bencher: Bencher<'_, '_>, (mode, query): (&str, &str)) {
     bencher.bench(|| connection.query(query).and_then(|rows| rows.collect()).expect("it runs"));
 }
 
+/// `sum` of a nest of products, sums and scales, fifty operations deep; and of a product of 25 factors.
+fn nested() -> String {
+    let names = ["a", "b", "c"];
+    let step = |nest: String, at: usize| {
+        let (name, next) = (names[at % 3], names[(at + 1) % 3]);
+        format!("(({nest} + {name}) @ t({next}) * 2)")
+    };
+    format!("sum({})", (0..12).fold("a".to_owned(), step))
+}
+
+fn product() -> String {
+    format!("sum({})", ["a @ b @ c @ a @ t(b)"; 5].join(" @ "))
+}
+
+/// What a long expression over small matrices takes, nearly all of it to plan: with algebra, and as it is written.
+#[divan::bench(args = [("nested", "on"), ("nested", "off"), ("product", "on"), ("product", "off")])]
+fn planning(bencher: Bencher<'_, '_>, (expression, rewrites): (&str, &str)) {
+    let connection = connection();
+    for name in ["a", "b", "c"] {
+        let matrix = format!("CREATE MATRIX {name} = rand(60, 60)");
+        connection.execute(&matrix).expect("it is a matrix");
+    }
+    connection.execute("SET result_cache = 'off'").expect("it is a mode");
+    connection.execute(&format!("SET rewrites = {rewrites}")).expect("it is a mode");
+    let expression = if expression == "nested" { nested() } else { product() };
+    bencher.bench(|| connection.matrix(&expression).expect("it is computed"));
+}
+
 /// The table of the point queries: a million rows.
 const POINTS: &str =
     "SELECT value AS id, value * 7 % 1000 AS a, value * 0.5 AS x FROM range(1000000)";

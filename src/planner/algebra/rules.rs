@@ -127,6 +127,13 @@ pub(super) const LINES: &[&str] = &[
     "mean((a - mean(a)) ^ 2) => var_pop(a)",
     "row_means((a - row_means(a)) ^ 2) => row_vars_pop(a)",
     "col_means((a - col_means(a)) ^ 2) => col_vars_pop(a)",
+    // A sum of one cell is that cell.
+    "sum(s) => s where s: 1 x 1",
+    "row_sums(v) => v where v: m x 1",
+    "col_sums(r) => r where r: 1 x n",
+    "mean(s) => s where s: 1 x 1",
+    "row_means(v) => v where v: m x 1",
+    "col_means(r) => r where r: 1 x n",
     "sum(row_sums(a)) => sum(a)",
     "sum(col_sums(a)) => sum(a)",
     "sum(diag(v)) => sum(v) where v: n x 1",
