@@ -3,19 +3,21 @@
 //! Everything else was found in an earlier round, and applied or refused. Most rounds change little, and to look everywhere
 //! again would take most of the time of planning.
 
-use std::collections::HashMap;
-
-use egg::{ENodeOrVar, Id, SearchMatches, Searcher};
+use egg::{Id, SearchMatches, Searcher};
 
 use super::Classes;
 use super::notation::Rule;
 use super::term::Term;
+use crate::exec::operation::Operation;
 
 /// How far above a change each class is.
 pub(super) struct Changes {
-    /// Steps from a class down to the nearest that has changed, where there is one that rules look at.
-    steps: HashMap<Id, usize>,
+    /// Steps from a class, by its number, down to the nearest that has changed.
+    steps: Vec<usize>,
 }
+
+/// Of a class that is above no change, or too far for any rule.
+const FAR: usize = usize::MAX;
 
 impl Changes {
     /// Those since this was last called, as far up as these rules look down.
@@ -26,17 +28,18 @@ impl Changes {
         let depth_max = rules.map(|rule| rule.depth).max().unwrap_or(0);
         let changed = std::mem::take(&mut classes.analysis.changed);
         let mut near: Vec<Id> = changed.into_iter().map(|class| classes.find(class)).collect();
-        let mut steps: HashMap<Id, usize> = near.iter().map(|&class| (class, 0)).collect();
+        let mut steps = vec![FAR; classes.nodes().len()];
+        near.iter().for_each(|&class| steps[usize::from(class)] = 0);
         for step in 1..=depth_max {
             let above = near.iter().flat_map(|&class| classes[class].parents());
-            let above: Vec<Id> = above.map(|parent| classes.find(parent)).collect();
-            near.clear();
-            for class in above {
-                steps.entry(class).or_insert_with(|| {
-                    near.push(class);
-                    step
-                });
-            }
+            let mut above: Vec<Id> = above.map(|parent| classes.find(parent)).collect();
+            above.retain(|&class| {
+                let of_class = &mut steps[usize::from(class)];
+                let is_first = *of_class == FAR;
+                *of_class = step.min(*of_class);
+                is_first
+            });
+            near = above;
         }
         Self { steps }
     }
@@ -47,10 +50,13 @@ impl Changes {
         classes: &Classes<'_>,
         rule: &'r Rule,
     ) -> Vec<SearchMatches<'r, Term>> {
-        let Some(ENodeOrVar::ENode(root)) = rule.left.ast.last() else { return Vec::new() };
-        let of_root = classes.classes_for_op(&root.operation);
-        let may_be_new = |class: &Id| self.steps.get(class).is_some_and(|&it| it <= rule.depth);
-        let searched = of_root.into_iter().flatten().filter(may_be_new);
+        let Some((root, below)) = rule.operations.split_last() else { return Vec::new() };
+        let of = |operation: &Operation| classes.classes_for_op(operation).into_iter().flatten();
+        if below.iter().any(|operation| of(operation).next().is_none()) {
+            return Vec::new();
+        }
+        let may_be_new = |class: &Id| self.steps[usize::from(*class)] <= rule.depth;
+        let searched = of(root).filter(may_be_new);
         searched.filter_map(|class| rule.left.search_eclass(classes, class)).collect()
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Rule {
     #[cfg(test)]
     pub(super) text: &'static str,
     pub(super) left: Pattern<Term>,
+    /// The operations on the left, that of its root last.
+    pub(super) operations: Vec<Op>,
     /// Steps from the root of the left side down to the deepest of its names.
     pub(super) depth: usize,
     /// The names on the left, for which the right has no others.
@@ -77,13 +79,14 @@ impl Rule {
             conditions.split(',').filter(|text| !text.is_empty()).map(condition).collect();
         let (left, right) = (Expression::read(left), Expression::read(right));
         let rule = |left: &PatternAst<Term>, right: &PatternAst<Term>| {
-            let depth = depth(left);
+            let (operations, depth) = (operations(left), depth(left));
             let left = Pattern::new(left.clone());
             let (names, right) = (left.vars(), right.clone());
             Rule {
                 #[cfg(test)]
                 text,
                 left,
+                operations,
                 depth,
                 names,
                 right,
@@ -96,6 +99,15 @@ impl Rule {
         }
         rules
     }
+}
+
+/// The operations of an expression, inputs before users.
+fn operations(of: &PatternAst<Term>) -> Vec<Op> {
+    let operation = |part: &ENodeOrVar<Term>| match part {
+        ENodeOrVar::ENode(term) => Some(term.operation.clone()),
+        ENodeOrVar::Var(_) => None,
+    };
+    of.iter().filter_map(operation).collect()
 }
 
 /// Steps from the root of an expression down to what is deepest in it.
