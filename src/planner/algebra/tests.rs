@@ -502,8 +502,8 @@ fn a_weighted_loss_computes_no_product_where_there_is_no_weight() {
 }
 
 /// A graph as classes of one term each, and the classes of its nodes.
-fn written<'a>(graph: &Graph, cost: &'a CostModel) -> (Classes<'a>, HashMap<NodeId, Id>) {
-    let mut classes = Classes::new(Workbench::new(graph.unlabelled(), &[], cost));
+fn written<'a>(graph: &Graph, workbench: Workbench<'a>) -> (Classes<'a>, HashMap<NodeId, Id>) {
+    let mut classes = Classes::new(workbench);
     let mut class_of: HashMap<NodeId, Id> = HashMap::new();
     for (id, node) in graph.nodes() {
         let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
@@ -528,7 +528,8 @@ fn rules_find_where_something_changed_all_that_they_find_anywhere() {
         while graph.len() < 14 {
             let _ = grow(&mut graph, &mut random);
         }
-        let [(mut here, _), (mut anywhere, _)] = [(); 2].map(|()| written(&graph, &cost));
+        let [(mut here, _), (mut anywhere, _)] =
+            [(); 2].map(|()| written(&graph, Workbench::new(graph.unlabelled(), &[], &cost)));
         here.rebuild();
         anywhere.rebuild();
         while here.total_size() < bounds.terms {
@@ -565,7 +566,8 @@ fn terms_end_where_there_are_enough_and_where_it_is_late() {
     let root = leaves.into_iter().reduce(product).unwrap();
     let cost = CostModel::default();
     let terms_within = |bounds| {
-        let (mut classes, class_of) = written(&graph, &cost);
+        let workbench = Workbench::new(graph.unlabelled(), &[], &cost);
+        let (mut classes, class_of) = written(&graph, workbench);
         saturate(&mut classes, &bounds);
         assert!(class_of.contains_key(&root));
         classes.total_size()

@@ -93,12 +93,7 @@ fn what_is_known_to_be_triangular_is_zero_elsewhere() {
         let cost = CostModel::default();
         let mut workbench = Workbench::new(graph.unlabelled(), &[], &cost);
         workbench.looks_at_cells = true;
-        let mut classes = Classes::new(workbench);
-        let mut class_of: HashMap<NodeId, Id> = HashMap::new();
-        for (id, node) in graph.nodes() {
-            let inputs: Vec<Id> = node.inputs.iter().map(|input| class_of[input]).collect();
-            class_of.insert(id, adopt(&mut classes, &graph, id, &inputs));
-        }
+        let (mut classes, class_of) = written(&graph, workbench);
         saturate(&mut classes, &Bounds { terms: 400, until: a_while() });
         for (id, _) in graph.nodes() {
             let Some(cells) = values[id.index()].as_ref().and_then(|of| of.as_cells().ok()) else {
