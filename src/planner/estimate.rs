@@ -131,7 +131,7 @@ impl<'a> Estimator<'a> {
             None => density(graph, node, estimates, (rows, columns)),
         };
         let density = density.clamp(0.0, 1.0);
-        let cells = rows * columns * density;
+        let stored = rows * columns * density;
         let is_csr = |input: NodeId| estimates[input.index()].layout == Layout::Csr;
         let may_be_sparse = keeps_sparse(graph, node, is_csr);
         let layout = match &node.operation {
@@ -168,24 +168,21 @@ impl<'a> Estimator<'a> {
         let bytes = moved_bytes(graph, node, estimates, &estimate);
         let cost = match node.operation {
             Op::Iterate(_) => Cost { seconds: 0.0, bound: None },
-            _ if node.operation.is_product() && node.inputs.iter().copied().all(is_csr) => {
-                let again = match node.operation {
-                    Op::Outer => TURNED * self.of(node.inputs[1]).bytes,
-                    Op::Gram | Op::Cross | Op::HalfCross => TURNED * self.of(node.inputs[0]).bytes,
-                    _ => 0.0,
-                };
-                self.cost.pairs_cost(estimate.flops, cells, bytes + again)
-            }
             _ if node.operation.is_product() && node.inputs.iter().copied().any(is_csr) => {
+                let are_pairs = node.inputs.iter().copied().all(is_csr);
                 let again = match node.operation {
-                    // A sparse right factor is read in its transpose.
+                    // A sparse factor is read in its transpose, but for the left one of a dense one, whose sums are scattered.
                     Op::Outer => TURNED * self.of(node.inputs[1]).bytes,
-                    Op::Cross | Op::HalfCross if is_csr(node.inputs[0]) => {
-                        SCATTERED * self.of(node.inputs[0]).bytes
+                    Op::Gram | Op::Cross | Op::HalfCross if is_csr(node.inputs[0]) => {
+                        let times = if are_pairs { TURNED } else { SCATTERED };
+                        times * self.of(node.inputs[0]).bytes
                     }
                     _ => 0.0,
                 };
-                self.cost.sparse_cost(estimate.flops, bytes + again)
+                match are_pairs {
+                    true => self.cost.pairs_cost(estimate.flops, stored, bytes + again),
+                    false => self.cost.sparse_cost(estimate.flops, bytes + again),
+                }
             }
             Op::Transpose if is_csr(node.inputs[0]) => {
                 let bytes = TURNED * self.of(node.inputs[0]).bytes;
