@@ -7,6 +7,7 @@
 //! cargo test --release --test sqllogictests -- --failures   the same runs, with every failed record
 //! cargo test --release --test sqllogictests -- --bless      writes the scores reached to corpora.tsv
 //! cargo test --release --test sqllogictests -- --memory=32MB      the corpora under a memory limit, with the same scores
+//! cargo test --release --test sqllogictests -- --device           own files with matrices, by this machine's GPU instead of the stand-in
 //! ```
 //!
 //! - `own`: the scripts of this folder, by theme `sql`, `matrix`, `mixed`, `plan`, `spill`, `error`
@@ -44,6 +45,8 @@ pub(crate) struct Options {
     bless: bool,
     /// The memory limit of the corpora's databases, in bytes.
     memory: Option<usize>,
+    /// Only what a GPU does, by that of this machine.
+    device: bool,
 }
 
 impl Options {
@@ -54,6 +57,7 @@ impl Options {
                 "--all" => options.all = true,
                 "--failures" => options.failures = true,
                 "--bless" => options.bless = true,
+                "--device" => options.device = true,
                 // What cargo passes to every test target of a package at once.
                 "--nocapture" | "--include-ignored" | "--quiet" | "-q" => {}
                 flag if flag.starts_with("--test-threads") => {}
@@ -83,7 +87,7 @@ fn main() -> ExitCode {
     // A panic becomes the message of a failed record; its default report would drown ours.
     std::panic::set_hook(Box::new(|_| {}));
     let own = own::run(&options);
-    let corpora = corpora::run(&options);
+    let corpora = options.device || corpora::run(&options);
     if own && corpora { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

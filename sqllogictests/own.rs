@@ -76,7 +76,7 @@ const SETTINGS: [Setting; 11] = [
 /// Aggregations as DataFusion runs them, and windows that are given all rows.
 const OTHER_PLANS: &str = "other plans";
 
-/// Matrices by a stand-in for a GPU, where that can be built.
+/// Matrices by a stand-in for a GPU, where that can be built, or by a GPU.
 const DEVICE: &str = "a GPU";
 
 /// Answers that were remembered, and those from groups that were.
@@ -91,10 +91,10 @@ const VERIFY: &str = "SET result_cache = 'verify'";
 const POISON: &str = "SET pool_poison = true";
 
 impl Setting {
-    fn connect(&self) -> Result<Connection> {
+    fn connect(&self, options: &Options) -> Result<Connection> {
         // Plans must not depend on the machine.
         let builder = Database::builder().threads(self.threads).set("cost_model", "built_in")?;
-        let libraries = standin::folder().filter(|_| self.name == DEVICE);
+        let libraries = standin::folder().filter(|_| self.name == DEVICE && !options.device);
         let libraries = libraries.map_or("", |folder| folder.to_str().expect("a path of ours"));
         let builder = builder.set("gpu", "off")?.set("gpu_libraries", libraries)?;
         let connection = builder.build()?.connect();
@@ -125,11 +125,15 @@ pub(crate) fn run(options: &Options) -> bool {
             && !setting.name.ends_with("MiB");
         // The stand-in is slow, and most of SQL has nothing for it.
         let has_matrices = ["matrix", "mixed"].iter().any(|theme| file.0.starts_with(theme));
-        let is_there = setting.name != DEVICE || (has_matrices && standin::folder().is_some());
+        let is_there = match setting.name {
+            DEVICE => has_matrices && (options.device || standin::folder().is_some()),
+            _ => !options.device,
+        };
         is_there && (plans_alike || !file.0.starts_with("plan"))
     };
     let runs: Vec<_> = runs.filter(is_of_interest).collect();
-    let reports = in_parallel(&runs, |((name, path), setting)| run_file(name, path, setting));
+    let reports =
+        in_parallel(&runs, |((name, path), setting)| run_file(name, path, setting, options));
 
     let mut failed = 0;
     for (((name, _), setting), report) in runs.iter().zip(&reports) {
@@ -144,15 +148,34 @@ pub(crate) fn run(options: &Options) -> bool {
         SETTINGS.len(),
         reports.iter().map(|report| report.passed).sum::<usize>(),
     );
-    failed == 0
+    let is_there = !options.device || says_what_it_did();
+    failed == 0 && is_there
 }
 
-fn run_file(name: &str, path: &Path, setting: &Setting) -> Report {
+/// A row of SHOW GPU: name, value, unit, description.
+type Shown = (String, Option<String>, String, String);
+
+/// Whether there is a device, and all of its memory that was asked for was given back; prints what it did.
+fn says_what_it_did() -> bool {
+    let shown = || -> Result<Vec<Shown>> {
+        let connection = Database::builder().set("gpu", "force")?.build()?.connect();
+        connection.query("SHOW GPU")?.rows()
+    };
+    let shown = shown().expect("SHOW GPU asks for nothing");
+    let said = |name: &str| shown.iter().find(|row| row.0 == name)?.1.as_deref();
+    let what = ["absent", "name", "trial", "launches", "products", "buffers", "kept_buffers"];
+    for name in what {
+        said(name).into_iter().for_each(|value| println!("device: {name} {value}"));
+    }
+    said("name").is_some() && said("buffers") == said("kept_buffers")
+}
+
+fn run_file(name: &str, path: &Path, setting: &Setting, options: &Options) -> Report {
     let script = match std::fs::read_to_string(path) {
         Ok(script) => script,
         Err(error) => return Report::broken(error.to_string()),
     };
-    let connection = match setting.connect() {
+    let connection = match setting.connect(options) {
         Ok(connection) => connection,
         Err(error) => return Report::broken(error.to_string()),
     };

@@ -79,6 +79,8 @@ pub(crate) struct Settings {
     /// Whether work that a GPU fails at is an error, rather than done by the host.
     pub(crate) gpu_must_not_fail: bool,
     pub(crate) gpu_precision: GpuPrecision,
+    /// Whether matrices that a GPU has read stay in its memory.
+    pub(crate) gpu_keeps: bool,
     pub(crate) result_cache: ResultCache,
     pub(crate) result_cache_bytes: usize,
     /// What takes less is not remembered.
@@ -496,6 +498,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "gpu_keep",
+        unit: "",
+        description: "whether matrices that a GPU has read stay in its memory for the next statement that reads them; on by                       default, and they give way where it has no room. SHOW GPU tells what they take",
+        get: |settings| settings.gpu_keeps.to_string(),
+        set: |settings, value| {
+            settings.gpu_keeps = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "result_cache",
         unit: "",
         description: "on (the default): the answer of a query is remembered, and given again while the tables, matrices \
@@ -611,6 +623,7 @@ impl Default for Settings {
             gpu_memory_limit_bytes: 0,
             gpu_must_not_fail: false,
             gpu_precision: GpuPrecision::Off,
+            gpu_keeps: true,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
             result_cache_after_ms: 1,
@@ -619,6 +632,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What a GPU's memory is limited to, where a setting says so.
+    pub(crate) fn gpu_memory_limit(&self) -> Option<usize> {
+        Some(self.gpu_memory_limit_bytes).filter(|&bytes| bytes > 0)
+    }
+
     /// Whether so many threads are to be had.
     ///
     /// # Errors

@@ -67,9 +67,12 @@ impl Writer<'_> {
 
     /// What a device runs: what is expected of it and of the host, and why it was the host after all.
     fn offload(&self, offload: &Offload, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Offload { steps, leaves, seconds: [device, host], moved_bytes } = offload;
+        let Offload { steps, leaves, keeps, seconds: [device, host], moved_bytes } = offload;
         let (device, host, moved) = (seconds(*device), seconds(*host), bytes(*moved_bytes));
         write!(f, "\n{:1$}on the GPU: {device}, host {host}, moves {moved}", "", 2 * depth + 2)?;
+        for (at, (_, stored)) in keeps.iter().enumerate() {
+            write!(f, "{} {}", if at == 0 { ", keeps" } else { "," }, stored.name)?;
+        }
         let measured = leaves.last().and_then(|slot| self.measured.get(slot));
         let by_host = measured.and_then(|measured| measured.by_host.as_ref());
         if let Some(why) = by_host {

@@ -11,7 +11,7 @@ use super::kernels::fused;
 use super::kernels::reduce::Reduction;
 use super::labels::{AxisLabels, LabelCheck};
 use super::multiply::{Algorithm, Rates};
-use super::operation::{Axis, Iteration, Operation};
+use super::operation::{Axis, Iteration, Operation, Stored};
 use crate::error::Place;
 use crate::gpu::Arithmetic;
 use crate::matrix::Element;
@@ -44,6 +44,8 @@ pub(crate) struct Program {
     pub(crate) runner_up: Option<(String, f64)>,
     /// Whether that is by constants measured on this machine.
     pub(crate) is_by_measured_costs: bool,
+    /// Matrices that a device would have been given work for, had they been there, and how many seconds that would have saved.
+    pub(crate) missed: Vec<(Stored, f64)>,
 }
 
 /// One step; the steps run in order.
@@ -75,6 +77,8 @@ pub(crate) struct Offload {
     pub(crate) steps: Vec<Step>,
     /// What they make that is read after them.
     pub(crate) leaves: Vec<Slot>,
+    /// What they read of the matrices at hand, which stays on the device.
+    pub(crate) keeps: Vec<(Slot, Stored)>,
     /// Seconds expected of the device with what is moved, and of the host.
     pub(crate) seconds: [f64; 2],
     /// Bytes moved to the device and back.

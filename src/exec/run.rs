@@ -158,6 +158,9 @@ pub(crate) fn run<'a>(
         counted: vec![0; program.slots],
         shelf: Shelf::default(),
     };
+    for (stored, seconds) in &program.missed {
+        offload::kept::owe(&stored.matrix, *seconds);
+    }
     run.steps(&program.steps)?;
     for check in &program.checks {
         check.run(&run.relations)?;
@@ -375,7 +378,7 @@ impl Run<'_> {
     fn by_device(&mut self, offload: &Offload, start: Instant) -> Result<(), Failed> {
         let device = gpu::found().ok_or_else(|| Failed::Unfit("it was lost".into()))?;
         let cancel = self.around.cancel;
-        let mut run = offload::Run::new(&device, self.program, &self.values, cancel)?;
+        let mut run = offload::Run::new(&device, self.program, offload, &self.values, cancel)?;
         run.steps(&offload.steps)?;
         let (budget, notes) = (&mut self.around.budget, &self.program.notes);
         let mut all_bytes = 0;

@@ -120,6 +120,11 @@ pub(crate) struct Device {
     rates: OnceLock<Rates>,
 }
 
+/// What buffers may take where nobody says.
+fn share(facts: &Facts) -> usize {
+    (facts.memory_bytes as f64 * MEMORY_SHARE) as usize
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (usage, lost) = (self.usage(), self.lost());
@@ -140,7 +145,7 @@ impl Device {
         Self {
             context: Handle(context),
             pool: Handle(pool),
-            memory_limit: AtomicUsize::new((facts.memory_bytes as f64 * MEMORY_SHARE) as usize),
+            memory_limit: AtomicUsize::new(share(&facts)),
             facts,
             ledger: Mutex::default(),
             counts: Counts::default(),
@@ -200,9 +205,15 @@ impl Device {
         self.memory_limit.load(Ordering::Relaxed)
     }
 
-    /// What is there already stays, whatever the limit.
-    pub(crate) fn set_memory_limit(&self, bytes: usize) {
+    /// What is there already stays, whatever the limit. None is what it has when nobody sets one.
+    pub(crate) fn set_memory_limit(&self, bytes: Option<usize>) {
+        let bytes = bytes.unwrap_or_else(|| share(&self.facts));
         self.memory_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Threads that fill and read what is copied, that of the caller among them.
+    pub(crate) fn set_copiers(&self, threads: usize) {
+        self.staging.set_copiers(threads);
     }
 
     /// The code by which it was lost, if it was.

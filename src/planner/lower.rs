@@ -33,7 +33,7 @@ use crate::exec::offload;
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
 use crate::exec::{Input, MatrixExec};
-use crate::gpu::Device;
+use crate::gpu::{self, Device};
 use crate::matrix::Shape;
 
 /// Plans [`MatrixNode`]s.
@@ -122,15 +122,17 @@ fn lower(
     let options = schedule::Options { fusion: settings.fusion(), emit };
     let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
     let schedule::Scheduled { mut steps, mut fusions } = schedule::steps(expected, root, options);
-    let mut arithmetics = HashMap::new();
+    let (mut arithmetics, mut missed) = (HashMap::new(), Vec::new());
     if let Some(device) = device(settings, seconds[0]) {
         let precision = settings.gpu_precision;
         let target = place::Target {
             rates: *device.rates(),
             memory_bytes: device.memory_limit(),
             precision: if place::has(&device, precision) { precision } else { GpuPrecision::Off },
+            keeps: settings.gpu_keeps,
         };
-        steps = place::place(steps, root.index(), expected, target, settings.gpu);
+        let placed = place::place(steps, root.index(), expected, target, settings.gpu);
+        (steps, missed) = (placed.steps, placed.missed);
         arithmetics = place::less_precise(&steps, &graph, target.precision);
     }
     let note = |(id, _): (NodeId, _)| {
@@ -154,6 +156,7 @@ fn lower(
         runner_up: runner_up
             .filter(|(text, _)| *text != Written(&matrix.graph, matrix.root).to_string()),
         is_by_measured_costs,
+        missed,
     };
     let given =
         graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
@@ -162,14 +165,19 @@ fn lower(
     Ok(MatrixExec::new(program, inputs, given.collect(), reading))
 }
 
-/// Seconds from which a plan is worth looking for a GPU: what takes less would hardly gain, and must not wait for one to be found.
-const OFFLOADED_SECONDS_MIN: f64 = 0.02;
+/// Seconds from which a plan is worth looking for a GPU, and those from which it is worth asking one that was found: what takes less
+/// would hardly gain.
+const LOOKED_FOR_SECONDS_MIN: f64 = 0.02;
+const OFFLOADED_SECONDS_MIN: f64 = 2e-4;
 
 /// The GPU that may run a plan of so many seconds.
 fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
     let is_wanted = match settings.gpu {
         Gpu::Off => false,
-        Gpu::Auto => seconds >= OFFLOADED_SECONDS_MIN,
+        Gpu::Auto => {
+            seconds >= LOOKED_FOR_SECONDS_MIN
+                || (seconds >= OFFLOADED_SECONDS_MIN && gpu::found().is_some())
+        }
         Gpu::Force => true,
     };
     let libraries = Path::new(&settings.gpu_libraries);
@@ -177,8 +185,9 @@ fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
     // What may go either way does not wait until a device has been looked for.
     let waits = settings.gpu == Gpu::Force;
     let device = is_wanted.then(|| offload::trusted(libraries, waits)).flatten()?;
-    if settings.gpu_memory_limit_bytes > 0 {
-        device.set_memory_limit(settings.gpu_memory_limit_bytes);
+    device.set_copiers(settings.threads);
+    if let Some(bytes) = settings.gpu_memory_limit() {
+        device.set_memory_limit(Some(bytes));
     }
     Some(device)
 }

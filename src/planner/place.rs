@@ -9,6 +9,9 @@
 //! what is read after it, each once; between its steps nothing does. The host's seconds are counted by the same work, so that both
 //! sides are guessed alike. With `gpu = force` everything that a device can run is one.
 //!
+//! Matrices at hand stay on the device once they were brought, and are not brought again. What plans would have saved, had their
+//! matrices been there, is owed to those; one that is owed as much as bringing it takes is brought as if that took nothing.
+//!
 //! Also decides in what a device multiplies: in the type of the cells, unless `gpu_precision` allows it less.
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,8 +23,8 @@ use super::graph::Graph;
 use super::patterns::Expected;
 use crate::config::{Gpu, GpuPrecision};
 use crate::exec::costs::Constant;
-use crate::exec::offload;
-use crate::exec::operation::Operation as Op;
+use crate::exec::offload::{self, kept};
+use crate::exec::operation::{Operation as Op, Stored};
 use crate::exec::program::{BlockStep, Offload, Pass, Sink, Slot, Source, Step};
 use crate::gpu::{Arithmetic, Device, Rates};
 use crate::matrix::{Element, Layout};
@@ -91,6 +94,15 @@ pub(super) struct Target {
     /// What matrices may take of its memory.
     pub(super) memory_bytes: usize,
     pub(super) precision: GpuPrecision,
+    /// Whether matrices at hand stay there.
+    pub(super) keeps: bool,
+}
+
+/// Steps with those that a device runs put together, and the matrices whose absence kept it from running more.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) steps: Vec<Step>,
+    pub(super) missed: Vec<(Stored, f64)>,
 }
 
 /// Whether a device computes products in this precision as it should: that is tried once, with cells of `FLOAT64`.
@@ -135,13 +147,14 @@ pub(super) fn place(
     expected: Expected<'_>,
     device: Target,
     gpu: Gpu,
-) -> Vec<Step> {
+) -> Placed {
     // What is at hand comes first, so that it parts nothing.
     steps.sort_by_key(|step| !is_given(step));
     let all = steps.iter().enumerate();
     let touched = all.flat_map(|(at, step)| step.touched().into_iter().map(move |slot| (slot, at)));
     let last: HashMap<Slot, usize> = touched.chain([(root, usize::MAX)]).collect();
-    let runs = Placing { steps: &steps, last, expected, device, gpu }.runs();
+    let at_hand = at_hand(&steps, expected, device);
+    let (runs, missed) = Placing { steps: &steps, last, expected, device, gpu, at_hand }.placed();
     let mut placed = Vec::with_capacity(steps.len());
     let mut steps = steps.into_iter();
     let mut at = 0;
@@ -152,7 +165,38 @@ pub(super) fn place(
         at = range.end;
     }
     placed.extend(steps);
-    placed
+    Placed { steps: placed, missed }
+}
+
+/// The matrices at hand that may stay on a device, by their slots.
+fn at_hand(steps: &[Step], expected: Expected<'_>, device: Target) -> HashMap<Slot, AtHand> {
+    let found = steps.iter().filter_map(|step| match step {
+        Step::Evaluate { operation: Op::Stored(stored), output, .. } if device.keeps => {
+            let (is_there, owed) = kept::state(&stored.matrix);
+            let seconds = expected.estimates[*output].bytes / device.rates.upload;
+            let is_paid = is_there || owed >= seconds;
+            Some((*output, AtHand { stored: stored.clone(), is_there, is_paid }))
+        }
+        _ => None,
+    });
+    found.collect()
+}
+
+/// A matrix at hand.
+struct AtHand {
+    stored: Stored,
+    is_there: bool,
+    /// Whether it may be brought as if that took nothing.
+    is_paid: bool,
+}
+
+/// What it takes to bring what is not there, in a choice between device and host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bringing {
+    /// Its time, where that is not owed to it.
+    Counts,
+    /// Nothing: what if all matrices at hand were there?
+    IsFree,
 }
 
 /// Whether a step only names what is there.
@@ -169,36 +213,69 @@ struct Placing<'a> {
     expected: Expected<'a>,
     device: Target,
     gpu: Gpu,
+    at_hand: HashMap<Slot, AtHand>,
 }
 
 impl Placing<'_> {
-    /// The runs of steps that a device takes, in their order.
-    fn runs(&self) -> Vec<(Range, Offload)> {
+    /// The runs of steps that a device takes, in their order, and what it misses to take more.
+    fn placed(&self) -> (Vec<(Range, Offload)>, Vec<(Stored, f64)>) {
         let works: Vec<Option<Work>> = self.steps.iter().map(|step| self.work(step)).collect();
-        let mut runs = Vec::new();
+        let (runs, saved) = self.runs(&works, Bringing::Counts);
+        let might_come = self.at_hand.values().any(|matrix| !matrix.is_paid);
+        if self.gpu == Gpu::Force || !might_come {
+            return (runs, Vec::new());
+        }
+        let (wished, more) = self.runs(&works, Bringing::IsFree);
+        let all = wished.iter().flat_map(|(_, offload)| &offload.keeps);
+        let missing: BTreeSet<Slot> =
+            all.map(|(slot, _)| *slot).filter(|slot| !self.at_hand[slot].is_there).collect();
+        let bytes: f64 = missing.iter().map(|&slot| self.estimate(slot).bytes).sum();
+        let owed = |slot: Slot| {
+            let share = self.estimate(slot).bytes / bytes;
+            (self.at_hand[&slot].stored.clone(), share * (more - saved))
+        };
+        let missed = match more > saved {
+            true => missing.into_iter().map(owed).collect(),
+            false => Vec::new(),
+        };
+        (runs, missed)
+    }
+
+    /// The runs of steps that save most, in their order, and how many seconds that is.
+    fn runs(&self, works: &[Option<Work>], bringing: Bringing) -> (Vec<(Range, Offload)>, f64) {
+        let (mut runs, mut saved) = (Vec::new(), 0.0);
         let mut start = 0;
         while start < works.len() {
             let length = works[start..].iter().take_while(|work| work.is_some()).count();
             if length > 0 {
-                runs.extend(self.best(start..start + length, &works));
+                let (best, gain) = self.best(start..start + length, works, bringing);
+                runs.extend(best);
+                saved += gain;
             }
             start += length + 1;
         }
-        runs
+        (runs, saved)
     }
 
     /// The parts of a run of steps, none of which the host must run, that save most together.
-    fn best(&self, run: Range, works: &[Option<Work>]) -> Vec<(Range, Offload)> {
+    fn best(
+        &self,
+        run: Range,
+        works: &[Option<Work>],
+        bringing: Bringing,
+    ) -> (Vec<(Range, Offload)>, f64) {
         if run.len() > STEPS_MAX {
-            let whole = self.offload(run.clone(), works).filter(|(_, gain)| *gain > 0.0);
-            return whole.map(|(offload, _)| (run, offload)).into_iter().collect();
+            let whole = self.offload(run.clone(), works, bringing).filter(|(_, gain)| *gain > 0.0);
+            let gain = whole.as_ref().map_or(0.0, |(_, gain)| *gain);
+            return (whole.map(|(offload, _)| (run, offload)).into_iter().collect(), gain);
         }
         // For each beginning of the run the most that can be saved within it, and by which last part.
         let mut saved: Vec<(f64, Option<(Range, Offload)>)> = vec![(0.0, None)];
         for end in run.start + 1..=run.end {
             let mut best = (saved[end - 1 - run.start].0, None);
             for start in run.start..end {
-                let Some((offload, gain)) = self.offload(start..end, works) else { continue };
+                let offload = self.offload(start..end, works, bringing);
+                let Some((offload, gain)) = offload else { continue };
                 let total = saved[start - run.start].0 + gain;
                 if gain > 0.0 && total > best.0 {
                     best = (total, Some((start..end, offload)));
@@ -206,6 +283,7 @@ impl Placing<'_> {
             }
             saved.push(best);
         }
+        let gain = saved[run.len()].0;
         let mut chosen = Vec::new();
         let mut at = run.len();
         while at > 0 {
@@ -218,23 +296,41 @@ impl Placing<'_> {
             }
         }
         chosen.reverse();
-        chosen
+        (chosen, gain)
     }
 
     /// Steps as one run of a device, and the seconds that it saves; none where they have no room in its memory or leave nothing.
-    fn offload(&self, range: Range, works: &[Option<Work>]) -> Option<(Offload, f64)> {
+    fn offload(
+        &self,
+        range: Range,
+        works: &[Option<Work>],
+        bringing: Bringing,
+    ) -> Option<(Offload, f64)> {
         let steps = &self.steps[range.clone()];
         let made: BTreeSet<Slot> = steps.iter().flat_map(Step::made).collect();
         let touched: BTreeSet<Slot> = steps.iter().flat_map(Step::touched).collect();
         let inside: BTreeSet<Slot> = steps.iter().flat_map(within).collect();
         let is_read_later = |slot: &Slot| self.last.get(slot).is_some_and(|&at| at >= range.end);
         let leaves: Vec<Slot> = made.iter().copied().filter(is_read_later).collect();
-        let reads = touched.iter().filter(|slot| !made.contains(slot) && !inside.contains(slot));
-        let up: f64 = reads.map(|&slot| self.estimate(slot).bytes).sum();
-        let down: f64 = leaves.iter().map(|&slot| self.estimate(slot).bytes).sum();
-        if leaves.is_empty() || self.peak_bytes(steps, up) > self.device.memory_bytes as f64 {
+        let reads = touched.difference(&made).filter(|slot| !inside.contains(slot));
+        let reads: Vec<Slot> = reads.copied().collect();
+        let bytes = |slots: &[Slot]| slots.iter().map(|&slot| self.estimate(slot).bytes).sum();
+        let (given, down): (f64, f64) = (bytes(&reads), bytes(&leaves));
+        if leaves.is_empty() || self.peak_bytes(steps, given) > self.device.memory_bytes as f64 {
             return None;
         }
+        let is = |slot: &Slot, of: fn(&AtHand) -> bool| self.at_hand.get(slot).is_some_and(of);
+        let brought: Vec<Slot> =
+            reads.iter().copied().filter(|slot| !is(slot, |matrix| matrix.is_there)).collect();
+        let counted: Vec<Slot> = match bringing {
+            Bringing::Counts => {
+                brought.iter().filter(|slot| !is(slot, |matrix| matrix.is_paid)).copied().collect()
+            }
+            Bringing::IsFree => {
+                brought.iter().filter(|slot| !is(slot, |_| true)).copied().collect()
+            }
+        };
+        let (up, paid) = (bytes(&brought), bytes(&brought) - bytes(&counted));
         let mut work = Work::default();
         for part in &works[range] {
             work.add((*part)?, 1.0);
@@ -248,10 +344,13 @@ impl Placing<'_> {
         let gain = match self.gpu {
             // The longest runs.
             Gpu::Force => (leaves.len() + steps.len()) as f64 * steps.len() as f64,
-            _ => seconds[1] - FACTOR_MIN * seconds[0] - GAIN_SECONDS_MIN,
+            _ => seconds[1] - FACTOR_MIN * (seconds[0] - paid / upload) - GAIN_SECONDS_MIN,
         };
-        let offload = Offload { steps: Vec::new(), leaves, seconds, moved_bytes: up + down };
-        Some((offload, gain))
+        let keeps =
+            reads.iter().filter_map(|slot| Some((*slot, self.at_hand.get(slot)?.stored.clone())));
+        let keeps = keeps.collect();
+        let moved_bytes = up + down;
+        Some((Offload { steps: Vec::new(), leaves, keeps, seconds, moved_bytes }, gain))
     }
 
     /// Bytes that a device holds at once, with those that it is given.
@@ -420,7 +519,7 @@ mod tests {
     const MEMORY: usize = 1 << 30;
 
     fn target(precision: GpuPrecision) -> Target {
-        Target { rates: Rates::default(), memory_bytes: MEMORY, precision }
+        Target { rates: Rates::default(), memory_bytes: MEMORY, precision, keeps: false }
     }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
@@ -441,10 +540,24 @@ mod tests {
         gpu: Gpu,
         expression: fn(&mut Graph, NodeId) -> NodeId,
     ) -> (Vec<Step>, HashMap<Slot, Arithmetic>) {
-        let mut graph = Graph::default();
+        let (placed, less) = placed_of(&stored(side), device, gpu, expression);
+        (placed.steps, less)
+    }
+
+    fn stored(side: usize) -> Arc<Matrix> {
         let shape = Shape::new(side, side);
-        let matrix = Arc::new(Matrix::new(Dense::new(shape, vec![0.5; shape.cells()].into())));
-        let x = Op::Stored(Stored { name: "x".into(), matrix });
+        Arc::new(Matrix::new(Dense::new(shape, vec![0.5; shape.cells()].into())))
+    }
+
+    /// The same of this matrix.
+    fn placed_of(
+        matrix: &Arc<Matrix>,
+        device: Target,
+        gpu: Gpu,
+        expression: fn(&mut Graph, NodeId) -> NodeId,
+    ) -> (Placed, HashMap<Slot, Arithmetic>) {
+        let mut graph = Graph::default();
+        let x = Op::Stored(Stored { name: "x".into(), matrix: Arc::clone(matrix) });
         let x = graph.add(x, [], None).unwrap();
         let root = expression(&mut graph, x);
         let cost = CostModel::default();
@@ -452,9 +565,9 @@ mod tests {
         let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
         let options = schedule::Options { fusion: Settings::default().fusion(), emit: false };
         let steps = schedule::steps(expected, root, options).steps;
-        let steps = place(steps, root.index(), expected, device, gpu);
-        let less = less_precise(&steps, &graph, device.precision);
-        (steps, less)
+        let placed = place(steps, root.index(), expected, device, gpu);
+        let less = less_precise(&placed.steps, &graph, device.precision);
+        (placed, less)
     }
 
     fn offloads(steps: &[Step]) -> Vec<&Offload> {
@@ -490,6 +603,34 @@ mod tests {
         // What is read once costs more on its way than it would take here, and what is small hardly takes anything.
         assert!(offloads(&placed(1500, Gpu::Auto, MEMORY, sum)).is_empty());
         assert!(offloads(&placed(40, Gpu::Auto, MEMORY, cube)).is_empty());
+    }
+
+    /// What is read once is not worth its way, what is read again and again is.
+    #[test]
+    fn a_matrix_is_brought_once_it_is_owed_as_much_as_that_takes() {
+        let device = Target { keeps: true, ..target(GpuPrecision::Off) };
+        let matrix = stored(1500);
+        let read = || placed_of(&matrix, device, Gpu::Auto, sum).0;
+        let bringing = 8.0 * 1500.0 * 1500.0 / device.rates.upload;
+        let mut owed = 0.0;
+        let placed = loop {
+            let placed = read();
+            let [(of, seconds)] = &placed.missed[..] else { break placed };
+            assert!(offloads(&placed.steps).is_empty() && Arc::ptr_eq(&of.matrix, &matrix));
+            assert!(owed < bringing && *seconds > 0.0);
+            kept::owe(&matrix, *seconds);
+            owed += seconds;
+        };
+        let [offload] = offloads(&placed.steps)[..] else { panic!("{:?}", placed.steps) };
+        // Nobody pretends that its way takes nothing.
+        assert!(owed >= bringing && offload.seconds[0] > bringing);
+        assert_eq!(offload.keeps.len(), 1);
+        // Of others, and where nothing stays, nothing is known.
+        assert!(!placed_of(&stored(1500), device, Gpu::Auto, sum).0.missed.is_empty());
+        let nothing_stays = placed_of(&matrix, target(GpuPrecision::Off), Gpu::Auto, sum).0;
+        assert!(offloads(&nothing_stays.steps).is_empty() && nothing_stays.missed.is_empty());
+        // What goes there anyway misses nothing.
+        assert!(placed_of(&stored(1500), device, Gpu::Force, sum).0.missed.is_empty());
     }
 
     #[test]

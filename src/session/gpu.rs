@@ -6,7 +6,8 @@ use super::settings::{Row, table};
 use super::{Session, Started, locked};
 use crate::config::Gpu;
 use crate::error::Result;
-use crate::exec::{Cancel, blocking, offload};
+use crate::exec::offload::{self, kept};
+use crate::exec::{Cancel, blocking};
 use crate::gpu::{self, Device, Facts, Missing, Rates, Usage};
 
 /// Buffers that are listed.
@@ -111,11 +112,15 @@ fn measured(rates: &Rates) -> Vec<Row> {
 fn used(device: &Device) -> Vec<Row> {
     let Usage { live_buffers, live_bytes, peak_bytes, launches, products, .. } = device.usage();
     let Usage { compiled, cache_hits, bytes_up, bytes_down, .. } = device.usage();
+    let kept = kept::usage();
     let mut rows = vec![
         row("memory_limit", device.memory_limit(), "bytes", "gpu_memory_limit of the process"),
         row("buffers", live_buffers, "buffers", "in its memory now"),
         row("buffer_bytes", live_bytes, "bytes", "what they take"),
         row("buffer_bytes_peak", peak_bytes, "bytes", "the most they took at once"),
+        row("kept", kept.matrices, "matrices", "that stay for the next who reads them"),
+        row("kept_buffers", kept.buffers, "buffers", "of all, those of what is kept"),
+        row("kept_bytes", kept.bytes, "bytes", "what they take, until there is no room"),
         row("launches", launches, "kernels", "that were started"),
         row("products", products, "products", "that were started"),
         row("compiled", compiled, "kernels", "compiled by this process"),

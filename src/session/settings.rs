@@ -9,6 +9,7 @@ use sqlparser::ast::{Expr, Ident, ObjectName, Set, Statement, Value, ValueWithSp
 use super::{Session, Started, locked};
 use crate::config::{Gpu, SETTINGS, Setting, Settings};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::offload::kept;
 use crate::gpu;
 use crate::query::ResultStream;
 use crate::sql;
@@ -109,6 +110,14 @@ impl Session {
         self.shared.disk.set_threshold(new.disk_threshold_percent);
         self.shared.eviction.set_thresholds(new.thresholds());
         self.shared.cache.set_limits(new.result_cache_limits());
+        if (old.gpu, old.gpu_keeps) != (new.gpu, new.gpu_keeps) {
+            kept::forget();
+        }
+        if old.gpu_memory_limit() != new.gpu_memory_limit()
+            && let Some(device) = gpu::found()
+        {
+            device.set_memory_limit(new.gpu_memory_limit());
+        }
         if new.gpu == Gpu::Off
             && let Some(device) = gpu::found()
         {

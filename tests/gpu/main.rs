@@ -118,6 +118,11 @@ fn assert_close(expression: &str, [device, host]: &[Matrix; 2], units: f64) {
     }
 }
 
+/// Buffers that are not there to stay.
+fn left(connection: &Connection) -> u64 {
+    count(connection, "buffers") - count(connection, "kept_buffers")
+}
+
 /// Everything that the tests compute: an expression, and by how many units of rounding the device may differ.
 const EXPRESSIONS: &[(&str, f64)] = &[
     // Single cells have the bits of the host.
@@ -160,6 +165,9 @@ const EXPRESSIONS: &[(&str, f64)] = &[
     ("col_sums(exp(f))", 64.0),
     ("exp(x - row_maxs(x)) / row_sums(exp(x - row_maxs(x)))", 64.0),
     ("x - row_means(abs(x) * 2)", 64.0),
+    ("sum(exp(x - row_maxs(x)) / row_sums(exp(x - row_maxs(x))))", 64.0),
+    ("col_sums((x - row_means(x)) ^ 2)", 64.0),
+    ("row_maxs(x / row_sums(abs(x)))", 64.0),
     // Products.
     ("x @ w", 64.0),
     ("t(x) @ y", 64.0),
@@ -193,7 +201,68 @@ fn a_device_computes_what_the_host_computes() {
     }
     assert_eq!(figure(&pair.device, "failure"), None);
     assert!(count(&pair.device, "launches") > 300);
+    assert_eq!(left(&pair.device), 0);
+}
+
+/// What a statement brings to the device.
+fn brought(connection: &Connection, expression: &str) -> u64 {
+    let before = count(connection, "uploaded");
+    connection.matrix(expression).unwrap();
+    count(connection, "uploaded") - before
+}
+
+#[test]
+fn a_matrix_stays_for_the_next_who_reads_it() {
+    let Some(pair) = Pair::new() else { return };
+    let bytes = 300 * 40 * 8;
+    // What made them has read some.
+    pair.device.execute("SET gpu_keep = off; SET gpu_keep = on").unwrap();
+    assert_eq!(brought(&pair.device, "x + y"), 2 * bytes);
+    assert_eq!(brought(&pair.device, "x - y"), 0);
+    assert_eq!(brought(&pair.device, "s @ s"), 200 * 200 * 8);
+    assert_eq!(brought(&pair.device, "ITERATE(q => v, (x @ (t(x) @ q)), times => 2)"), 300 * 8);
+    assert_eq!((count(&pair.device, "kept"), left(&pair.device)), (4, 0));
+    for expression in ["x * y + sum(x)", "t(x) @ y", "x + y"] {
+        assert_close(expression, &pair.both(expression), 64.0);
+    }
+    // What is stored under its name now is another matrix, and the old one is no more.
+    pair.execute("CREATE OR REPLACE MATRIX x = y * 2");
+    assert_eq!(brought(&pair.device, "x + y"), bytes);
+    assert_close("x + y", &pair.both("x + y"), 0.0);
+    assert_eq!((count(&pair.device, "kept"), left(&pair.device)), (4, 0));
+    pair.execute("DROP MATRIX x");
+    assert_eq!((count(&pair.device, "kept"), left(&pair.device)), (3, 0));
+    pair.device.execute("SET gpu_keep = off").unwrap();
     assert_eq!(count(&pair.device, "buffers"), 0);
+    for _ in 0..2 {
+        assert_eq!(brought(&pair.device, "f + y"), bytes + bytes / 2);
+        assert_eq!(count(&pair.device, "buffers"), 0);
+    }
+}
+
+/// Three matrices take turns in memory for little more than one, and each is brought anew.
+#[test]
+fn what_stays_gives_way() {
+    let Some(pair) = Pair::new() else { return };
+    let bytes = 300 * 40 * 8;
+    pair.device.execute(&format!("SET gpu_memory_limit = {}", 5 * bytes / 2)).unwrap();
+    for _ in 0..2 {
+        for expression in ["sum(x)", "sum(y)", "sum(f)", "col_sums(x * 2)"] {
+            assert_close(expression, &pair.both(expression), 64.0);
+            assert_eq!(left(&pair.device), 0, "{expression}");
+        }
+        assert_close("x + 1", &pair.both("x + 1"), 0.0);
+    }
+    // Who was read last stayed.
+    assert_eq!(brought(&pair.device, "sum(x)"), 0);
+    assert!(brought(&pair.device, "sum(y)") > 0);
+    assert_eq!(figure(&pair.device, "failure"), None);
+    assert!(count(&pair.device, "kept_bytes") <= 5 * bytes / 2);
+    // What has no room beside what it reads is the host's.
+    assert_close("x * y - f", &pair.both("x * y - f"), 0.0);
+    // Whoever sets none has what there is.
+    pair.device.execute("SET gpu_memory_limit = 0").unwrap();
+    assert!(count(&pair.device, "memory_limit") > count(&pair.device, "memory") / 2);
 }
 
 #[test]
@@ -219,7 +288,8 @@ fn whatever_fails_the_host_does() {
         ("hstack(sum(x * y), col_sums(tall)[1, 1])", 64.0),
         ("ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 3)", 4096.0),
     ];
-    for fault in standin::FAULTS {
+    for (fault, keep) in standin::FAULTS.iter().flat_map(|fault| [(fault, "off"), (fault, "on")]) {
+        pair.device.execute(&format!("SET gpu_keep = {keep}")).unwrap();
         let before = count(&pair.device, "failed");
         for (expression, units) in expressions {
             let expected = pair.host.matrix(expression).unwrap();
@@ -232,19 +302,21 @@ fn whatever_fails_the_host_does() {
                 assert_close(expression, &[found, expected.clone()], units);
                 let is_over = standin::get(fault) > 0;
                 standin::reset();
-                assert_eq!(count(&pair.device, "buffers"), 0, "{expression}, {fault} {nth}");
+                assert_eq!(left(&pair.device), 0, "{expression}, {fault} {nth}");
                 if is_over {
                     break;
                 }
             }
         }
-        // An allocation is tried twice, so that one refusal does not count.
+        // An allocation is tried twice, so that one refusal does not count; what is kept is copied once.
         let failed = count(&pair.device, "failed") - before;
-        assert!(failed > 3 || fault == "fail_alloc", "{fault} happened {failed} times");
+        let is_survived = *fault == "fail_alloc" || (*fault == "refuse_copy" && keep == "on");
+        assert!(failed > 3 || is_survived, "{fault} happened {failed} times");
     }
     standin::set("fail_allocs", 1);
     assert_close("x + y", &pair.both("x + y"), 0.0);
-    assert!(figure(&pair.device, "failure").unwrap().contains("no room"));
+    let why = figure(&pair.device, "failure").unwrap();
+    assert!(why.contains("no room"), "{why}");
 }
 
 /// A text that does not compile is the host's from then on, one that is not loaded is compiled anew.
@@ -388,7 +460,7 @@ fn what_a_device_fails_at_has_the_precision_of_the_host() {
             // All of it by the one or by the other.
             let by_device = found == cells(&rounded);
             assert!(by_device || found == cells(&exact), "{fault} {nth}");
-            assert_eq!(count(&pair.device, "buffers"), 0, "{fault} {nth}");
+            assert_eq!(left(&pair.device), 0, "{fault} {nth}");
             if is_over {
                 assert!(by_device, "{fault} {nth}");
                 break;
@@ -401,7 +473,7 @@ fn what_a_device_fails_at_has_the_precision_of_the_host() {
     let plan: String = rows.into_iter().map(|(_, text)| text).collect();
     assert!(plan.contains("(done by the host: ") && !plan.contains("tf32"), "{plan}");
     standin::reset();
-    assert_eq!(count(&pair.device, "buffers"), 0);
+    assert_eq!(left(&pair.device), 0);
 }
 
 /// An answer is remembered with the precision that it was computed in.

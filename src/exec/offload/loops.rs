@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::matrix::Matrix;
 use super::{Failed, Queue};
-use crate::exec::kernels::fused::{ENTRY, FINISH, Goal, Program, Stretch};
+use crate::exec::kernels::fused::{Builder, ENTRY, FINISH, Goal, Program, Stretch};
 use crate::exec::kernels::reduce::Reduction;
 use crate::gpu::{Argument, Buffer, Launch, Source, Work};
 use crate::matrix::{Element, Shape};
@@ -57,6 +57,11 @@ impl Queue<'_> {
         goal: Goal,
         reduction: Reduction,
     ) -> Result<Matrix, Failed> {
+        // A row's numbers come before its cells, and those before what is reduced of them.
+        if program.reduces_rows() && goal != Goal::Map {
+            let cells = self.map(program, inputs, element)?;
+            return self.reduce(&same(), &[&cells], element, goal, reduction);
+        }
         let over = Over::of(inputs)?;
         let Shape { rows, columns } = over.shape;
         let root = Argument::F64(root(reduction));
@@ -74,7 +79,8 @@ impl Queue<'_> {
             }
             Goal::Cells(_) => {
                 let blocks = over.shape.cells().div_ceil(PART_CELLS).clamp(1, PARTS_MAX);
-                let parts = self.stream.alloc(blocks * ACCUMULATOR_BYTES, "parts of a sum")?;
+                let bytes = blocks * ACCUMULATOR_BYTES;
+                let parts = self.with_room(bytes, || self.stream.alloc(bytes, "parts of a sum"))?;
                 let arguments = over.arguments(&parts, program, inputs, &[]);
                 self.launch(text.clone(), ENTRY, Work::Blocks(blocks as u32), &arguments)?;
                 let out = self.empty(Shape::new(1, 1), element)?;
@@ -93,7 +99,7 @@ impl Queue<'_> {
                 let height = rows.div_ceil(runs).max(1);
                 let runs = rows.div_ceil(height);
                 let bytes = runs * columns * ACCUMULATOR_BYTES;
-                let parts = self.stream.alloc(bytes, "parts of sums")?;
+                let parts = self.with_room(bytes, || self.stream.alloc(bytes, "parts of sums"))?;
                 let tall = [Argument::U64(height as u64)];
                 let arguments = over.arguments(&parts, program, inputs, &tall);
                 let work = Work::Threads((runs * panels * THREADS) as u64);
@@ -166,6 +172,13 @@ impl Over {
         arguments.extend_from_slice(more);
         arguments
     }
+}
+
+/// The program of what is read.
+pub(super) fn same() -> Program {
+    let mut builder = Builder::new();
+    let cell = builder.input(0);
+    builder.finish(cell)
 }
 
 /// The power whose root a norm is of its sum, 0 for what is none.

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Failed, Queue};
+use super::{Failed, Queue, kept};
 use crate::exec::block::Fresh;
-use crate::gpu::Buffer;
+use crate::gpu::{Buffer, Fault};
 use crate::matrix::{Cells, Element, Shape, Storage};
 
 /// Dense cells in row-major order. A copy shares them, for nobody writes over what has been made.
@@ -31,6 +31,17 @@ impl Matrix {
         self.shape.cells() * self.element.size_bytes()
     }
 
+    /// Its memory, and that of its cells in single precision.
+    pub(super) fn buffers(&self) -> Vec<&Buffer> {
+        [Some(&self.buffer), self.singles.get()].into_iter().flatten().map(Arc::as_ref).collect()
+    }
+
+    /// Whether nobody else has it.
+    pub(super) fn is_kept_alone(&self) -> bool {
+        let singles = self.singles.get();
+        [Some(&self.buffer), singles].into_iter().flatten().all(|of| Arc::strong_count(of) == 1)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.shape.cells() == 0
     }
@@ -41,7 +52,8 @@ impl Queue<'_> {
     pub(super) fn empty(&self, shape: Shape, element: Element) -> Result<Matrix, Failed> {
         let bytes = shape.cells().checked_mul(element.size_bytes());
         let bytes = bytes.ok_or_else(|| Failed::Unfit("more cells than there are bytes".into()))?;
-        Ok(Matrix::new(self.stream.alloc(bytes, "a matrix")?, shape, element))
+        let buffer = self.with_room(bytes, || self.stream.alloc(bytes, "a matrix"))?;
+        Ok(Matrix::new(buffer, shape, element))
     }
 
     pub(super) fn upload(&self, cells: &Cells) -> Result<Matrix, Failed> {
@@ -50,8 +62,22 @@ impl Queue<'_> {
             Cells::F32(Storage::Dense(x)) => bytemuck::cast_slice(x.cells()),
             _ => return Err(Failed::Unfit("a sparse matrix".into())),
         };
-        let buffer = self.stream.upload(bytes, "a matrix")?;
+        let buffer = self.with_room(bytes.len(), || self.stream.upload(bytes, "a matrix"))?;
         Ok(Matrix::new(buffer, cells.shape(), cells.element()))
+    }
+
+    /// Memory of so many bytes, for which what is kept gives way.
+    pub(super) fn with_room(
+        &self,
+        bytes: usize,
+        take: impl Fn() -> Result<Buffer, Fault>,
+    ) -> Result<Buffer, Failed> {
+        loop {
+            match take() {
+                Err(Fault::Memory { .. }) if kept::give_way(bytes) => {}
+                taken => return Ok(taken?),
+            }
+        }
     }
 
     /// A matrix in single precision: converted once, however many products and rounds read it.

@@ -6,11 +6,12 @@
 //!
 //! ```text
 //! cells ─ upload ─ Matrix ─ products ─ loops ─ reductions ─ Matrix ─ download ─ cells
-//!                     └──────────── rounds of an iteration ──┘
+//!             kept ┘  └──────────── rounds of an iteration ──┘
 //! ```
 //!
 //! Everything is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
 
+pub(crate) mod kept;
 mod loops;
 mod matrix;
 mod operations;
@@ -27,8 +28,8 @@ use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
 pub(crate) use self::trial::{distrust, multiplies, trusted};
 use super::kernels::fused::Goal;
-use super::operation::Operation;
-use super::program::{BlockStep, Pass, Program, Rounds, Sink, Slot, Step};
+use super::operation::{Operation, Stored};
+use super::program::{BlockStep, Offload, Pass, Program, Rounds, Sink, Slot, Step};
 use super::run::{Cancel, cells};
 use super::value::Value;
 use crate::error::{Error, ErrorKind};
@@ -81,6 +82,8 @@ impl<'a> Queue<'a> {
 pub(super) struct Run<'a> {
     queue: Queue<'a>,
     program: &'a Program,
+    /// What stays for the next who reads it.
+    keeps: &'a [(Slot, Stored)],
     /// Those of the host.
     values: &'a [Option<Value>],
     held: HashMap<Slot, Matrix>,
@@ -90,10 +93,12 @@ impl<'a> Run<'a> {
     pub(super) fn new(
         device: &'a Arc<Device>,
         program: &'a Program,
+        offload: &'a Offload,
         values: &'a [Option<Value>],
         cancel: &'a Cancel,
     ) -> Result<Self, Failed> {
-        Ok(Self { queue: Queue::new(device, cancel)?, program, values, held: HashMap::new() })
+        let (queue, keeps) = (Queue::new(device, cancel)?, offload.keeps.as_slice());
+        Ok(Self { queue, program, keeps, values, held: HashMap::new() })
     }
 
     pub(super) fn steps(&mut self, steps: &[Step]) -> Result<(), Failed> {
@@ -126,14 +131,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A value, brought over when it is first read.
+    /// A value, brought over when it is first read, unless it is there from an earlier run.
     pub(super) fn matrix(&mut self, slot: Slot) -> Result<Matrix, Failed> {
         if let Some(matrix) = self.held.get(&slot) {
             return Ok(matrix.clone());
         }
-        let whole = cells(self.program, self.values, slot)
-            .map_err(|error| Failed::Unfit(error.to_string()))?;
-        let matrix = self.queue.upload(whole)?;
+        let stored = self.keeps.iter().find(|(of, _)| *of == slot).map(|(_, stored)| stored);
+        let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
+            Some(matrix) => matrix,
+            None => {
+                let whole = cells(self.program, self.values, slot)
+                    .map_err(|error| Failed::Unfit(error.to_string()))?;
+                let matrix = self.queue.upload(whole)?;
+                stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, &matrix));
+                matrix
+            }
+        };
         self.held.insert(slot, matrix.clone());
         Ok(matrix)
     }

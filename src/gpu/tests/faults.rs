@@ -58,11 +58,11 @@ fn a_small_device_frees_what_was_dropped_before_it_refuses() {
                 Fault::Memory { bytes: 500_000 }
             );
             assert_eq!(device.live(), [Live { what: "half".to_owned(), bytes: 500_000 }]);
-            device.set_memory_limit(100_000);
+            device.set_memory_limit(Some(100_000));
             drop(held);
             assert_eq!(stream.alloc(200_000, "x").unwrap_err(), Fault::Memory { bytes: 200_000 });
             // Beyond what the device has, whatever the limit.
-            device.set_memory_limit(1 << 40);
+            device.set_memory_limit(None);
             assert_eq!(
                 stream.alloc(2_000_000, "x").unwrap_err(),
                 Fault::Memory { bytes: 2_000_000 }

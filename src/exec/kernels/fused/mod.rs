@@ -464,7 +464,7 @@ impl Program {
     }
 
     /// Whether it is for blocks of at most [`ROW_MAX`] columns.
-    fn reduces_rows(&self) -> bool {
+    pub(crate) fn reduces_rows(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.instruction, Instruction::Rows(..)))
     }
 

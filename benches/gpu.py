@@ -1,0 +1,243 @@
+"""What a GPU makes of matrix work: checked against the host, measured beside it, and beside PyTorch where that is.
+
+    python benches/gpu.py [relatrix] [--side 4096] [--runs 5] [--libraries FOLDER] [--full FILE.json]
+
+It prints, in this order, what SHOW GPU says; for each statement how far the GPU's answer is apart from the host's, and the
+milliseconds of the host, of the GPU where all is brought there (cold) and where what it reads is there already (warm), and of what
+`gpu = auto` takes when it is asked again and again, with its regret: by how much that is slower than the faster of host and warm; then
+rates of steps whose matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it.
+
+A dry run, over the stand-in that tests/standin/build.sh has built into a folder:
+
+    python benches/gpu.py target/release/relatrix --side 64 --runs 1 --libraries FOLDER
+
+Expected of a data-centre device: loops at 85 % of its copies, products at nine tenths of cuBLAS alone, a regret of 10 % at most.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+# (name, expression); a and b are square, w has 64 columns, v is a column.
+STATEMENTS = [
+    ("product", "a @ b"),
+    ("gram", "t(a) @ a"),
+    ("tall product", "a @ w"),
+    ("product of five", "a @ b @ a @ b @ a"),
+    ("loop", "relu(a * b + 1)"),
+    ("exponentials", "exp(a) / (1 + exp(b))"),
+    ("sum", "sum((a - b) ^ 2)"),
+    ("column sums", "col_sums(a * b)"),
+    ("softmax", "exp(a - row_maxs(a)) / row_sums(exp(a - row_maxs(a)))"),
+    ("layers", "relu(relu(a @ w + 1) @ t(w))"),
+    ("power iteration", "ITERATE(q => v, (a @ q) / norm(a @ q), times => 50)"),
+]
+
+# (name, start, round, cells moved or None, rounds): each round reads what the last has left.
+RESIDENT = [
+    ("loop", "a", "relu(q * b + 0.5)", 3, 1000),
+    ("sum", "zeros(1, 1)", "sum(relu(b - q))", 1, 1000),
+    ("column sums", "t(v)", "col_sums(relu(b - q))", 1, 1000),
+    ("row sums", "v", "row_sums(relu(b - q))", 1, 1000),
+    ("softmax", "a", "exp(q - row_maxs(q)) / row_sums(exp(q - row_maxs(q)))", 2, 500),
+    ("transpose", "a", "t(q)", 2, 1000),
+    ("product by a column", "v", "b @ q", 1, 1000),
+    ("product", "a", "q @ b", None, 100),
+]
+
+PRECISIONS = ["off", "tf32", "bf16"]
+
+SIDES = {
+    "host": "SET gpu = 'off';",
+    "cold": "SET gpu = 'force'; SET gpu_keep = 'off';",
+    "warm": "SET gpu = 'force';",
+    "auto": "SET gpu = 'auto';",
+}
+
+
+class Relatrix:
+    """The program under measurement, with settings that all of its runs have."""
+
+    def __init__(self, program, libraries, side):
+        self.program = program
+        self.begin = f"SET result_cache = 'off'; SET gpu_libraries = '{libraries}';\n"
+        self.matrices = f"""
+            CREATE MATRIX a = randn({side}, {side}, 1);
+            CREATE MATRIX b = randn({side}, {side}, 2) / sqrt({side});
+            CREATE MATRIX w = randn({side}, 64, 3) / sqrt({side});
+            CREATE MATRIX v = rand({side}, 1, 4);
+        """
+
+    def rows(self, text):
+        """The rows of the one query of a text."""
+        command = [self.program, "--format", "json", "-c", self.begin + text]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{text}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def apart(self, expression):
+        """How far the GPU's answer is from the host's, by the largest cell."""
+        text = f"""{self.matrices}
+            SET gpu = 'off'; CREATE MATRIX h = {expression};
+            SET gpu = 'force'; SET gpu_on_failure = 'error'; CREATE MATRIX d = {expression};
+            SET gpu = 'off'; SELECT (MATRIX(max(abs(d - h)) / max(abs(h)))) AS apart;"""
+        return self.rows(text)[-1]["apart"]
+
+    def seconds(self, settings, queries, runs, reals=False):
+        """The median of each named query, once they have run once."""
+        matrices = self.matrices
+        if reals:
+            for name in "abwv":
+                matrices += f"CREATE OR REPLACE MATRIX {name} = CAST({name} AS REAL);"
+        with tempfile.TemporaryDirectory() as folder:
+            setup, named = os.path.join(folder, "setup.sql"), os.path.join(folder, "queries.sql")
+            with open(setup, "w") as file:
+                file.write(self.begin + matrices + settings)
+            with open(named, "w") as file:
+                for name, query in queries:
+                    file.write(f"-- name: {name.replace(' ', '_')}\n{query};\n")
+            command = [self.program, "bench", "--setup", setup, "--queries", named]
+            command += ["--runs", str(runs + 1)]
+            done = subprocess.run(command, capture_output=True, text=True)
+        found = {}
+        for line in done.stdout.splitlines():
+            record = json.loads(line)
+            if "error" in record:
+                raise SystemExit(f"{record['query']}: {record['error']}")
+            if "query" in record:
+                found[record["query"].replace("_", " ")] = statistics.median(record["seconds"][1:])
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        return found
+
+
+def by_statement(engine, runs):
+    """Each statement by the host, by the GPU, and as it is placed."""
+    queries = [(name, f"CREATE OR REPLACE MATRIX r = {text}") for name, text in STATEMENTS]
+    of = {}
+    for column, settings in SIDES.items():
+        # Whoever is to choose has seen each statement often enough.
+        asked = runs * 4 if column == "auto" else runs
+        of[column] = engine.seconds(f"SET gpu_on_failure = 'error'; {settings}", queries, asked)
+    heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
+    print(f"\n{'statement':<20}{'apart by':>10}{heads}{'regret':>8}")
+    rows = []
+    for name, text in STATEMENTS:
+        taken = {column: of[column][name] for column in SIDES}
+        regret, apart = taken["auto"] / min(taken["host"], taken["warm"]) - 1, engine.apart(text)
+        rows.append(dict(name=name, apart=apart, seconds=taken))
+        figures = "".join(f"{1e3 * seconds:>10.2f}" for seconds in taken.values())
+        print(f"{name:<20}{apart:>10.1e}{figures}{100 * regret:>7.0f}%", flush=True)
+    return rows
+
+
+def resident(engine, side, runs, is_dry):
+    """What a round takes whose matrices are there: the difference between many rounds and few."""
+    few, rows = 2, []
+    for precision in PRECISIONS:
+        for reals in [False, True]:
+            cases = [one for one in RESIDENT if precision == "off" or (one[0] == "product" and reals)]
+            queries = []
+            for name, start, step, _, many in cases:
+                for times in [few, few + (2 if is_dry else many)]:
+                    rounds = f"ITERATE(q => {start}, {step}, times => {times})"
+                    queries.append((f"{name} {times}", f"SELECT (MATRIX(sum({rounds})))"))
+            settings = f"SET gpu = 'force'; SET gpu_on_failure = 'error'; SET gpu_precision = '{precision}';"
+            taken = engine.seconds(settings, queries, runs, reals) if queries else {}
+            for name, _, _, cells, many in cases:
+                more = 2 if is_dry else many
+                seconds = (taken[f"{name} {few + more}"] - taken[f"{name} {few}"]) / more
+                work = 2 * side**3 if cells is None else cells * side**2 * (4 if reals else 8)
+                element = "float32" if reals else "float64"
+                kind = element if precision == "off" else precision
+                rows.append(dict(name=name, kind=kind, seconds=seconds, rate=work / seconds))
+    return rows
+
+
+def peers(side):
+    """The same rounds by PyTorch: seconds by (name, kind). Nothing where it or a device is not there."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    if not torch.cuda.is_available():
+        return {}
+    found = {}
+
+    def clock(name, kind, work):
+        for _ in range(3):
+            work()
+        best = []
+        for _ in range(5):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(10):
+                work()
+            end.record()
+            torch.cuda.synchronize()
+            best.append(begin.elapsed_time(end) / 1e4)
+        found[name, kind] = statistics.median(best)
+
+    for kind, dtype in [("float64", torch.float64), ("float32", torch.float32)]:
+        a, b = (torch.randn(side, side, dtype=dtype, device="cuda") for _ in range(2))
+        v, out = torch.rand(side, 1, dtype=dtype, device="cuda"), torch.empty_like(a)
+        clock("copy", kind, lambda: out.copy_(a))
+        clock("loop", kind, lambda: torch.relu(a * b + 0.5))
+        clock("sum", kind, lambda: torch.relu(b - 1).sum())
+        clock("column sums", kind, lambda: torch.relu(b - v.T).sum(0))
+        clock("row sums", kind, lambda: torch.relu(b - v).sum(1))
+        clock("softmax", kind, lambda: torch.softmax(a, 1))
+        clock("transpose", kind, lambda: a.T.contiguous())
+        clock("product by a column", kind, lambda: b @ v)
+        clock("product", kind, lambda: torch.matmul(a, b, out=out))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    clock("product", "tf32", lambda: torch.matmul(a, b, out=out))
+    a, b = a.bfloat16(), b.bfloat16()
+    clock("product", "bf16", lambda: a @ b)
+    return found
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("relatrix", nargs="?", default="relatrix")
+    arguments.add_argument("--side", type=int, default=4096)
+    arguments.add_argument("--runs", type=int, default=5)
+    arguments.add_argument("--libraries", default="")
+    arguments.add_argument("--full", help="writes all figures there")
+    given = arguments.parse_args()
+    engine = Relatrix(given.relatrix, given.libraries, given.side)
+
+    shown = engine.rows("SET gpu = 'force'; SHOW GPU")
+    facts = {row["name"]: row["value"] for row in shown}
+    for row in shown:
+        print(f"{row['name']:<20}{row['value']:>34} {row['unit'] or ''}")
+    if "name" not in facts:
+        raise SystemExit("there is no GPU")
+
+    statements = by_statement(engine, given.runs)
+    rounds = resident(engine, given.side, given.runs, bool(given.libraries))
+    beside = peers(given.side)
+    print(f"\n{'round, resident':<22}{'of':<9}{'ms':>9}{'GB/s or GFLOP/s':>17}{'share of':>10}{'PyTorch':>10}")
+    for row in rounds:
+        name, kind = row["name"], row["kind"]
+        limit = f"products_{kind}" if name == "product" else "bandwidth"
+        share, peer = row["rate"] / float(facts[limit]), beside.get((name, kind))
+        row["peer"] = peer
+        ratio = f"{row['seconds'] / peer:.2f}" if peer else "–"
+        figures = f"{1e3 * row['seconds']:>9.3f}{row['rate'] / 1e9:>17.0f}{100 * share:>9.0f}%{ratio:>10}"
+        print(f"{name:<22}{kind:<9}{figures}")
+    for kind in ["float64", "float32"]:
+        if peer := beside.get(("copy", kind)):
+            print(f"PyTorch copies {kind} at {2 * given.side**2 * int(kind[5:]) / 8 / peer / 1e9:.0f} GB/s")
+    if given.full:
+        with open(given.full, "w") as file:
+            json.dump(dict(facts=facts, statements=statements, rounds=rounds), file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
