@@ -500,7 +500,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "gpu_keep",
         unit: "",
-        description: "whether matrices that a GPU has read stay in its memory for the next statement that reads them; on by                       default, and they give way where it has no room. SHOW GPU tells what they take",
+        description: "whether matrices that a GPU has read stay in its memory for the next statement that reads them; on by \
+                      default, and they give way where it has no room. SHOW GPU tells what they take",
         get: |settings| settings.gpu_keeps.to_string(),
         set: |settings, value| {
             settings.gpu_keeps = switch(value)?;

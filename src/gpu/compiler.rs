@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::ptr;
 use std::thread;
@@ -19,12 +20,29 @@ use super::library::{self, Missing};
 /// take more than 1 MiB (measured).
 const STACK_BYTES: usize = 64 << 20;
 
+/// Names and texts of what kernels include: two are the same where they lie in one place, for nobody is to read them at each launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Headers(pub(crate) &'static [(&'static str, &'static str)]);
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Headers {}
+
+impl Hash for Headers {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_ptr().hash(state);
+    }
+}
+
 /// The text of a kernel. What it includes is among its headers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) text: Cow<'static, str>,
-    /// Names and texts.
-    pub(crate) headers: &'static [(&'static str, &'static str)],
+    pub(crate) headers: Headers,
     /// The name of an `extern "C" __global__` function, whose parameters are pointers and numbers.
     pub(crate) entry: Cow<'static, str>,
     /// Whether a product and a sum may be rounded once: faster, but not what the processor computes.
@@ -36,7 +54,8 @@ impl Source {
     pub(super) fn key(&self, architecture: &str, version: (u32, u32)) -> u128 {
         let version = format!("{} {version:?}", env!("CARGO_PKG_VERSION"));
         let options = self.options(architecture);
-        let texts = self.headers.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
+        let texts =
+            self.headers.0.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
         let options = options.iter().map(String::as_bytes);
         let first = [version.as_bytes(), self.text.as_bytes()].into_iter();
         cache::sum(first.chain(texts).chain(options))
@@ -142,7 +161,7 @@ impl Program {
     fn new(source: &Source) -> Result<Self, Fault> {
         let (code, name) = (text(&source.text), text(&format!("{}.cu", source.entry)));
         let headers: Vec<[CString; 2]> =
-            source.headers.iter().map(|(name, content)| [text(name), text(content)]).collect();
+            source.headers.0.iter().map(|(name, content)| [text(name), text(content)]).collect();
         let names: Vec<*const c_char> = headers.iter().map(|[name, _]| name.as_ptr()).collect();
         let texts: Vec<*const c_char> = headers.iter().map(|[_, text]| text.as_ptr()).collect();
         let mut program = ptr::null_mut();

@@ -13,8 +13,9 @@ use cudarc::driver::sys::{CUcontext, CUmemPool_attribute_enum, CUmemoryPool};
 use cudarc::driver::{DriverError, result};
 
 use super::cache::Cache;
+use super::compiler::Source;
 use super::fault::Fault;
-use super::kernel::Slot;
+use super::kernel::{Kernel, Slot};
 use super::library::Libraries;
 use super::rates::Rates;
 use super::staging::Staging;
@@ -116,6 +117,8 @@ pub(crate) struct Device {
     idle: Mutex<Vec<Arc<Lane>>>,
     pub(super) staging: Staging,
     pub(super) slots: Mutex<HashMap<u128, Arc<Slot>>>,
+    /// The kernels that were asked for.
+    pub(super) kernels: Mutex<HashMap<Source, Kernel>>,
     pub(super) cache: Cache,
     rates: OnceLock<Rates>,
 }
@@ -153,6 +156,7 @@ impl Device {
             idle: Mutex::default(),
             staging: Staging::default(),
             slots: Mutex::default(),
+            kernels: Mutex::default(),
             cache: Cache::new(folder),
             rates: OnceLock::new(),
         }

@@ -112,6 +112,16 @@ impl Device {
     /// is not tried again.
     pub(crate) fn kernel(&self, source: &Source) -> Result<Kernel, Fault> {
         self.enter()?;
+        let known = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = known().get(source) {
+            return Ok(kernel.clone());
+        }
+        let kernel = self.loaded(source)?;
+        known().insert(source.clone(), kernel.clone());
+        Ok(kernel)
+    }
+
+    fn loaded(&self, source: &Source) -> Result<Kernel, Fault> {
         let version = self.facts().libraries.nvrtc.clone()?;
         let architecture = compiler::architecture(self.facts().capability);
         let key = source.key(&architecture, version);

@@ -41,9 +41,9 @@ mod stream;
 mod tests;
 
 pub(crate) use buffer::Buffer;
-pub(crate) use compiler::Source;
 #[cfg(test)]
 pub(crate) use compiler::compile;
+pub(crate) use compiler::{Headers, Source};
 pub(crate) use device::{Device, Facts, Usage};
 pub(crate) use fault::Fault;
 pub(crate) use kernel::{Argument, Launch, Work};

@@ -13,7 +13,7 @@ use super::device::{Device, Facts};
 use super::fault::{Absent, Fault};
 use super::kernel::{Argument, Launch, Work};
 use super::library::{self, Libraries, Missing};
-use super::{Source, cache};
+use super::{Headers, Source, cache};
 
 /// Of CUDA 12.0: what kernels are compiled for by the oldest NVRTC that is looked for.
 const DRIVER_VERSION_MIN: u32 = 12000;
@@ -113,8 +113,12 @@ fn trial(device: &Arc<Device>) -> Result<(), Fault> {
     let text = "extern \"C\" __global__ void trial(unsigned *x, unsigned n) {\n\
                 unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n\
                 if (i < n) x[i] += 1;\n}\n";
-    let source =
-        Source { text: text.into(), headers: &[], entry: "trial".into(), contracts: false };
+    let source = Source {
+        text: text.into(),
+        headers: Headers(&[]),
+        entry: "trial".into(),
+        contracts: false,
+    };
     let stream = device.stream()?;
     let mut numbers = [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
     let buffer = stream.upload(&numbers, "trial")?;

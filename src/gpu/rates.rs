@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::cache;
-use super::compiler::Source;
+use super::compiler::{Headers, Source};
 use super::device::{Device, Facts};
 use super::fault::Fault;
 use super::kernel::{Launch, Work};
@@ -235,8 +235,12 @@ fn memory(stream: &Stream) -> Result<f64, Fault> {
 
 fn launch(stream: &Stream) -> Result<f64, Fault> {
     let text = "extern \"C\" __global__ void nothing() {}\n";
-    let source =
-        Source { text: text.into(), headers: &[], entry: "nothing".into(), contracts: false };
+    let source = Source {
+        text: text.into(),
+        headers: Headers(&[]),
+        entry: "nothing".into(),
+        contracts: false,
+    };
     let kernel = stream.device().kernel(&source)?;
     let one = Launch { work: Work::Blocks(1), block: Some(32), shared_bytes: 0 };
     let all = || (0..LAUNCHES).try_for_each(|_| stream.launch(&kernel, one, &[]));

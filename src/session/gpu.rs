@@ -110,9 +110,10 @@ fn measured(rates: &Rates) -> Vec<Row> {
 }
 
 fn used(device: &Device) -> Vec<Row> {
+    // First, for those whose matrices are gone are freed now.
+    let kept = kept::usage();
     let Usage { live_buffers, live_bytes, peak_bytes, launches, products, .. } = device.usage();
     let Usage { compiled, cache_hits, bytes_up, bytes_down, .. } = device.usage();
-    let kept = kept::usage();
     let mut rows = vec![
         row("memory_limit", device.memory_limit(), "bytes", "gpu_memory_limit of the process"),
         row("buffers", live_buffers, "buffers", "in its memory now"),

@@ -6,16 +6,16 @@ use super::matrix::Matrix;
 use super::{Failed, Queue};
 use crate::exec::kernels::fused::{Builder, ENTRY, FINISH, Goal, Program, Stretch};
 use crate::exec::kernels::reduce::Reduction;
-use crate::gpu::{Argument, Buffer, Launch, Source, Work};
+use crate::gpu::{Argument, Buffer, Headers, Launch, Source, Work};
 use crate::matrix::{Element, Shape};
 
 /// What the texts of programs include.
-pub(super) const HEADERS: &[(&str, &str)] = &[
+pub(super) static HEADERS: Headers = Headers(&[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("math.cuh", include_str!("../../../kernels/math.cuh")),
     ("cells.cuh", include_str!("../../../kernels/cells.cuh")),
     ("fused.cuh", include_str!("../../../kernels/fused.cuh")),
-];
+]);
 
 /// Threads of a block: what `common.cuh` says.
 pub(super) const THREADS: usize = 256;

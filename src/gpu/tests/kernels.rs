@@ -20,7 +20,7 @@ extern "C" __global__ void sums(const double *x, double *out, u64 n) {
 "#;
 
 fn sums(contracts: bool) -> Source {
-    let headers = &[("common.cuh", "typedef unsigned long long u64;\n")];
+    let headers = Headers(&[("common.cuh", "typedef unsigned long long u64;\n")]);
     Source { text: SUMS.into(), headers, entry: "sums".into(), contracts }
 }
 

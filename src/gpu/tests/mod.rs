@@ -107,7 +107,7 @@ extern "C" __global__ void first(double *x, unsigned long long n) {
 "#;
 
 fn scale() -> Source {
-    Source { text: SCALE.into(), headers: &[], entry: "scale".into(), contracts: false }
+    Source { text: SCALE.into(), headers: Headers(&[]), entry: "scale".into(), contracts: false }
 }
 
 const BY_OCCUPANCY: Launch = Launch { work: Work::Threads(10_000), block: None, shared_bytes: 0 };
