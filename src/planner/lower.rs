@@ -23,7 +23,7 @@ use super::ordered::ordered_input;
 use super::patterns::Expected;
 use super::place;
 use super::schedule;
-use super::written::Written;
+use super::written::{Written, texts};
 use crate::config::{Gpu, GpuPrecision, Settings};
 use crate::error::{ErrorKind, Result};
 use crate::exec::emit::Form;
@@ -135,12 +135,14 @@ fn lower(
         (steps, missed) = (placed.steps, placed.missed);
         arithmetics = place::less_precise(&steps, &graph, target.precision);
     }
-    let note = |(id, _): (NodeId, _)| {
+    let texts = texts(&graph);
+    let text = texts[root.index()].clone();
+    let note = |((id, _), text): ((NodeId, _), String)| {
         let fusion = fusions.remove(&id);
         let arithmetic = arithmetics.get(&id.index()).copied();
-        Note { fusion, arithmetic, ..note(&graph, id, &estimates[id.index()]) }
+        Note { fusion, arithmetic, ..note(&graph, id, text, &estimates[id.index()]) }
     };
-    let notes = graph.nodes().map(note).collect();
+    let notes = graph.nodes().zip(texts).map(note).collect();
     let program = Program {
         steps,
         intakes: graph.relations.iter().map(|relation| relation.intake.clone()).collect(),
@@ -150,7 +152,7 @@ fn lower(
         root_is_sparse: matrix.is_sparse,
         slots: graph.len(),
         notes,
-        text: Written(&graph, root).to_string(),
+        text,
         seconds,
         // What is written has a place of its own.
         runner_up: runner_up
@@ -225,8 +227,8 @@ fn labels_stream(graph: &Graph, root: NodeId) -> bool {
     rows && !matches!(node.labels[1], AxisLabels::Deferred(_)) && graph.checks.is_empty()
 }
 
-/// What EXPLAIN says about a node.
-fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
+/// What EXPLAIN says about a node that is written as `text`.
+fn note(graph: &Graph, id: NodeId, text: String, estimate: &Estimate) -> Note {
     let node = graph.node(id);
     let guessed = |known: usize, guess: f64| match known {
         Shape::UNKNOWN => format!("~{guess:.0}"),
@@ -234,7 +236,7 @@ fn note(graph: &Graph, id: NodeId, estimate: &Estimate) -> Note {
     };
     let shape = node.shape();
     Note {
-        text: Written(graph, id).to_string(),
+        text,
         shape: format!(
             "{}x{}",
             guessed(shape.rows, estimate.rows),

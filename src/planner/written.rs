@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use crate::exec::kernels::elementwise::UnaryFunction;
 use crate::exec::operation::Operation;
 
@@ -13,7 +13,33 @@ impl fmt::Display for Written<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Written(graph, id) = *self;
         let node = graph.node(id);
-        write(graph, &node.operation, &node.inputs, f)
+        let inputs: Vec<_> = node.inputs.iter().map(|&input| Written(graph, input)).collect();
+        write(graph, &node.operation, &inputs, f)
+    }
+}
+
+/// What every node computes. Each text is made of those of its inputs, for to write a long expression anew for each of its
+/// parts takes the square of its length.
+pub(crate) fn texts(graph: &Graph) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::with_capacity(graph.len());
+    for (_, node) in graph.nodes() {
+        texts.push(Over { graph, node, texts: &texts }.to_string());
+    }
+    texts
+}
+
+/// A node over what is written of its inputs.
+struct Over<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+    texts: &'a [String],
+}
+
+impl fmt::Display for Over<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inputs: Vec<&str> =
+            self.node.inputs.iter().map(|input| self.texts[input.index()].as_str()).collect();
+        write(self.graph, &self.node.operation, &inputs, f)
     }
 }
 
@@ -21,10 +47,10 @@ impl fmt::Display for Written<'_> {
 fn write(
     graph: &Graph,
     operation: &Operation,
-    inputs: &[NodeId],
+    inputs: &[impl fmt::Display],
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let input = |at: usize| Written(graph, inputs[at]);
+    let input = |at: usize| &inputs[at];
     match operation {
         Operation::Relation(index) => f.write_str(&graph.relations[*index].name),
         Operation::Unary(UnaryFunction::Negate) => write!(f, "-{}", input(0)),

@@ -300,6 +300,7 @@ fn a_rewritten_expression_has_the_value_of_the_written_one() {
         let Ok(before) = values(&graph) else { continue };
         let after = values(&new).unwrap();
         let texts = [Written(&graph, root).to_string(), Written(&new, new_root).to_string()];
+        assert_eq!(texts[0], super::super::written::texts(&graph)[root.index()], "seed {seed}");
         let (left, right) = (&before[root.index()], &after[new_root.index()]);
         assert_eq!(left.shape(), right.shape(), "seed {seed}: {} and {}", texts[0], texts[1]);
         // The mean of no cells is no number, with which algebra may come to another one, or to none.
