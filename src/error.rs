@@ -37,7 +37,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// let error = relatrix::parse("SELECT 1;\nSELECT )").unwrap_err();
 /// assert_eq!(error.place(), Some(Place { line: 2, column: 8 }));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Line, from 1.
     pub line: u64,

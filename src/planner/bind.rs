@@ -90,11 +90,30 @@ impl<'a> Binder<'a> {
     /// # Errors
     /// Unknown names, and shapes, types or labels that do not fit, each at its place.
     pub(crate) fn expression(&mut self, expr: &Expr) -> Result<NodeId> {
-        self.bind(expr).map_err(|error| error.at(sql::place_of(expr)))
+        self.placed(expr).map(|(id, _)| id)
     }
 
-    fn bind(&mut self, expr: &Expr) -> Result<NodeId> {
-        let place = sql::place_of(expr);
+    /// Binds one expression, and says where it stands. An operator stands where the first of its operands does, which
+    /// is handed up: to look for it from each operator takes the square of their number.
+    fn placed(&mut self, expr: &Expr) -> Result<(NodeId, Option<Place>)> {
+        let (bound, place) = match expr {
+            Expr::Nested(inner) => return self.placed(inner),
+            Expr::BinaryOp { left, op, right } => {
+                let operands = self.placed(left).and_then(|left| Ok((left, self.placed(right)?)));
+                let ((left, start), (right, other)) =
+                    operands.map_err(|error| error.at(sql::place_of(expr)))?;
+                let place = start.into_iter().chain(other).min();
+                (self.operator(op, left, right, place), place)
+            }
+            _ => {
+                let place = sql::place_of(expr);
+                (self.bind(expr, place), place)
+            }
+        };
+        bound.map(|id| (id, place)).map_err(|error| error.at(place))
+    }
+
+    fn bind(&mut self, expr: &Expr, place: Option<Place>) -> Result<NodeId> {
         if let Some(name) = sql::as_named_relation(expr) {
             let relation = self.scope.table(name).map_err(|error| error.at(place))?;
             return self.leaf(relation, place);
@@ -111,7 +130,6 @@ impl<'a> Binder<'a> {
             return bound;
         }
         match expr {
-            Expr::Nested(inner) => self.bind(inner),
             Expr::Value(value) => self.value(&value.value),
             Expr::Identifier(name) => self.name(name),
             Expr::CompoundIdentifier(parts) => self.fields(parts),
@@ -128,10 +146,6 @@ impl<'a> Binder<'a> {
                     UnaryOperator::Not => self.unary(UnaryFunction::Not, input, place),
                     other => Err(unsupported(format!("the operator {other}"))),
                 }
-            }
-            Expr::BinaryOp { left, op, right } => {
-                let (left, right) = (self.expression(left)?, self.expression(right)?);
-                self.operator(op, left, right, place)
             }
             Expr::Between { expr, negated, low, high } => {
                 let value = self.expression(expr)?;

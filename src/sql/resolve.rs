@@ -352,15 +352,15 @@ fn name_matrix_columns(body: &mut SetExpr) {
                 if !holds_matrix(expr) {
                     continue;
                 }
-                let written = expr.to_string();
                 let mut inner = &mut *expr;
                 while let Expr::Nested(nested) = inner {
                     inner = nested;
                 }
-                let text = match matrix_call(inner).map(|(_, args)| &args[..]) {
-                    Some([matrix]) => matrix.to_string(),
-                    _ => written,
+                let alone = match matrix_call(inner).map(|(_, args)| &args[..]) {
+                    Some([matrix]) => Some(matrix.to_string()),
+                    _ => None,
                 };
+                let text = alone.unwrap_or_else(|| expr.to_string());
                 let alias = Ident::with_quote('"', text);
                 let expr = mem::replace(expr, Expr::Value(Value::Null.into()));
                 *item = SelectItem::ExprWithAlias { expr, alias };
