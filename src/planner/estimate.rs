@@ -6,8 +6,9 @@
 //! Everything else goes by density, as if stored cells were spread at random (Sommer et al., *MNC:
 //! Structure-Exploiting Sparsity Estimation for Matrix Expressions*, SIGMOD 2019, §2).
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::cost::{Cost, CostModel};
 use super::graph::{Dim, Graph, Node, NodeId};
@@ -94,13 +95,13 @@ pub(super) struct Estimator<'a> {
     /// Stored cells of their rows and columns, where they have been asked for.
     counts: Vec<Option<Arc<Counts>>>,
     /// What is guessed for open sizes.
-    open: HashMap<Dim, f64>,
+    open: FxHashMap<Dim, f64>,
 }
 
 impl<'a> Estimator<'a> {
     pub(super) fn new(relation_rows: &'a [Option<f64>], cost: &'a CostModel) -> Self {
         let (estimates, counts) = (Vec::new(), Vec::new());
-        Self { relation_rows, cost, estimates, counts, open: HashMap::new() }
+        Self { relation_rows, cost, estimates, counts, open: FxHashMap::default() }
     }
 
     pub(super) fn cost(&self) -> &CostModel {

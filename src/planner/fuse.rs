@@ -6,7 +6,9 @@
 //! of rows joins the loop of its readers where rows are short enough for a strip, for then they are in cache.
 //! A chain whose pattern is turned off, or that is too short, stays apart.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::graph::{Graph, Node, NodeId};
 use super::patterns::{self, Expected, Users};
@@ -22,7 +24,7 @@ pub(super) struct Fused {
     /// Reductions, each with the chain that it took into its loop.
     pub(super) sinks: Vec<Sink>,
     /// What several operations became, by the node that they compute.
-    pub(super) fusions: HashMap<NodeId, Fusion>,
+    pub(super) fusions: FxHashMap<NodeId, Fusion>,
 }
 
 /// Groups the row-local `members` of a pass into loops. `visible` values must exist as blocks; `readers` are those
@@ -31,21 +33,21 @@ pub(super) fn chains(
     expected: Expected<'_>,
     members: &[NodeId],
     is_local: &dyn Fn(NodeId) -> bool,
-    visible: &HashSet<NodeId>,
+    visible: &FxHashSet<NodeId>,
     readers: &Users,
     options: config::Fusion,
 ) -> Fused {
     let graph = expected.graph;
-    let mut users = Users::new();
+    let mut users = Users::default();
     for &id in members {
         for &input in &graph.node(id).inputs {
             users.entry(input).or_default().push(id);
         }
     }
     // The node whose loop computes a member; readers come after what they read, so go backwards.
-    let mut roots: HashMap<NodeId, NodeId> = HashMap::new();
+    let mut roots: FxHashMap<NodeId, NodeId> = FxHashMap::default();
     // Operations from a member to the end of its loop.
-    let mut depths: HashMap<NodeId, usize> = HashMap::new();
+    let mut depths: FxHashMap<NodeId, usize> = FxHashMap::default();
     for &id in members.iter().rev() {
         let of = users.get(&id).map_or(&[][..], Vec::as_slice);
         let root = of.first().and_then(|first| roots.get(first)).copied();
@@ -64,7 +66,7 @@ pub(super) fn chains(
         depths.insert(id, if joins { depth } else { 1 });
     }
 
-    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new(), fusions: HashMap::new() };
+    let mut fused = Fused { steps: Vec::new(), sinks: Vec::new(), fusions: FxHashMap::default() };
     let in_cache = |id: NodeId| {
         let node = graph.node(id);
         is_local(id) && patterns::is_producer(&node.operation) && !visible.contains(&id)
@@ -144,7 +146,7 @@ fn loops(
     graph: &Graph,
     members: &[NodeId],
     is_local: &dyn Fn(NodeId) -> bool,
-    roots: &HashMap<NodeId, NodeId>,
+    roots: &FxHashMap<NodeId, NodeId>,
 ) -> BTreeMap<NodeId, Vec<NodeId>> {
     let mut loops: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for &id in members {
@@ -207,11 +209,11 @@ fn chain(
     graph: &Graph,
     result: NodeId,
     root: NodeId,
-    roots: &HashMap<NodeId, NodeId>,
+    roots: &FxHashMap<NodeId, NodeId>,
 ) -> (fused::Builder, fused::Value, Vec<Slot>) {
     let mut builder = fused::Builder::new();
     let mut inputs: Vec<Slot> = Vec::new();
-    let mut registers = HashMap::new();
+    let mut registers = FxHashMap::default();
     let mut open = vec![result];
     while let Some(&id) = open.last() {
         if registers.contains_key(&id) {

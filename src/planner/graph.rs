@@ -7,8 +7,9 @@
 //! A size is known, or [`Dim::Open`]: the rows of a query that has not run. Two different open sizes
 //! are taken to agree here and compared again when the relation has run.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, ErrorKind, Place, Result};
 use crate::exec::labels::{AxisLabels, LabelCheck};
@@ -109,11 +110,11 @@ pub(crate) struct Graph {
     pub(crate) equal_labels: Vec<[Arc<Labels>; 2]>,
     /// Whether this is about cells alone: labels have been checked, and nodes carry none.
     is_unlabelled: bool,
-    known: HashMap<(Operation, Vec<NodeId>), NodeId>,
+    known: FxHashMap<(Operation, Vec<NodeId>), NodeId>,
     variables: Vec<State>,
     open_sizes: u32,
     /// The sizes that count rows without an order, with the relation they come from.
-    unordered: HashMap<Dim, usize>,
+    unordered: FxHashMap<Dim, usize>,
 }
 
 impl Graph {
@@ -216,8 +217,8 @@ impl Graph {
     }
 
     /// The nodes that `root` needs, itself among them.
-    pub(crate) fn needed(&self, root: NodeId) -> HashSet<NodeId> {
-        let mut needed = HashSet::new();
+    pub(crate) fn needed(&self, root: NodeId) -> FxHashSet<NodeId> {
+        let mut needed = FxHashSet::default();
         let mut open = vec![root];
         while let Some(id) = open.pop() {
             if needed.insert(id) {
@@ -228,8 +229,8 @@ impl Graph {
     }
 
     /// How often each node that `root` needs is read.
-    pub(crate) fn readers(&self, root: NodeId) -> HashMap<NodeId, usize> {
-        let mut readers = HashMap::new();
+    pub(crate) fn readers(&self, root: NodeId) -> FxHashMap<NodeId, usize> {
+        let mut readers = FxHashMap::default();
         for id in self.needed(root) {
             for &input in &self.node(id).inputs {
                 *readers.entry(input).or_default() += 1;
@@ -293,7 +294,7 @@ impl Graph {
         leaf.columns = Dim::Known(columns.len());
         leaf.labels = relation.labels(index);
         self.relations[index] = relation;
-        let mut is_whole = HashSet::new();
+        let mut is_whole = FxHashSet::default();
         for (at, node) in self.nodes.iter_mut().enumerate() {
             if let Operation::Slice { axis: Axis::Columns, range } = &mut node.operation
                 && node.inputs[0] == id

@@ -4,9 +4,10 @@
 //! slices of its columns, it is asked for those alone, once for all of them; a NULL in another one is then nobody's concern,
 //! unless it decides which rows there are.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use rustc_hash::FxHashSet;
 
 use super::graph::{Graph, NodeId};
 use super::relation::Relation;
@@ -39,7 +40,7 @@ pub(super) fn narrowed(mut graph: Graph, mut root: NodeId) -> Result<(Graph, Nod
 }
 
 /// The columns of a relation that slices read, ascending, if nothing else reads it.
-fn columns_read(graph: &Graph, id: NodeId, needed: &HashSet<NodeId>) -> Option<Vec<usize>> {
+fn columns_read(graph: &Graph, id: NodeId, needed: &FxHashSet<NodeId>) -> Option<Vec<usize>> {
     let mut read = BTreeSet::new();
     for &user in needed {
         let node = graph.node(user);

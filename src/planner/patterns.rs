@@ -1,9 +1,10 @@
 //! Which pattern operations that run as one step are an instance of, and what that is expected to save.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cost::{CostModel, SAMPLED_OPERATIONS};
 use super::estimate::Estimate;
@@ -24,7 +25,7 @@ const UNKNOWN_ROWS: f64 = 1e6;
 const CELL_BYTES: f64 = 8.0;
 
 /// Who reads a node.
-pub(super) type Users = HashMap<NodeId, Vec<NodeId>>;
+pub(super) type Users = FxHashMap<NodeId, Vec<NodeId>>;
 
 /// The pattern of a loop over these nodes, the last of which it stores.
 pub(super) fn of_loop(graph: &Graph, nodes: &[NodeId]) -> Pattern {
@@ -99,7 +100,7 @@ impl Expected<'_> {
     /// What it saves that these nodes, inputs first, are one step that stores the last alone: each of the
     /// others would be written, and read by each of its readers.
     pub(super) fn fusion(&self, pattern: Pattern, nodes: &[NodeId]) -> Fusion {
-        let inside: HashSet<NodeId> = nodes.iter().copied().collect();
+        let inside: FxHashSet<NodeId> = nodes.iter().copied().collect();
         let output = nodes.last().copied();
         let readers = |id: NodeId| {
             let reads = |user: &&NodeId| self.graph.node(**user).inputs.contains(&id);
@@ -122,7 +123,7 @@ impl Expected<'_> {
 
     /// What it saves that these nodes read what they share once.
     pub(super) fn shared_scan(&self, nodes: &[NodeId]) -> Option<Fusion> {
-        let mut readers: Users = HashMap::new();
+        let mut readers: Users = FxHashMap::default();
         for &id in nodes {
             for &input in &self.graph.node(id).inputs {
                 readers.entry(input).or_default().push(id);
@@ -187,7 +188,7 @@ impl Expected<'_> {
     fn looped(&self, nodes: &[NodeId], outside: impl Fn(NodeId) -> bool) -> f64 {
         let Some(&output) = nodes.last() else { return 0.0 };
         let inputs = nodes.iter().flat_map(|&id| self.node(id).inputs.iter().copied());
-        let read: HashSet<NodeId> = inputs.filter(|&input| outside(input)).collect();
+        let read: FxHashSet<NodeId> = inputs.filter(|&input| outside(input)).collect();
         let bytes = read.iter().map(|&id| self.bytes(id)).sum::<f64>() + self.bytes(output);
         let flops = nodes.iter().map(|id| self.estimates[id.index()].flops).sum();
         let node = self.node(output);

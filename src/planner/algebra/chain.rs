@@ -8,7 +8,7 @@
 //! around, and a scale can be applied anywhere. So whatever stands between two products, all their factors are put
 //! in order together. A product that somebody else reads too is a factor: it is computed anyway.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::super::graph::{Dim, Graph, Node, NodeId};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
@@ -53,7 +53,7 @@ enum Step {
 pub(super) struct Reader<'a> {
     graph: &'a Graph,
     /// How often each node is read.
-    readers: HashMap<NodeId, usize>,
+    readers: FxHashMap<NodeId, usize>,
 }
 
 /// Which ends of the whole chain a part of it has.

@@ -6,9 +6,10 @@
 //! Challenges and Applications*, 2011, §4.4). What it cannot see is that a part is there anyway, for
 //! another reader; so single choices are then exchanged for as long as the whole gets cheaper.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use egg::Id;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Classes;
 use super::term::Term;
@@ -89,7 +90,7 @@ pub(super) fn cheapest(
 ) -> Option<(Form, Option<Form>)> {
     let root = known.find(root);
     let classes = reachable(known, root);
-    let places: HashMap<Id, usize> =
+    let places: FxHashMap<Id, usize> =
         classes.iter().enumerate().map(|(place, &class)| (class, place)).collect();
     let candidates = candidates(known, &classes, &places, written, rounds);
     let choices = choose(&candidates, classes.len());
@@ -112,7 +113,7 @@ pub(super) fn cheapest(
 
 /// The classes that any term below `root` reads, in the order of their numbers.
 fn reachable(known: &Classes<'_>, root: Id) -> Vec<Id> {
-    let mut reached = HashSet::from([root]);
+    let mut reached = FxHashSet::from_iter([root]);
     let mut open = vec![root];
     while let Some(class) = open.pop() {
         for input in known[class].nodes.iter().flat_map(|term| &term.inputs) {
@@ -131,7 +132,7 @@ fn reachable(known: &Classes<'_>, root: Id) -> Vec<Id> {
 fn candidates(
     known: &mut Classes<'_>,
     classes: &[Id],
-    places: &HashMap<Id, usize>,
+    places: &FxHashMap<Id, usize>,
     written: &[(Id, Term)],
     rounds: &Rounds,
 ) -> Vec<Candidate> {
@@ -139,7 +140,7 @@ fn candidates(
         let inputs: Vec<Id> = term.inputs.iter().map(|&input| known.find(input)).collect();
         Term::new(term.operation.clone(), inputs)
     };
-    let written: HashSet<Term> = written.iter().map(|(_, term)| canonical(known, term)).collect();
+    let written: FxHashSet<Term> = written.iter().map(|(_, term)| canonical(known, term)).collect();
     let mut candidates = Vec::new();
     for (place, &class) in classes.iter().enumerate() {
         let mut terms: Vec<Term> =
@@ -234,7 +235,7 @@ impl Plan<'_> {
         for _ in 0..IMPROVEMENTS_MAX {
             let Some(now) = self.ordered() else { return };
             let seconds = self.seconds(&now);
-            let used: HashSet<usize> =
+            let used: FxHashSet<usize> =
                 now.iter().map(|&candidate| self.candidates[candidate].class).collect();
             let alternatives = self.candidates.iter().enumerate().filter(|(at, candidate)| {
                 used.contains(&candidate.class) && self.chosen[candidate.class] != Some(*at)

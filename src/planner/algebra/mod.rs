@@ -32,10 +32,11 @@ mod term;
 mod tests;
 mod triangles;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use egg::{Id, Subst};
+use rustc_hash::FxHashMap;
 
 use self::changes::Changes;
 use self::facts::{Facts, Workbench, hold};
@@ -93,7 +94,7 @@ fn simplified(
         needed.iter().any(|&id| triangles::are_used_by(&graph.node(id).operation));
     workbench.looks_at_mirrors = needed.iter().any(|&id| uses_mirrors(graph.node(id)));
     let mut classes = Classes::new(workbench);
-    let mut class_of: HashMap<NodeId, Id> = HashMap::new();
+    let mut class_of: FxHashMap<NodeId, Id> = FxHashMap::default();
     let mut written = Vec::new();
     let mut repeated = BTreeMap::new();
     for (id, node) in graph.nodes().filter(|(id, _)| needed.contains(id)) {
@@ -235,7 +236,7 @@ fn join(classes: &mut Classes<'_>, class: Id, other: Id) -> bool {
 /// The graph of the chosen terms, inputs before users.
 fn built(classes: &Classes<'_>, root: Id, chosen: &[(Id, Term)]) -> (Graph, NodeId) {
     let mut graph = classes.analysis.graph.unlabelled();
-    let mut moved: HashMap<Id, NodeId> = HashMap::new();
+    let mut moved: FxHashMap<Id, NodeId> = FxHashMap::default();
     for (class, term) in chosen {
         let facts = |id: Id| classes[id].data.as_ref().expect("what is chosen can be computed");
         let inputs: Vec<Id> = term.inputs.iter().map(|&input| classes.find(input)).collect();

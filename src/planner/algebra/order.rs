@@ -11,8 +11,9 @@
 //! The rules know every order of a chain as well, and what it has to do with its surroundings, but only as
 //! far as there is room for: a long chain begins in the order that is found here.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::cost::CostModel;
 use super::super::estimate::{Estimate, Estimator};
@@ -76,7 +77,7 @@ pub(super) fn ordered(
     let mut estimator = Estimator::new(relation_rows, cost);
     estimator.extend(graph);
     let mut new = graph.unlabelled();
-    let mut moved: HashMap<NodeId, NodeId> = HashMap::new();
+    let mut moved: FxHashMap<NodeId, NodeId> = FxHashMap::default();
     for (id, node) in graph.nodes().filter(|(id, _)| needed.contains(id)) {
         let to = match chains.get(&id) {
             Some(chain) => {
@@ -94,9 +95,9 @@ pub(super) fn ordered(
 }
 
 /// The chains that end in nodes, and all nodes that are needed once these are put together from their factors.
-fn chains(graph: &Graph, root: NodeId) -> (HashMap<NodeId, Chain>, HashSet<NodeId>) {
+fn chains(graph: &Graph, root: NodeId) -> (FxHashMap<NodeId, Chain>, FxHashSet<NodeId>) {
     let reader = Reader::new(graph, root);
-    let (mut chains, mut needed) = (HashMap::new(), HashSet::new());
+    let (mut chains, mut needed) = (FxHashMap::default(), FxHashSet::default());
     let mut open = vec![root];
     while let Some(id) = open.pop() {
         if !needed.insert(id) {
@@ -141,7 +142,7 @@ fn factors(graph: &Graph, estimator: &mut Estimator<'_>, chain: &Chain) -> Vec<F
 /// The products of a chain in this order. Its scales go where they touch the fewest cells.
 fn put_together(
     graph: &mut Graph,
-    moved: &HashMap<NodeId, NodeId>,
+    moved: &FxHashMap<NodeId, NodeId>,
     chain: &Chain,
     factors: &[Factor],
     order: &Tree,
@@ -210,7 +211,7 @@ fn multiplied(graph: &mut Graph, pieces: &[Piece], tree: &Tree) -> Result<Piece>
 
 fn scaled(
     graph: &mut Graph,
-    moved: &HashMap<NodeId, NodeId>,
+    moved: &FxHashMap<NodeId, NodeId>,
     of: NodeId,
     scales: &[Scale],
 ) -> Result<NodeId> {

@@ -1,6 +1,8 @@
 //! What several passes compute for themselves, rather than one of them keeping it for the others.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::fuse;
 use super::super::graph::NodeId;
@@ -20,10 +22,10 @@ impl Scheduler<'_> {
     pub(super) fn again(
         &self,
         roots: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
+        kinds: &FxHashMap<NodeId, Kind>,
         users: &Users,
-        kept: &HashSet<NodeId>,
-    ) -> HashMap<NodeId, Vec<NodeId>> {
+        kept: &FxHashSet<NodeId>,
+    ) -> FxHashMap<NodeId, Vec<NodeId>> {
         let by_rows_alone = |id: NodeId| {
             users.get(&id).into_iter().flatten().all(|&user| {
                 let same_rows = match (kinds[&user], kinds[&id]) {
@@ -42,8 +44,8 @@ impl Scheduler<'_> {
     fn parts(
         &self,
         id: NodeId,
-        kinds: &HashMap<NodeId, Kind>,
-        kept: &HashSet<NodeId>,
+        kinds: &FxHashMap<NodeId, Kind>,
+        kept: &FxHashSet<NodeId>,
     ) -> Option<Vec<NodeId>> {
         let is_quick = |id: NodeId| fuse::is_quick(&self.graph.node(id).operation);
         // The rows of a relation come once: what is computed again is so from those that are kept.
@@ -68,7 +70,7 @@ impl Scheduler<'_> {
     }
 
     /// Whether all is there that these nodes read and do not compute themselves.
-    pub(super) fn at_hand(&self, parts: &[NodeId], done: &HashSet<NodeId>) -> bool {
+    pub(super) fn at_hand(&self, parts: &[NodeId], done: &FxHashSet<NodeId>) -> bool {
         let mut read = parts.iter().flat_map(|&id| self.reads(id));
         read.all(|input| parts.contains(&input) || done.contains(&input))
     }

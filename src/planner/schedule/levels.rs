@@ -1,6 +1,6 @@
 //! Which pass a node belongs to: how many must be over before it, and how long it can wait.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::graph::NodeId;
 use super::super::patterns::{self, Users};
@@ -17,11 +17,11 @@ impl Scheduler<'_> {
         &self,
         needed: &[NodeId],
         roots: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
+        kinds: &FxHashMap<NodeId, Kind>,
         users: &Users,
-        given: &HashSet<NodeId>,
+        given: &FxHashSet<NodeId>,
         apart: Apart<'_>,
-    ) -> HashMap<NodeId, usize> {
+    ) -> FxHashMap<NodeId, usize> {
         let earliest = self.earliest(needed, kinds, given, apart);
         self.delayed(needed, roots, kinds, users, earliest, apart)
     }
@@ -29,11 +29,11 @@ impl Scheduler<'_> {
     fn earliest(
         &self,
         needed: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
-        given: &HashSet<NodeId>,
+        kinds: &FxHashMap<NodeId, Kind>,
+        given: &FxHashSet<NodeId>,
         apart: Apart<'_>,
-    ) -> HashMap<NodeId, usize> {
-        let mut levels: HashMap<NodeId, usize> = given.iter().map(|&id| (id, 0)).collect();
+    ) -> FxHashMap<NodeId, usize> {
+        let mut levels: FxHashMap<NodeId, usize> = given.iter().map(|&id| (id, 0)).collect();
         for &id in needed {
             let own = match kinds[&id] {
                 Kind::Local(rows) | Kind::Sum(rows) => Some(rows),
@@ -61,11 +61,11 @@ impl Scheduler<'_> {
         &self,
         needed: &[NodeId],
         roots: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
+        kinds: &FxHashMap<NodeId, Kind>,
         users: &Users,
-        earliest: HashMap<NodeId, usize>,
+        earliest: FxHashMap<NodeId, usize>,
         apart: Apart<'_>,
-    ) -> HashMap<NodeId, usize> {
+    ) -> FxHashMap<NodeId, usize> {
         let may_wait = |id: &NodeId| matches!(kinds[id], Kind::Local(_)) && !roots.contains(id);
         let mut latest = earliest.clone();
         latest.extend(needed.iter().copied().filter(may_wait).map(|id| (id, usize::MAX)));
@@ -99,8 +99,8 @@ impl Scheduler<'_> {
     fn reads_as_late(
         &self,
         id: NodeId,
-        kinds: &HashMap<NodeId, Kind>,
-        levels: &HashMap<NodeId, usize>,
+        kinds: &FxHashMap<NodeId, Kind>,
+        levels: &FxHashMap<NodeId, usize>,
     ) -> bool {
         let node = self.graph.node(id);
         let by_rows = (0..node.inputs.len()).filter(|&at| !self.reads_whole(id, at));
@@ -125,15 +125,15 @@ impl Scheduler<'_> {
     pub(super) fn row_cells(
         &self,
         needed: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
-        levels: &HashMap<NodeId, usize>,
-    ) -> HashMap<NodeId, usize> {
+        kinds: &FxHashMap<NodeId, Kind>,
+        levels: &FxHashMap<NodeId, usize>,
+    ) -> FxHashMap<NodeId, usize> {
         let pass_of = |id: NodeId| match kinds[&id] {
             Kind::Local(rows) | Kind::Sum(rows) => Some((levels[&id], rows)),
             Kind::Whole => None,
         };
         let width = |id: NodeId| self.graph.node(id).columns.known().unwrap_or(1);
-        let mut widest: HashMap<(usize, Rows), usize> = HashMap::new();
+        let mut widest: FxHashMap<(usize, Rows), usize> = FxHashMap::default();
         for &id in needed {
             let Some(pass) = pass_of(id) else { continue };
             let inputs = self.graph.node(id).inputs.iter().map(|&input| width(input));

@@ -11,7 +11,9 @@ mod levels;
 mod overwrite;
 mod release;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::release::release;
 use super::fuse;
@@ -43,14 +45,14 @@ pub(crate) struct Options {
 /// Steps, and for each node that several operations are one step with what that saves.
 pub(super) struct Scheduled {
     pub(super) steps: Vec<Step>,
-    pub(super) fusions: HashMap<NodeId, program::Fusion>,
+    pub(super) fusions: FxHashMap<NodeId, program::Fusion>,
 }
 
 /// Orders everything that `root` needs.
 pub(super) fn steps(expected: Expected<'_>, root: NodeId, options: Options) -> Scheduled {
     let graph = expected.graph;
-    let mut scheduler = Scheduler { graph, expected, options, fusions: HashMap::new() };
-    let mut steps = scheduler.run(&[root], &HashSet::new(), true);
+    let mut scheduler = Scheduler { graph, expected, options, fusions: FxHashMap::default() };
+    let mut steps = scheduler.run(&[root], &FxHashSet::default(), true);
     scheduler.overwrite(&mut steps, &[root.index()]);
     release(&mut steps, &[root.index()]);
     Scheduled { steps, fusions: scheduler.fusions }
@@ -87,12 +89,12 @@ struct Scheduler<'a> {
     graph: &'a Graph,
     expected: Expected<'a>,
     options: Options,
-    fusions: HashMap<NodeId, program::Fusion>,
+    fusions: FxHashMap<NodeId, program::Fusion>,
 }
 
 impl Scheduler<'_> {
     /// Steps that make `roots` available, given what is.
-    fn run(&mut self, roots: &[NodeId], given: &HashSet<NodeId>, outermost: bool) -> Vec<Step> {
+    fn run(&mut self, roots: &[NodeId], given: &FxHashSet<NodeId>, outermost: bool) -> Vec<Step> {
         let needed = self.needed(roots, given);
         let users = self.users(&needed);
         let kinds = self.kinds(&needed, roots, given, &users);
@@ -103,7 +105,7 @@ impl Scheduler<'_> {
         let levels = self.levels(&needed, roots, &kinds, &users, given, &apart);
 
         // What a pass must leave whole: for a whole operation, for another pass, or as a result.
-        let mut kept: HashSet<NodeId> = HashSet::new();
+        let mut kept: FxHashSet<NodeId> = FxHashSet::default();
         let mut emitted = None;
         for &id in &needed {
             let Kind::Local(rows) = kinds[&id] else { continue };
@@ -126,7 +128,7 @@ impl Scheduler<'_> {
         kept.retain(|id| !again.contains_key(id));
 
         let mut steps = Vec::new();
-        let mut done: HashSet<NodeId> = given.clone();
+        let mut done: FxHashSet<NodeId> = given.clone();
         let mut passes: BTreeSet<(usize, Rows)> = needed
             .iter()
             .filter_map(|id| match kinds[id] {
@@ -183,7 +185,7 @@ impl Scheduler<'_> {
             let row_cells = row_cells.copied().unwrap_or(1);
             for members in self.scans(pass.1, &members, &kinds, &kept, emitted) {
                 let keeps = |id: &&NodeId| members.is_last && kept.contains(*id);
-                let kept: HashSet<NodeId> = members.nodes.iter().filter(keeps).copied().collect();
+                let kept: FxHashSet<NodeId> = members.nodes.iter().filter(keeps).copied().collect();
                 let emitted = emitted.filter(|_| members.is_last);
                 let made = self.pass(pass.1, &members.nodes, &kinds, &users, &kept, emitted);
                 steps.push(Step::Pass(Pass { row_cells, ..made }));
@@ -206,8 +208,8 @@ impl Scheduler<'_> {
         &self,
         rows: Rows,
         members: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
-        kept: &HashSet<NodeId>,
+        kinds: &FxHashMap<NodeId, Kind>,
+        kept: &FxHashSet<NodeId>,
         emitted: Option<NodeId>,
     ) -> Vec<Scan> {
         let sums = members.iter().copied().filter(|id| matches!(kinds[id], Kind::Sum(_)));
@@ -235,7 +237,7 @@ impl Scheduler<'_> {
     }
 
     /// The nodes that roots need beyond what is given, inputs before users.
-    fn needed(&self, roots: &[NodeId], given: &HashSet<NodeId>) -> Vec<NodeId> {
+    fn needed(&self, roots: &[NodeId], given: &FxHashSet<NodeId>) -> Vec<NodeId> {
         let mut needed = BTreeSet::new();
         let mut open: Vec<NodeId> = roots.to_vec();
         while let Some(id) = open.pop() {
@@ -257,7 +259,7 @@ impl Scheduler<'_> {
 
     /// The nodes of a round, which depend on the variable, and those it reads from outside.
     fn rounds(&self, roots: &[NodeId], variable: u32) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
-        let mut depends: HashMap<NodeId, bool> = HashMap::new();
+        let mut depends: FxHashMap<NodeId, bool> = FxHashMap::default();
         let mut reached = BTreeSet::new();
         let mut open = roots.to_vec();
         while let Some(id) = open.pop() {
@@ -283,10 +285,10 @@ impl Scheduler<'_> {
         &self,
         needed: &[NodeId],
         roots: &[NodeId],
-        given: &HashSet<NodeId>,
+        given: &FxHashSet<NodeId>,
         users: &Users,
-    ) -> HashMap<NodeId, Kind> {
-        let mut kinds = HashMap::new();
+    ) -> FxHashMap<NodeId, Kind> {
+        let mut kinds = FxHashMap::default();
         for &id in needed {
             let passes_by = !roots.contains(&id) && self.passes_by(id, users);
             let kind = self.kind(id, &kinds, passes_by);
@@ -310,7 +312,7 @@ impl Scheduler<'_> {
             })
     }
 
-    fn kind(&self, id: NodeId, kinds: &HashMap<NodeId, Kind>, passes_by: bool) -> Kind {
+    fn kind(&self, id: NodeId, kinds: &FxHashMap<NodeId, Kind>, passes_by: bool) -> Kind {
         let node = self.graph.node(id);
         let local = |input: NodeId| match kinds.get(&input) {
             Some(Kind::Local(rows)) => Some(*rows),
@@ -444,7 +446,7 @@ impl Scheduler<'_> {
     }
 
     fn users(&self, needed: &[NodeId]) -> Users {
-        let mut users = Users::new();
+        let mut users = Users::default();
         for &id in needed {
             for input in self.reads(id) {
                 users.entry(input).or_default().push(id);
@@ -470,7 +472,7 @@ impl Scheduler<'_> {
                     })
                 };
                 let (variable, prior) = (variable(false), variable(true));
-                let given: HashSet<NodeId> =
+                let given: FxHashSet<NodeId> =
                     outside.into_iter().chain(variable).chain(prior).collect();
                 let mut round = |result: NodeId, over: Option<NodeId>| {
                     let mut steps = self.run(&[result], &given, false);
@@ -522,9 +524,9 @@ impl Scheduler<'_> {
         &mut self,
         rows: Rows,
         members: &[NodeId],
-        kinds: &HashMap<NodeId, Kind>,
+        kinds: &FxHashMap<NodeId, Kind>,
         users: &Users,
-        kept: &HashSet<NodeId>,
+        kept: &FxHashSet<NodeId>,
         emitted: Option<NodeId>,
     ) -> Pass {
         let inside = |id: NodeId| members.contains(&id) && matches!(kinds[&id], Kind::Local(_));
@@ -547,7 +549,7 @@ impl Scheduler<'_> {
             },
             Rows::Whole(_) => Source::Cut,
         };
-        let mut visible: HashSet<NodeId> = kept.clone();
+        let mut visible: FxHashSet<NodeId> = kept.clone();
         visible.extend(emitted);
         let options = self.options.fusion;
         let fused = fuse::chains(self.expected, members, &inside, &visible, users, options);

@@ -1,6 +1,6 @@
 //! Lets values go after their last reader.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::exec::program::{Slot, Step};
 
@@ -25,7 +25,7 @@ pub(super) fn release(steps: &mut Vec<Step>, keep: &[Slot]) {
 }
 
 /// The last step that reads, or writes, each slot.
-pub(super) fn last_readers(steps: &[Step]) -> HashMap<Slot, usize> {
+pub(super) fn last_readers(steps: &[Step]) -> FxHashMap<Slot, usize> {
     let all = steps.iter().enumerate();
     all.flat_map(|(at, step)| step.touched().into_iter().map(move |slot| (slot, at))).collect()
 }
