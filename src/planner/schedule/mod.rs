@@ -11,7 +11,7 @@ mod levels;
 mod overwrite;
 mod release;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -129,53 +129,48 @@ impl Scheduler<'_> {
 
         let mut steps = Vec::new();
         let mut done: FxHashSet<NodeId> = given.clone();
-        let mut passes: BTreeSet<(usize, Rows)> = needed
-            .iter()
-            .filter_map(|id| match kinds[id] {
-                Kind::Local(rows) | Kind::Sum(rows) => Some((levels[id], rows)),
-                Kind::Whole => None,
-            })
-            .collect();
+        // The nodes of each pass, and whole operations that have not run, both in the order of the graph.
+        let mut passes: BTreeMap<(usize, Rows), Vec<NodeId>> = BTreeMap::new();
+        let mut whole = Vec::new();
+        for &id in &needed {
+            match kinds[&id] {
+                Kind::Local(rows) | Kind::Sum(rows) => {
+                    passes.entry((levels[&id], rows)).or_default().push(id);
+                }
+                Kind::Whole => whole.push(id),
+            }
+        }
         let emitting = emitted.map(|id| match kinds[&id] {
             Kind::Local(rows) => (levels[&id], rows),
             _ => unreachable!("an emitted node is row-local"),
         });
         loop {
             // Whole operations first, as soon as their inputs are there: the order of the graph serves.
-            for &id in &needed {
-                let ready = kinds[&id] == Kind::Whole
-                    && !done.contains(&id)
-                    && self.reads(id).iter().all(|input| done.contains(input));
+            whole.retain(|&id| {
+                let ready = self.reads(id).iter().all(|input| done.contains(input));
                 if ready {
                     steps.push(self.whole(id));
                     done.insert(id);
                 }
-            }
-            let is_ready = |&(level, rows): &(usize, Rows)| {
-                needed.iter().all(|id| match kinds[id] {
-                    Kind::Local(other) | Kind::Sum(other)
-                        if (levels[id], other) == (level, rows) =>
-                    {
-                        self.reads(*id).iter().all(|input| {
-                            done.contains(input)
-                                || again.get(input).is_some_and(|parts| self.at_hand(parts, &done))
-                                || matches!(kinds.get(input), Some(Kind::Local(of))
-                                    if (levels[input], *of) == (level, rows))
-                        })
-                    }
-                    _ => true,
+                !ready
+            });
+            let is_ready = |pass: (usize, Rows), nodes: &[NodeId]| {
+                let mut read = nodes.iter().flat_map(|&id| self.reads(id));
+                read.all(|input| {
+                    done.contains(&input)
+                        || again.get(&input).is_some_and(|parts| self.at_hand(parts, &done))
+                        || matches!(kinds.get(&input), Some(Kind::Local(of))
+                            if (levels[&input], *of) == pass)
                 })
             };
             // A pass that hands its rows on is the last.
-            let mut ready = passes.iter().filter(|pass| is_ready(pass));
-            let next = ready.find(|pass| Some(**pass) != emitting).or(emitting.as_ref());
-            let Some(&pass) = next.filter(|pass| passes.contains(pass)) else { break };
-            passes.remove(&pass);
-            let own = |id: &NodeId| match kinds[id] {
-                Kind::Local(rows) | Kind::Sum(rows) => (levels[id], rows) == pass,
-                Kind::Whole => false,
+            let mut ready = passes.iter().filter(|(pass, nodes)| is_ready(**pass, nodes));
+            let next = ready.find(|(pass, _)| Some(**pass) != emitting);
+            let next = next.map(|(pass, _)| *pass).or(emitting);
+            let Some((pass, nodes)) = next.and_then(|pass| passes.remove_entry(&pass)) else {
+                break;
             };
-            let mut members: BTreeSet<NodeId> = needed.iter().copied().filter(own).collect();
+            let mut members = BTreeSet::from_iter(nodes);
             let read = members.iter().flat_map(|&id| self.reads(id));
             let repeated: Vec<&Vec<NodeId>> = read.filter_map(|input| again.get(&input)).collect();
             members.extend(repeated.into_iter().flatten());
