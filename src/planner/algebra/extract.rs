@@ -50,10 +50,14 @@ struct Choice {
 struct ClassSet(Vec<u64>);
 
 impl ClassSet {
-    fn of(class: usize, count: usize) -> Self {
-        let mut words = vec![0; count.div_ceil(64)];
-        words[class / 64] |= 1 << (class % 64);
-        Self(words)
+    fn empty(count: usize) -> Self {
+        Self(vec![0; count.div_ceil(64)])
+    }
+
+    /// Makes it a set of this class alone.
+    fn reset(&mut self, class: usize) {
+        self.0.fill(0);
+        self.0[class / 64] |= 1 << (class % 64);
     }
 
     fn has(&self, class: usize) -> bool {
@@ -64,12 +68,14 @@ impl ClassSet {
         self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 
-    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, &word)| {
-            let next = |rest: &u64| Some(rest & (rest - 1)).filter(|rest| *rest != 0);
-            let rests = std::iter::successors(Some(word).filter(|word| *word != 0), next);
-            rests.map(move |rest| at * 64 + rest.trailing_zeros() as usize)
-        })
+    fn for_each(&self, mut act: impl FnMut(usize)) {
+        for (at, &word) in self.0.iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                act(at * 64 + rest.trailing_zeros() as usize);
+                rest &= rest - 1;
+            }
+        }
     }
 }
 
@@ -145,7 +151,7 @@ fn candidates(
     for (place, &class) in classes.iter().enumerate() {
         let mut terms: Vec<Term> =
             known[class].nodes.iter().map(|term| canonical(known, term)).collect();
-        terms.sort_by_key(|term| !written.contains(term));
+        terms.sort_by_cached_key(|term| !written.contains(term));
         for term in terms {
             let Some(seconds) = price(known, class, &term, rounds) else { continue };
             let inputs = term.inputs.iter().map(|input| places[input]).collect();
@@ -168,43 +174,47 @@ fn price(known: &mut Classes<'_>, class: Id, term: &Term, rounds: &Rounds) -> Op
 /// The choice of each class, by places.
 fn choose(candidates: &[Candidate], count: usize) -> Vec<Option<Choice>> {
     let mut choices: Vec<Option<Choice>> = (0..count).map(|_| None).collect();
+    // What the choice of each class takes itself.
+    let mut own = vec![0.0; count];
+    let mut needed = ClassSet::empty(count);
     // The classes whose choice is new to those who read them, first all.
     let mut news = vec![true; count];
     while news.contains(&true) {
         let old = std::mem::replace(&mut news, vec![false; count]);
         for (at, candidate) in candidates.iter().enumerate() {
-            let is_first = candidate.inputs.is_empty() && choices[candidate.class].is_none();
+            let class = candidate.class;
+            let is_first = candidate.inputs.is_empty() && choices[class].is_none();
             let is_new = |input: &usize| old[*input] || news[*input];
             if !is_first && !candidate.inputs.iter().any(is_new) {
                 continue;
             }
-            let Some(needs) = needs(candidate, &choices, count) else { continue };
-            let others = needs.iter().filter(|&class| class != candidate.class);
-            let own_of = |class: usize| {
-                choices[class].as_ref().map_or(0.0, |choice| candidates[choice.candidate].seconds)
-            };
-            let seconds = candidate.seconds + others.map(own_of).sum::<f64>();
-            let known = &mut choices[candidate.class];
+            if !collect_needs(candidate, &choices, &mut needed) {
+                continue;
+            }
+            let mut others = 0.0;
+            needed.for_each(|other| others += if other == class { 0.0 } else { own[other] });
+            let seconds = candidate.seconds + others;
+            let known = &mut choices[class];
             if known.as_ref().is_none_or(|known| seconds < known.seconds * (1.0 - GAIN_MIN)) {
-                *known = Some(Choice { candidate: at, seconds, needs });
-                news[candidate.class] = true;
+                *known = Some(Choice { candidate: at, seconds, needs: needed.clone() });
+                own[class] = candidate.seconds;
+                news[class] = true;
             }
         }
     }
     choices
 }
 
-/// What a candidate needs; none while an input has no choice yet, or itself needs the candidate's class.
-fn needs(candidate: &Candidate, choices: &[Option<Choice>], count: usize) -> Option<ClassSet> {
-    let mut needs = ClassSet::of(candidate.class, count);
-    for &input in &candidate.inputs {
-        let input = choices[input].as_ref()?;
-        if input.needs.has(candidate.class) {
-            return None;
+/// Collects what a candidate needs; not while an input has no choice yet, or itself needs the candidate's class.
+fn collect_needs(candidate: &Candidate, choices: &[Option<Choice>], needed: &mut ClassSet) -> bool {
+    needed.reset(candidate.class);
+    candidate.inputs.iter().all(|&input| match &choices[input] {
+        Some(input) if !input.needs.has(candidate.class) => {
+            needed.add_all(&input.needs);
+            true
         }
-        needs.add_all(&input.needs);
-    }
-    Some(needs)
+        _ => false,
+    })
 }
 
 /// The candidates of a class that look best: none is cheaper than itself with the dearest of its inputs.
@@ -233,28 +243,35 @@ impl Plan<'_> {
     /// the others, one that reads what they need anyway may be cheaper.
     fn improve(&mut self) {
         for _ in 0..IMPROVEMENTS_MAX {
-            let Some(now) = self.ordered() else { return };
-            let seconds = self.seconds(&now);
-            let used: FxHashSet<usize> =
-                now.iter().map(|&candidate| self.candidates[candidate].class).collect();
-            let alternatives = self.candidates.iter().enumerate().filter(|(at, candidate)| {
-                used.contains(&candidate.class) && self.chosen[candidate.class] != Some(*at)
-            });
-            let alternatives: Vec<usize> = alternatives.map(|(at, _)| at).collect();
-            let is_better = alternatives.into_iter().any(|alternative| {
-                let class = self.candidates[alternative].class;
-                let before = self.chosen[class].replace(alternative);
-                let after = self.ordered().map(|ordered| self.seconds(&ordered));
-                let is_better = after.is_some_and(|after| after < seconds * (1.0 - GAIN_MIN));
-                if !is_better {
-                    self.chosen[class] = before;
-                }
-                is_better
-            });
-            if !is_better {
-                return;
-            }
+            let Some(better) = self.improvement() else { return };
+            let class = self.candidates[better].class;
+            self.chosen[class] = Some(better);
         }
+    }
+
+    /// The first other choice for a class in use that makes the whole cheaper.
+    fn improvement(&self) -> Option<usize> {
+        let now = self.ordered()?;
+        let seconds = self.seconds(&now);
+        let mut is_used = vec![false; self.chosen.len()];
+        now.iter().for_each(|&candidate| is_used[self.candidates[candidate].class] = true);
+        let mut exchange = Exchange::new(self.chosen.len());
+        let others = self.candidates.iter().enumerate().filter(|(at, candidate)| {
+            is_used[candidate.class] && self.chosen[candidate.class] != Some(*at)
+        });
+        let mut others = others.filter_map(|(at, candidate)| {
+            exchange.begin(self, &now, candidate.class);
+            // Rounded in another order: what is about to be as cheap is looked at as a whole.
+            let about = exchange.seconds(self, candidate)?;
+            (about < seconds * (1.0 - GAIN_MIN / 2.0)).then_some(at)
+        });
+        others.find(|&other| {
+            let mut chosen = self.chosen.clone();
+            chosen[self.candidates[other].class] = Some(other);
+            let plan = Plan { chosen, ..*self };
+            let after = plan.ordered().map(|ordered| plan.seconds(&ordered));
+            after.is_some_and(|after| after < seconds * (1.0 - GAIN_MIN))
+        })
     }
 
     /// The same with the best other choice for the root, of those that differ: sums the other way round do not.
@@ -298,9 +315,149 @@ impl Plan<'_> {
     }
 }
 
+/// What a plan takes when another candidate computes one of its classes. Most of the plan stays as it is, and is added up once
+/// for all candidates of the class.
+struct Exchange {
+    class: Option<usize>,
+    /// Whether a class is needed by others than the exchanged one.
+    is_kept: Vec<bool>,
+    /// Whether a class is the exchanged one, or needs it.
+    is_above: Vec<bool>,
+    kept_seconds: f64,
+    /// The candidate by whose turn each class was last reached, counted from 1.
+    reached: Vec<usize>,
+    turn: usize,
+    open: Vec<usize>,
+}
+
+impl Exchange {
+    fn new(count: usize) -> Self {
+        Self {
+            class: None,
+            is_kept: vec![false; count],
+            is_above: vec![false; count],
+            kept_seconds: 0.0,
+            reached: vec![0; count],
+            turn: 0,
+            open: Vec::new(),
+        }
+    }
+
+    /// Looks at what stays of a plan, of which these candidates are needed, without a class.
+    fn begin(&mut self, plan: &Plan<'_>, needed: &[usize], class: usize) {
+        if self.class.replace(class) == Some(class) {
+            return;
+        }
+        self.is_above.fill(false);
+        self.is_above[class] = true;
+        for &candidate in needed {
+            let Candidate { class, inputs, .. } = &plan.candidates[candidate];
+            self.is_above[*class] |= inputs.iter().any(|&input| self.is_above[input]);
+        }
+        self.is_kept.fill(false);
+        self.is_kept[plan.root] = true;
+        self.kept_seconds = 0.0;
+        for &candidate in needed.iter().rev() {
+            let candidate = &plan.candidates[candidate];
+            if self.is_kept[candidate.class] && candidate.class != class {
+                self.kept_seconds += candidate.seconds;
+                candidate.inputs.iter().for_each(|&input| self.is_kept[input] = true);
+            }
+        }
+    }
+
+    /// About the seconds of the plan with this candidate for its class; none where that needs itself.
+    fn seconds(&mut self, plan: &Plan<'_>, candidate: &Candidate) -> Option<f64> {
+        self.turn += 1;
+        let mut seconds = self.kept_seconds + candidate.seconds;
+        self.open.clear();
+        self.open.extend(&candidate.inputs);
+        while let Some(class) = self.open.pop() {
+            if self.is_above[class] {
+                return None;
+            }
+            let is_there = self.is_kept[class] || self.reached[class] == self.turn;
+            if !is_there {
+                self.reached[class] = self.turn;
+                let candidate = &plan.candidates[plan.chosen[class]?];
+                seconds += candidate.seconds;
+                self.open.extend(&candidate.inputs);
+            }
+        }
+        Some(seconds)
+    }
+}
+
 #[derive(Clone, Copy)]
 enum State {
     New,
     Begun,
     Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::exec::operation::Operation as Op;
+
+    /// Candidates of classes that mostly read classes before them.
+    fn random_candidates(count: usize, random: &mut SmallRng) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for class in 0..count {
+            for _ in 0..random.random_range(1..5) {
+                let input = |random: &mut SmallRng| {
+                    let end = if random.random_bool(0.9) { class } else { count };
+                    random.random_range(0..end)
+                };
+                let reads = if class < 3 { 0 } else { random.random_range(1..4) };
+                let inputs = (0..reads).map(|_| input(random)).collect();
+                let term = Term::new(Op::Transpose, []);
+                let seconds = random.random_range(0.1..1.0);
+                candidates.push(Candidate { class, term, inputs, seconds });
+            }
+        }
+        candidates
+    }
+
+    /// The improvement that is found by adding up the whole plan with each other choice.
+    fn first_improvement(plan: &Plan<'_>) -> Option<usize> {
+        let now = plan.ordered()?;
+        let least = plan.seconds(&now) * (1.0 - GAIN_MIN);
+        let is_used =
+            |class| now.iter().any(|&candidate| plan.candidates[candidate].class == class);
+        (0..plan.candidates.len()).find(|&at| {
+            let class = plan.candidates[at].class;
+            let mut chosen = plan.chosen.clone();
+            let before = chosen[class].replace(at);
+            let other = Plan { chosen, ..*plan };
+            let seconds = || Some(other.seconds(&other.ordered()?));
+            is_used(class) && before != Some(at) && seconds().is_some_and(|after| after < least)
+        })
+    }
+
+    #[test]
+    fn exchanges_are_those_that_the_whole_plan_gains_by() {
+        let mut improved = 0;
+        for seed in 0..500 {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let count = random.random_range(5..40);
+            let candidates = random_candidates(count, &mut random);
+            let choices = choose(&candidates, count);
+            let chosen =
+                choices.iter().map(|choice| choice.as_ref().map(|choice| choice.candidate));
+            let mut plan =
+                Plan { candidates: &candidates, chosen: chosen.collect(), root: count - 1 };
+            for _ in 0..IMPROVEMENTS_MAX {
+                let better = plan.improvement();
+                assert_eq!(better, first_improvement(&plan), "seed {seed}");
+                let Some(better) = better else { break };
+                plan.chosen[candidates[better].class] = Some(better);
+                improved += 1;
+            }
+        }
+        assert!(improved > 100, "only {improved} are exchanged");
+    }
 }
