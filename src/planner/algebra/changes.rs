@@ -3,17 +3,22 @@
 //! Everything else was found in an earlier round, and applied or refused. Most rounds change little, and to look everywhere
 //! again would take most of the time of planning.
 
+use std::hash::BuildHasher;
+
 use egg::{Id, SearchMatches, Searcher};
+use rustc_hash::FxBuildHasher;
 
 use super::Classes;
 use super::notation::Rule;
 use super::term::Term;
 use crate::exec::operation::Operation;
 
-/// How far above a change each class is.
+/// How far above a change each class is, and what is in it.
 pub(super) struct Changes {
     /// Steps from a class, by its number, down to the nearest that has changed.
     steps: Vec<usize>,
+    /// The marks of the operations of a class, by its number.
+    marks: Vec<u128>,
 }
 
 /// Of a class that is above no change, or too far for any rule.
@@ -41,7 +46,12 @@ impl Changes {
             });
             near = above;
         }
-        Self { steps }
+        let mut marks = vec![0; steps.len()];
+        for class in classes.classes() {
+            let of_terms = class.nodes.iter().map(|term| mark(&term.operation));
+            marks[usize::from(class.id)] = of_terms.fold(0, |all, mark| all | mark);
+        }
+        Self { steps, marks }
     }
 
     /// What the left side of a rule matches for the first time.
@@ -56,7 +66,25 @@ impl Changes {
             return Vec::new();
         }
         let may_be_new = |class: &Id| self.steps[usize::from(*class)] <= rule.depth;
-        let searched = of(root).filter(may_be_new);
+        let searched =
+            of(root).filter(|class| may_be_new(class) && self.may_be(classes, rule, *class));
         searched.filter_map(|class| rule.left.search_eclass(classes, class)).collect()
     }
+
+    /// Whether a term of a class begins as the left side of a rule does: most do not, which shows without a search.
+    fn may_be(&self, classes: &Classes<'_>, rule: &Rule, class: Id) -> bool {
+        let Some(root) = rule.operations.last() else { return false };
+        let holds = |(&input, mark): (&Id, &u128)| {
+            self.marks[usize::from(classes.find(input))] & mark == *mark
+        };
+        let begins = |term: &Term| {
+            term.operation == *root && term.inputs.iter().zip(&rule.input_marks).all(holds)
+        };
+        rule.input_marks.iter().all(|&mark| mark == 0) || classes[class].nodes.iter().any(begins)
+    }
+}
+
+/// One of 128 bits for an operation. Where two share theirs, a search is made that finds nothing.
+pub(super) fn mark(operation: &Operation) -> u128 {
+    1 << (FxBuildHasher.hash_one(operation) >> (u64::BITS - 7))
 }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use egg::{ENodeOrVar, Id, Language, Pattern, PatternAst, Var};
 
+use super::changes::mark;
 use super::term::Term;
 use crate::exec::kernels::decompose::Triangle;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
@@ -21,6 +22,8 @@ pub(super) struct Rule {
     pub(super) left: Pattern<Term>,
     /// The operations on the left, that of its root last.
     pub(super) operations: Vec<Op>,
+    /// The marks of the operations that the inputs of the root on the left are, 0 where they are names.
+    pub(super) input_marks: Vec<u128>,
     /// Steps from the root of the left side down to the deepest of its names.
     pub(super) depth: usize,
     /// The names on the left, for which the right has no others.
@@ -80,6 +83,7 @@ impl Rule {
         let (left, right) = (Expression::read(left), Expression::read(right));
         let rule = |left: &PatternAst<Term>, right: &PatternAst<Term>| {
             let (operations, depth) = (operations(left), depth(left));
+            let input_marks = input_marks(left);
             let left = Pattern::new(left.clone());
             let (names, right) = (left.vars(), right.clone());
             Rule {
@@ -87,6 +91,7 @@ impl Rule {
                 text,
                 left,
                 operations,
+                input_marks,
                 depth,
                 names,
                 right,
@@ -108,6 +113,15 @@ fn operations(of: &PatternAst<Term>) -> Vec<Op> {
         ENodeOrVar::Var(_) => None,
     };
     of.iter().filter_map(operation).collect()
+}
+
+/// The marks of what the root of an expression reads.
+fn input_marks(of: &PatternAst<Term>) -> Vec<u128> {
+    let mark_of = |input: &Id| match &of[*input] {
+        ENodeOrVar::ENode(term) => mark(&term.operation),
+        ENodeOrVar::Var(_) => 0,
+    };
+    of.iter().last().map_or(Vec::new(), |root| root.children().iter().map(mark_of).collect())
 }
 
 /// Steps from the root of an expression down to what is deepest in it.

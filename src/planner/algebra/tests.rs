@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use egg::{ENodeOrVar, PatternAst, Var};
+use egg::{ENodeOrVar, PatternAst, SearchMatches, Searcher, Var};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -539,7 +539,17 @@ fn rules_find_where_something_changed_all_that_they_find_anywhere() {
         anywhere.rebuild();
         while here.total_size() < bounds.terms {
             let is_new = try_all(&mut here, &bounds);
-            anywhere.analysis.changed = anywhere.classes().map(|class| class.id).collect();
+            let everything = |of: &Classes<'_>| of.classes().map(|class| class.id).collect();
+            anywhere.analysis.changed = everything(&anywhere);
+            let changes = Changes::take(&mut anywhere, RULES.iter());
+            for rule in RULES.iter() {
+                let count = |found: Vec<SearchMatches<'_, Term>>| -> usize {
+                    found.iter().map(|found| found.substs.len()).sum()
+                };
+                let found = count(changes.matches(&anywhere, rule));
+                assert_eq!(found, count(rule.left.search(&anywhere)), "{}", rule.text);
+            }
+            anywhere.analysis.changed = everything(&anywhere);
             assert_eq!(try_all(&mut anywhere, &bounds), is_new, "seed {seed}");
             let sizes = |of: &Classes<'_>| (of.number_of_classes(), of.total_number_of_nodes());
             assert_eq!(sizes(&here), sizes(&anywhere), "seed {seed}");
