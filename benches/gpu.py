@@ -176,11 +176,11 @@ def peers(side):
         for _ in range(5):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            for _ in range(10):
+            for _ in range(100):
                 work()
             end.record()
             torch.cuda.synchronize()
-            best.append(begin.elapsed_time(end) / 1e4)
+            best.append(begin.elapsed_time(end) / 1e5)
         found[name, kind] = statistics.median(best)
 
     for kind, dtype in [("float64", torch.float64), ("float32", torch.float32)]:

@@ -190,6 +190,8 @@ __device__ __forceinline__ void reduce_cells_flat(Accumulator<R>* parts, u64 cel
     Accumulator<R> own;
     own.clear();
     const u64 step = (u64)gridDim.x * THREADS;
+    // Several cells are on their way while one is added.
+    #pragma unroll 4
     for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < cells; at += step) own.push((f64)f(at, 0, 0));
     own = merged(own, THREADS);
     if (threadIdx.x == 0) parts[blockIdx.x] = own;
@@ -208,6 +210,7 @@ __device__ __forceinline__ void reduce_columns(Accumulator<R>* parts, u64 rows, 
         Accumulator<R> own;
         own.clear();
         if (column < columns) {
+            #pragma unroll 4
             for (u64 row = run * height + side; row < end; row += THREADS / width) {
                 own.push((f64)f(row * columns + column, row, column));
             }

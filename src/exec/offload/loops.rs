@@ -24,8 +24,9 @@ pub(super) const THREADS: usize = 256;
 const PART_CELLS: usize = 16 * THREADS;
 const PARTS_MAX: usize = 1024;
 
-/// Rows of a part of a reduction of columns at least.
-const PART_ROWS: usize = 256;
+/// Rows of a part of a reduction of columns at least: a thread goes through them one after the other, and only many threads keep
+/// a device's memory at work.
+const PART_ROWS: usize = 64;
 
 /// Bytes of an accumulator of `fused.cuh`.
 const ACCUMULATOR_BYTES: usize = 24;

@@ -147,7 +147,10 @@ fn an_image_is_kept_for_the_next_process_unless_it_is_damaged() {
         let folder = cache::user_folder().unwrap().join("kernels");
         let files = || std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
         assert_eq!(files().count(), 2);
-        let forget = || device.slots.lock().unwrap().clear();
+        let forget = || {
+            device.slots.lock().unwrap().clear();
+            device.kernels.lock().unwrap().clear();
+        };
 
         forget();
         device.kernel(&scale()).unwrap();
