@@ -319,18 +319,17 @@ impl Placing<'_> {
         if leaves.is_empty() || self.peak_bytes(steps, given) > self.device.memory_bytes as f64 {
             return None;
         }
-        let is = |slot: &Slot, of: fn(&AtHand) -> bool| self.at_hand.get(slot).is_some_and(of);
-        let brought: Vec<Slot> =
-            reads.iter().copied().filter(|slot| !is(slot, |matrix| matrix.is_there)).collect();
-        let counted: Vec<Slot> = match bringing {
-            Bringing::Counts => {
-                brought.iter().filter(|slot| !is(slot, |matrix| matrix.is_paid)).copied().collect()
-            }
-            Bringing::IsFree => {
-                brought.iter().filter(|slot| !is(slot, |_| true)).copied().collect()
-            }
+        let at_hand = |slot: &Slot| self.at_hand.get(slot);
+        let is_there = |slot: &Slot| at_hand(slot).is_some_and(|matrix| matrix.is_there);
+        let is_free = |slot: &Slot| {
+            at_hand(slot).is_some_and(|matrix| match bringing {
+                Bringing::Counts => matrix.is_paid,
+                Bringing::IsFree => true,
+            })
         };
-        let (up, paid) = (bytes(&brought), bytes(&brought) - bytes(&counted));
+        let brought: Vec<Slot> = reads.iter().copied().filter(|slot| !is_there(slot)).collect();
+        let free: Vec<Slot> = brought.iter().copied().filter(is_free).collect();
+        let (up, paid) = (bytes(&brought), bytes(&free));
         let mut work = Work::default();
         for part in &works[range] {
             work.add((*part)?, 1.0);
@@ -346,8 +345,7 @@ impl Placing<'_> {
             Gpu::Force => (leaves.len() + steps.len()) as f64 * steps.len() as f64,
             _ => seconds[1] - FACTOR_MIN * (seconds[0] - paid / upload) - GAIN_SECONDS_MIN,
         };
-        let keeps =
-            reads.iter().filter_map(|slot| Some((*slot, self.at_hand.get(slot)?.stored.clone())));
+        let keeps = reads.iter().filter_map(|slot| Some((*slot, at_hand(slot)?.stored.clone())));
         let keeps = keeps.collect();
         let moved_bytes = up + down;
         Some((Offload { steps: Vec::new(), leaves, keeps, seconds, moved_bytes }, gain))
