@@ -107,6 +107,26 @@ pub(crate) struct Residency {
     /// be made to wait in the middle of it.
     looked_us: AtomicU64,
     began: Instant,
+    passed: Passed,
+}
+
+/// Bytes of mappings that somebody was done with, by how he went through them, and those asked for before.
+#[derive(Debug, Default)]
+struct Passed {
+    in_order: AtomicU64,
+    scattered: AtomicU64,
+    ahead: AtomicU64,
+}
+
+/// Bytes of blocks in files that were read or written, as who did it says when he is done with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MappedUsage {
+    /// One part after another.
+    pub(crate) in_order_bytes: u64,
+    /// In parts that lie scattered among others.
+    pub(crate) scattered_bytes: u64,
+    /// That the system was asked to have ready before.
+    pub(crate) ahead_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -127,11 +147,22 @@ impl Residency {
     pub(super) fn new(limit_bytes: usize) -> Arc<Self> {
         let (limit_bytes, count) = (AtomicUsize::new(limit_bytes), AtomicUsize::new(0));
         let (looked_us, began) = (AtomicU64::new(0), Instant::now());
-        Arc::new(Self { limit_bytes, count, watched: Mutex::default(), looked_us, began })
+        let (watched, passed) = Default::default();
+        Arc::new(Self { limit_bytes, count, watched, looked_us, began, passed })
     }
 
     pub(super) fn set_limit(&self, bytes: usize) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn usage(&self) -> MappedUsage {
+        let bytes = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let Passed { in_order, scattered, ahead } = &self.passed;
+        MappedUsage {
+            in_order_bytes: bytes(in_order),
+            scattered_bytes: bytes(scattered),
+            ahead_bytes: bytes(ahead),
+        }
     }
 
     /// Whether the first of these bytes is in a file.
@@ -143,6 +174,7 @@ impl Residency {
     /// together with them. Of few bytes, the parts of the mapping that end with them: they are read in order.
     pub(super) fn done_with(&self, bytes: &[u8]) {
         let Some((map, start)) = self.map_of(bytes) else { return };
+        self.passed.in_order.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let end = start + bytes.len();
         if bytes.len() < PART_BYTES && end < map.len() {
             take_back(&map, start / PART_BYTES * PART_BYTES, end / PART_BYTES * PART_BYTES);
@@ -155,6 +187,7 @@ impl Residency {
     /// The same of bytes that lie scattered among others: all of their pages at once.
     pub(super) fn let_go(&self, bytes: &[u8]) {
         let Some((map, start)) = self.map_of(bytes) else { return };
+        self.passed.scattered.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         take_back_around(&map, start, start + bytes.len());
         self.look(LOOK_IS_LATE);
     }
@@ -170,6 +203,7 @@ impl Residency {
         }
         // A hint: without it the pages are read when they are touched.
         if start < end {
+            self.passed.ahead.fetch_add((end - start) as u64, Ordering::Relaxed);
             let _ = map.advise_range(Advice::WillNeed, start, end - start);
         }
     }
@@ -318,6 +352,10 @@ mod tests {
         residency.done_with(&mapping.bytes()[3 << 20..7 << 20]);
         residency.done_with(mapping.bytes());
         residency.will_need(&mapping.bytes()[5 << 20..]);
+        residency.let_go(&mapping.bytes()[1 << 20..2 << 20]);
+        let [in_order_bytes, scattered_bytes, ahead_bytes] = [13, 1, 4].map(|mib| mib << 20);
+        let expected = MappedUsage { in_order_bytes, scattered_bytes, ahead_bytes };
+        assert_eq!(residency.usage(), expected);
         let mut bytes = mapping.bytes().iter().enumerate();
         assert!(bytes.all(|(at, &byte)| byte == (at / 1000) as u8));
         assert!(residency.has(&mapping.bytes()[8 << 20..]) && !residency.has(&[1, 2, 3]));

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use super::Disk;
 use super::block::{Block, MAPPED_BYTES_MIN, Memory};
-use super::mapping::{Mapping, Residency};
+use super::mapping::{MappedUsage, Mapping, Residency};
 
 /// How long a block is kept that nobody asks for: much longer than a user who tries one statement after
 /// another thinks between two, and short for a process that has gone on to other things.
@@ -219,6 +219,11 @@ impl Pool {
     /// Who keeps pages of files in memory, where there are files.
     pub(super) fn residency(&self) -> Option<&Residency> {
         self.files.as_ref().map(|files| files.residency.as_ref())
+    }
+
+    /// How blocks in files were read and written.
+    pub(crate) fn mapped(&self) -> MappedUsage {
+        self.residency().map(Residency::usage).unwrap_or_default()
     }
 
     pub(super) fn poisons(&self) -> bool {

@@ -139,6 +139,27 @@ impl Session {
                 format!("asked for before they were wanted; {} never were", traffic.wasted),
             ),
         ]);
+        let mapped = self.shared.blocks.mapped();
+        rows.extend([
+            count(
+                "mapped_in_order",
+                mapped.in_order_bytes,
+                "bytes",
+                "of blocks in files, read or written one part after another",
+            ),
+            count(
+                "mapped_scattered",
+                mapped.scattered_bytes,
+                "bytes",
+                "of them, in parts among others",
+            ),
+            count(
+                "mapped_ahead",
+                mapped.ahead_bytes,
+                "bytes",
+                "of them, asked for before they were wanted",
+            ),
+        ]);
         for held in budget.held.into_iter().take(LISTED) {
             let mut description = format!("reserved by it; {} at most", held.peak_bytes);
             if let Some(place) = held.place {

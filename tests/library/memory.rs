@@ -295,6 +295,8 @@ fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they
         assert_eq!(tiers(&["b"]), [tier]);
     }
     assert_eq!(figure(&connection, "moved_up"), BYTES);
+    // Twice from the disk.
+    assert!(figure(&connection, "mapped_in_order") >= 2 * BYTES);
     connection.execute("SET compressed_threshold = 10").unwrap();
     connection.execute("SELECT 1").unwrap();
     assert_eq!(tiers(&["a", "b"]), ["disk", "disk"]);
