@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
@@ -167,18 +168,19 @@ fn lower(
     Ok(MatrixExec::new(program, inputs, given.collect(), reading))
 }
 
-/// Seconds from which a plan is worth looking for a GPU, and those from which it is worth asking one that was found: what takes less
-/// would hardly gain.
-const LOOKED_FOR_SECONDS_MIN: f64 = 0.02;
+/// Seconds from which a plan is worth asking a GPU: what takes less would hardly gain.
 const OFFLOADED_SECONDS_MIN: f64 = 2e-4;
+
+/// Seconds of such plans together, in all of a process, from which a GPU is worth looking for: that takes a driver's start.
+const LOOKED_FOR_SECONDS_MIN: f64 = 0.02;
 
 /// The GPU that may run a plan of so many seconds.
 fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
     let is_wanted = match settings.gpu {
         Gpu::Off => false,
         Gpu::Auto => {
-            seconds >= LOOKED_FOR_SECONDS_MIN
-                || (seconds >= OFFLOADED_SECONDS_MIN && gpu::found().is_some())
+            seconds >= OFFLOADED_SECONDS_MIN
+                && (gpu::found().is_some() || PLANNED.are_worth_looking(seconds))
         }
         Gpu::Force => true,
     };
@@ -192,6 +194,21 @@ fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
         device.set_memory_limit(Some(bytes));
     }
     Some(device)
+}
+
+/// What plans of this process that might gain have been expected to take.
+static PLANNED: Planned = Planned(AtomicU64::new(0));
+
+/// Microseconds.
+struct Planned(AtomicU64);
+
+impl Planned {
+    /// Counts one more, and tells whether all together are worth looking for a GPU.
+    fn are_worth_looking(&self, seconds: f64) -> bool {
+        let micros = (seconds.min(LOOKED_FOR_SECONDS_MIN) * 1e6) as u64;
+        let planned = self.0.fetch_add(micros, Ordering::Relaxed) + micros;
+        planned as f64 >= LOOKED_FOR_SECONDS_MIN * 1e6
+    }
 }
 
 /// Seconds of all that a root needs; what an iteration repeats is in the iteration's.
@@ -302,5 +319,19 @@ pub(crate) fn matrix_exec(plan: &Arc<dyn ExecutionPlan>) -> Result<&MatrixExec> 
             );
         };
         plan = child;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_looked_for_once_plans_together_are_worth_it() {
+        let planned = Planned(AtomicU64::new(0));
+        let found =
+            [0.004, 0.015, 0.0, 0.001, 0.0].map(|seconds| planned.are_worth_looking(seconds));
+        assert_eq!(found, [false, false, false, true, true]);
+        assert!(Planned(AtomicU64::new(0)).are_worth_looking(f64::INFINITY));
     }
 }
