@@ -293,6 +293,11 @@ const MATRICES: &[(&str, &str, &str)] = &[
         "CREATE MATRIX a = rand(700000, 25, 1); CREATE MATRIX q = qr(a).q; CREATE MATRIX s = svd(a).s",
         "SELECT (MATRIX(norm(t(q) @ q - eye(25)) < 1e-9)), (MATRIX(sum(s))), (MATRIX(nrow(q)))",
     ),
+    (
+        "first singular values",
+        "CREATE MATRIX a = rand(4000, 3000, 1); CREATE MATRIX s = svd(a, 1).s; CREATE MATRIX v = t(svd(a, 1).vt)",
+        "SELECT (MATRIX(sum(s))), (MATRIX(sum(v))), (MATRIX(abs(norm(a @ v) / s - 1) < 1e-12))",
+    ),
 ];
 
 /// Whether two rows of answers are the same but for the last digits of numbers.

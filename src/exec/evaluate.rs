@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
 
+use super::kernels::dense::Factor;
 use super::kernels::elementwise::BinaryFunction;
 use super::kernels::reduce::{self, Reduction};
 use super::kernels::{Real, Stop, decompose, dense, fused, images, normalize, sparse};
@@ -58,7 +59,7 @@ pub(super) fn multiply(
         let (a, b) = (dense_of::<T>(inputs[0]), dense_of::<T>(inputs[1]));
         let (rows, inner, columns) = (a.shape().rows, a.shape().columns, b.shape().columns);
         if dense::needs_tiles([&a, &b], Shape::new(rows, columns)) {
-            let (a, b) = (dense::Factor::plain(&a), dense::Factor::plain(&b));
+            let (a, b) = (Factor::plain(&a), Factor::plain(&b));
             return matrix(dense::product_by_tiles(a, b, levels, stop));
         }
         let levels = levels([rows, inner, columns]);
@@ -73,36 +74,6 @@ pub(super) fn multiply(
         Some(Element::Float32) => typed::<f32>(inputs, levels, stop),
         _ => typed::<f64>(inputs, levels, stop),
     })
-}
-
-/// A product of dense factors, by tiles where one of them or the result has no room in memory.
-fn product_of<T: Real>(a: [&Dense<T>; 2], are_transposed: [bool; 2], stop: Stop<'_>) -> Dense<T> {
-    let [left, right] = std::array::from_fn(|at| {
-        if are_transposed[at] {
-            dense::Factor::transposed(a[at])
-        } else {
-            dense::Factor::plain(a[at])
-        }
-    });
-    let shape = Shape::new(left.shape().rows, right.shape().columns);
-    if dense::needs_tiles(a, shape) {
-        return dense::product_by_tiles(left, right, |_| 0, stop);
-    }
-    match are_transposed {
-        [false, false] => dense::product(a[0], a[1], stop),
-        [true, _] => dense::cross(a[0], a[1], stop),
-        [false, true] => dense::outer(a[0], a[1], stop),
-    }
-}
-
-/// A symmetric product of dense factors, the first transposed, in the same ways.
-fn half_cross_of<T: Real>(factors: [&Dense<T>; 2], stop: Stop<'_>) -> Dense<T> {
-    let side = factors[0].shape().columns;
-    if dense::needs_tiles(factors, Shape::new(side, side)) {
-        dense::half_cross_by_tiles(factors[0], factors[1], stop)
-    } else {
-        dense::half_cross(factors[0], factors[1], stop)
-    }
 }
 
 /// Type and number of columns of a block that [`evaluate_into`] can write where it stays.
@@ -254,7 +225,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             check_product(shape(0), shape(1))?;
             match (input(0), input(1)) {
                 (Storage::Dense(a), Storage::Dense(b)) => {
-                    matrix(product_of([&a, &b], [false, false], stop))
+                    matrix(dense::product_of([Factor::plain(&a), Factor::plain(&b)], stop))
                 }
                 (Storage::Csr(a), Storage::Dense(b)) => matrix(sparse::times_dense(&a, &b, stop)),
                 (Storage::Dense(a), Storage::Csr(b)) => matrix(sparse::dense_times(&a, &b, stop)),
@@ -262,13 +233,15 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             }
         }
         Op::Gram => match input(0) {
-            Storage::Dense(x) => matrix(half_cross_of([&x, &x], stop)),
+            Storage::Dense(x) => matrix(dense::half_cross_of([&x, &x], stop)),
             Storage::Csr(x) => settled(sparse::gram(&x, stop)),
         },
         Op::HalfCross => {
             check_product(shape(0).transposed(), shape(1))?;
             match (input(0), input(1)) {
-                (Storage::Dense(x), Storage::Dense(y)) => matrix(half_cross_of([&x, &y], stop)),
+                (Storage::Dense(x), Storage::Dense(y)) => {
+                    matrix(dense::half_cross_of([&x, &y], stop))
+                }
                 // Half of a sparse product takes as long as all of it.
                 _ => typed::<T>(&Op::Cross, inputs, stop)?,
             }
@@ -277,7 +250,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             check_product(shape(0).transposed(), shape(1))?;
             match (input(0), input(1)) {
                 (Storage::Dense(x), Storage::Dense(y)) => {
-                    matrix(product_of([&x, &y], [true, false], stop))
+                    matrix(dense::product_of([Factor::transposed(&x), Factor::plain(&y)], stop))
                 }
                 (Storage::Csr(x), Storage::Dense(y)) => matrix(sparse::cross_dense(&x, &y, stop)),
                 (Storage::Dense(x), Storage::Csr(y)) => {
@@ -291,7 +264,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
         Op::Outer => match (input(0), input(1)) {
             (Storage::Dense(x), Storage::Dense(y)) => {
                 check_product(shape(0), shape(1).transposed())?;
-                matrix(product_of([&x, &y], [false, true], stop))
+                matrix(dense::product_of([Factor::plain(&x), Factor::transposed(&y)], stop))
             }
             (_, Storage::Dense(y)) => {
                 let right: Cells = dense::transpose(&y).into();
@@ -385,7 +358,11 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             Value::Parts(vec![qr.q.into(), qr.r.into()])
         }
         Op::Svd { rank } => {
-            let svd = decompose::svd(&full(0), *rank, stop)?;
+            let few = match rank {
+                Some(count) => decompose::leading(&input(0), *count, stop)?,
+                None => None,
+            };
+            let svd = few.map_or_else(|| decompose::svd(&full(0), *rank, stop), Ok)?;
             Value::Parts(vec![svd.u.into(), svd.s.into(), svd.vt.into()])
         }
         Op::Eigen { rank } => {

@@ -20,6 +20,7 @@ pub(super) fn bytes(operation: &Op, inputs: &[&Cells]) -> usize {
 /// those of tall matrices work in copies that may not: what memory has no room for is refused.
 pub(super) fn is_in_blocks(operation: &Op, inputs: &[&Cells]) -> bool {
     match operation {
+        Op::Svd { .. } if leading_columns(operation, inputs[0].shape()).is_some() => true,
         Op::Qr | Op::Svd { .. } | Op::Rank | Op::LeastSquares => {
             decompose::is_tall(inputs[0].shape())
         }
@@ -35,6 +36,12 @@ pub(super) fn is_in_blocks(operation: &Op, inputs: &[&Cells]) -> bool {
         | Op::Logarithm => false,
         _ => true,
     }
+}
+
+/// Columns of the blocks that the first few singular values of a matrix come from.
+fn leading_columns(operation: &Op, shape: Shape) -> Option<usize> {
+    let Op::Svd { rank: Some(count) } = operation else { return None };
+    decompose::block_columns(shape, *count)
 }
 
 /// The same for a product by so many levels of Strassen's method.
@@ -95,11 +102,10 @@ fn cells(operation: &Op, inputs: &[&Cells]) -> usize {
         // Three powers of it, both polynomials, and what they are added up in; or the Schur form, the last root,
         // and both sides of an equation with it.
         Op::Exponential | Op::Logarithm => shape(0).cells().saturating_mul(8),
-        // The factors, the copy they are made in, and the vectors of its two diagonals, merged.
-        Op::Svd { .. } | Op::PseudoInverse => {
-            let side = shape(0).rows.min(shape(0).columns);
-            shape(0).cells().saturating_mul(3).saturating_add(both(side, side).saturating_mul(2))
-        }
+        Op::Svd { .. } | Op::PseudoInverse => match leading_columns(operation, shape(0)) {
+            Some(columns) => decompose::space_cells(shape(0), columns),
+            None => decompose::svd_cells(shape(0)),
+        },
 
         Op::Reduce { axis, .. } => match axis {
             None => 1,

@@ -17,10 +17,11 @@ use super::stored_cells;
 use crate::exec::costs::Constant;
 use crate::exec::evaluate::DENSE_FROM;
 use crate::exec::intake::Form;
+use crate::exec::kernels::decompose;
 use crate::exec::multiply::Algorithm;
 use crate::exec::operation::{Axis, CellFunction, Iteration, Operation as Op};
-use crate::matrix::Layout;
 use crate::matrix::counts::Counts;
+use crate::matrix::{Layout, Shape};
 
 /// Rows of a relation about which nothing is known.
 const ROWS_UNKNOWN: f64 = 1e6;
@@ -340,6 +341,9 @@ const LOOKED_FOR: f64 = 2.0;
 /// Bytes that are read for one cell among others that are not wanted.
 const LINE_BYTES: f64 = 64.0;
 
+/// How much faster flops of products are than those of the decompositions they are counted among.
+const PRODUCTS_FASTER: f64 = 3.0;
+
 /// Functions between a product and the sum over its rows: a residual, a gradient of a logistic regression.
 const FUNCTIONS_MAX: usize = 4;
 
@@ -464,6 +468,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
 fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
     let of = |at: usize| estimates[node.inputs[at].index()];
     let cube = |n: f64| n * n * n;
+    let singular_values = |of: Estimate| 14.0 * of.cells() * of.columns.min(of.rows);
     match &node.operation {
         Op::Unary(function) => result.stored() * f64::from(function.flops()),
         Op::Binary(function) => result.stored() * f64::from(function.flops()),
@@ -510,7 +515,16 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         // The Schur form, some roots of a triangular matrix and seven solutions with it, two products.
         Op::Logarithm => 40.0 * cube(of(0).rows),
         Op::Rank => 3.0 * of(0).cells() * of(0).columns.min(of(0).rows),
-        Op::Svd { .. } | Op::PseudoInverse => 14.0 * of(0).cells() * of(0).columns.min(of(0).rows),
+        Op::Svd { rank } => {
+            let shape = Shape::new(of(0).rows as usize, of(0).columns as usize);
+            match rank.and_then(|count| decompose::block_columns(shape, count)) {
+                Some(columns) => {
+                    decompose::product_flops(of(0).stored(), columns) / PRODUCTS_FASTER
+                }
+                None => singular_values(of(0)),
+            }
+        }
+        Op::PseudoInverse => singular_values(of(0)),
         Op::Eigen { .. } => 9.0 * cube(of(0).rows),
         Op::ComplexEigen => 25.0 * cube(of(0).rows),
         Op::Trace => of(0).rows,

@@ -3,7 +3,7 @@
 //! Enters: a matrix whose cells must be finite, else [`ErrorKind::Argument`]. LU, QR and Cholesky are
 //! recursive and cut as products are; so is nearly all the work of the spectral decompositions. Their smallest
 //! parts, and those of triangular systems, are faer's, on one thread: work is cut by shape alone here too. Tall
-//! matrices that memory has no room for go by blocks of rows.
+//! matrices that memory has no room for go by blocks of rows; the first few singular values come from products alone.
 //!
 //! Every sign that is free is fixed: the diagonal of an R is not negative, and the entry of largest
 //! magnitude in each singular vector of U and each eigenvector is positive.
@@ -13,6 +13,7 @@ mod cholesky_tiles;
 mod columns;
 mod eigen;
 mod exponential;
+mod leading;
 mod logarithm;
 mod lu;
 mod lu_tiles;
@@ -30,12 +31,13 @@ mod work;
 pub use cholesky::cholesky;
 pub use eigen::{Eig, eig};
 pub use exponential::exponential;
+pub use leading::{block_columns, leading, product_flops, space_cells};
 pub use logarithm::logarithm;
 pub use lu::{Lu, determinant, lu};
 pub use orthogonal::{Qr, least_squares, qr};
 pub use pseudo::{pseudo_inverse, rank};
 pub use solve::{inverse, solve};
-pub use spectral::{Eigh, Svd, eigh, svd};
+pub use spectral::{Eigh, Svd, eigh, svd, svd_cells};
 pub use substitution::{determinant_of_triangle, inverse_of_triangle, solve_by_substitution};
 pub use tall::is_tall;
 pub use triangular::Triangle;

@@ -155,22 +155,13 @@ pub(super) fn svd<T: Real>(
         places.into_par_iter().enumerate().map(turn).collect::<Result<_>>()?;
     drop(q);
     let mut vt = vt.cells().to_vec();
-    let is_negative: Vec<bool> = (0..width)
-        .map(|j| {
-            let of_column = largest.iter().map(|block| block[j]);
-            let most = of_column.reduce(|most, x| if x.abs() > most.abs() { x } else { most });
-            most.is_some_and(|most| most < T::ZERO)
-        })
-        .collect();
-    for (row, _) in vt.chunks_mut(n).zip(&is_negative).filter(|(_, is_negative)| **is_negative) {
+    let are_negative = negative_columns(&largest);
+    for (row, _) in vt.chunks_mut(n).zip(&are_negative).filter(|(_, is_negative)| **is_negative) {
         row.iter_mut().for_each(|x| *x = -*x);
     }
-    if is_negative.contains(&true) {
+    if are_negative.contains(&true) {
         parts(&mut u, &blocks, width).into_par_iter().for_each(|u| {
-            for row in u.chunks_mut(width) {
-                let cells = row.iter_mut().zip(&is_negative);
-                cells.filter(|(_, is_negative)| **is_negative).for_each(|(x, _)| *x = -*x);
-            }
+            negate_columns(u, &are_negative);
             let_go(u);
         });
     }
@@ -178,8 +169,23 @@ pub(super) fn svd<T: Real>(
     Ok(Svd { u: dense(shape, u), s, vt: dense(Shape::new(width, n), vt) })
 }
 
+/// Whether the cell of the largest magnitude is negative in each column, given those of some blocks of rows.
+pub(super) fn negative_columns<T: Real>(largest: &[Vec<T>]) -> Vec<bool> {
+    let width = largest.first().map_or(0, Vec::len);
+    let of_column = |j: usize| largest.iter().map(move |block| block[j]);
+    let larger = |most: T, x: T| if x.abs() > most.abs() { x } else { most };
+    (0..width).map(|j| of_column(j).reduce(larger).is_some_and(|most| most < T::ZERO)).collect()
+}
+
+pub(super) fn negate_columns<T: Real>(cells: &mut [T], which: &[bool]) {
+    for row in cells.chunks_mut(which.len().max(1)) {
+        let cells = row.iter_mut().zip(which);
+        cells.filter(|(_, is_negated)| **is_negated).for_each(|(x, _)| *x = -*x);
+    }
+}
+
 /// The cell of the largest magnitude in each column, the first of equals.
-fn largest<T: Real>(cells: &[T], width: usize) -> Vec<T> {
+pub(super) fn largest<T: Real>(cells: &[T], width: usize) -> Vec<T> {
     let mut largest = vec![T::ZERO; width];
     for row in cells.chunks(width.max(1)) {
         for (largest, &x) in largest.iter_mut().zip(row) {

@@ -8,11 +8,11 @@ mod reshape;
 pub(super) mod tiles;
 
 pub use product::{
-    cross, cross_into, gram, half_cross, half_cross_into, mirror, outer, outer_into, product,
-    product_by_levels, product_into,
+    cross, cross_into, gram, half_cross, half_cross_into, half_cross_of, mirror, outer, outer_into,
+    product, product_by_levels, product_into, product_of,
 };
 pub use reshape::{
     cumsum, cumsum_into, diagonal, diagonal_matrix, gather_columns, gather_rows, hstack, kron,
     reshape, slice_columns, transpose, vstack,
 };
-pub use tiles::{Factor, half_cross_by_tiles, needs_tiles, product_by_tiles};
+pub use tiles::{Factor, needs_tiles, product_by_tiles};

@@ -1,6 +1,7 @@
 //! Dense products: `a·b`, `t(x)·y`, `x·t(y)` and `t(x)·x`.
 //!
-//! Those that end in `_into` take a block of rows, into memory of the caller.
+//! Those that end in `_into` take a block of rows, into memory of the caller; those in `_of` go by tiles where a factor or the
+//! result has no room in memory.
 
 use faer::Accum;
 use rayon::prelude::*;
@@ -8,6 +9,8 @@ use rayon::prelude::*;
 use super::super::dot::dots;
 use super::super::gemm::{Grain, multiply, multiply_lower};
 use super::super::{Real, Stop, dense, strassen, view, view_mut};
+use super::reshape::transpose;
+use super::tiles::{Factor, half_cross_by_tiles, needs_tiles, product_by_tiles};
 use crate::matrix::{CellBuffer, Dense, Shape};
 
 /// `a·b`.
@@ -27,6 +30,22 @@ pub fn product<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Dense<T> 
         product_into(a, b, &mut cells, stop);
     }
     dense(shape, cells)
+}
+
+/// `a·b`, by tiles where they are needed.
+///
+/// # Panics
+/// Where the inner sizes differ.
+pub fn product_of<T: Real>([a, b]: [Factor<'_, T>; 2], stop: Stop<'_>) -> Dense<T> {
+    if needs_tiles([a.x, b.x], Shape::new(a.shape().rows, b.shape().columns)) {
+        return product_by_tiles(a, b, |_| 0, stop);
+    }
+    match (a.is_transposed, b.is_transposed) {
+        (false, false) => product(a.x, b.x, stop),
+        (true, false) => cross(a.x, b.x, stop),
+        (false, true) => outer(a.x, b.x, stop),
+        (true, true) => transpose(&product(b.x, a.x, stop)),
+    }
 }
 
 /// `a·b` by so many levels of Strassen's method; by [`product`] where a cell is not finite, for only the
@@ -139,6 +158,19 @@ pub fn cross_into<T: Real>(x: &Dense<T>, y: &Dense<T>, sum: &mut [T], stop: Stop
     let shape = Shape::new(x.shape().columns, y.shape().columns);
     let (sum, left) = (view_mut(sum, shape), view(x).transpose());
     multiply(sum, Accum::Add, left, view(y), T::ONE, Grain::product(stop));
+}
+
+/// `t(x)·y` that is symmetric but for rounding, and exactly so here, by tiles where they are needed.
+///
+/// # Panics
+/// Unless both have one shape.
+pub fn half_cross_of<T: Real>([x, y]: [&Dense<T>; 2], stop: Stop<'_>) -> Dense<T> {
+    let side = x.shape().columns;
+    if needs_tiles([x, y], Shape::new(side, side)) {
+        half_cross_by_tiles(x, y, stop)
+    } else {
+        half_cross(x, y, stop)
+    }
 }
 
 /// `t(x)·x`, exactly symmetric, at half the work of [`cross`].

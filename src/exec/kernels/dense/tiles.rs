@@ -47,8 +47,8 @@ const TRANSPOSED_SIDE: usize = 1024;
 /// A factor, as it is or transposed.
 #[derive(Debug, Clone, Copy)]
 pub struct Factor<'a, T: Real> {
-    x: &'a Dense<T>,
-    is_transposed: bool,
+    pub(super) x: &'a Dense<T>,
+    pub(super) is_transposed: bool,
 }
 
 impl<'a, T: Real> Factor<'a, T> {
@@ -162,7 +162,7 @@ pub fn product_by_tiles<T: Real>(
 ///
 /// # Panics
 /// Unless both have one shape.
-pub fn half_cross_by_tiles<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
+pub(super) fn half_cross_by_tiles<T: Real>(x: &Dense<T>, y: &Dense<T>, stop: Stop<'_>) -> Dense<T> {
     assert_eq!(x.shape(), y.shape(), "a symmetric product is of equally wide factors");
     let shape = Shape::new(x.shape().columns, x.shape().columns);
     let mut out = CellBuffer::arbitrary(shape.cells());

@@ -29,7 +29,7 @@ use super::super::{Real, Stop, view};
 use super::orthogonal::Reflected;
 use super::{Unfinished, by_columns, by_rows, check_finite, negate, scale_to_one, side, tall};
 use crate::error::Result;
-use crate::matrix::Dense;
+use crate::matrix::{Dense, Shape};
 use bidiagonal::Bidiagonal;
 use tridiagonal::Tridiagonal;
 
@@ -57,8 +57,18 @@ pub fn svd<T: Real>(a: &Dense<T>, count: Option<usize>, stop: Stop<'_>) -> Resul
     svd_at_once(a, count, stop)
 }
 
+/// Cells that it takes: the factors, the copy they are made in, and the vectors of its two diagonals, merged.
+pub fn svd_cells(shape: Shape) -> usize {
+    let side = shape.rows.min(shape.columns);
+    shape.cells().saturating_mul(3).saturating_add(side.saturating_mul(side).saturating_mul(2))
+}
+
 /// The same where memory has room for all of it.
-fn svd_at_once<T: Real>(a: &Dense<T>, count: Option<usize>, stop: Stop<'_>) -> Result<Svd<T>> {
+pub(super) fn svd_at_once<T: Real>(
+    a: &Dense<T>,
+    count: Option<usize>,
+    stop: Stop<'_>,
+) -> Result<Svd<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let count = count.map_or(m.min(n), |count| count.min(m).min(n));
     check_finite("svd", a)?;
