@@ -18,7 +18,7 @@ use super::fault::Fault;
 use super::stream::Stream;
 
 /// Parameters that a kernel may have.
-const ARGUMENTS_MAX: usize = 64;
+pub(crate) const ARGUMENTS_MAX: usize = 64;
 
 /// Dynamic shared memory that a block gets without asking.
 const SHARED_BYTES_FREE: u32 = 48 << 10;

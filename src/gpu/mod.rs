@@ -46,7 +46,7 @@ pub(crate) use compiler::compile;
 pub(crate) use compiler::{Headers, Source};
 pub(crate) use device::{Device, Facts, Usage};
 pub(crate) use fault::Fault;
-pub(crate) use kernel::{Argument, Launch, Work};
+pub(crate) use kernel::{ARGUMENTS_MAX, Argument, Launch, Work};
 pub(crate) use library::Missing;
 pub(crate) use probe::{device, found};
 pub(crate) use product::{Arithmetic, Product};

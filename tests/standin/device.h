@@ -1,7 +1,8 @@
 // CUDA's language for a C++ compiler: what stands before the text of a kernel, so that it runs on the processor.
 //
 // The threads of a block take turns on one thread of the system (threads.cpp): each runs until a barrier or its end. What is written
-// here is what our kernels use; there are no warps, no atomics, no dynamic shared memory.
+// here is what our kernels use; there are no atomics, no dynamic shared memory, and no warp by itself: all threads of a block meet where
+// lanes hand each other numbers.
 #pragma once
 
 #define __global__ static
@@ -29,6 +30,23 @@ float sqrtf(float);
 #define blockDim standin_threads
 #define gridDim standin_blocks
 #define __syncthreads standin_barrier
+
+// What lanes show one another, in turns of two: nobody writes what others may not have read yet.
+static __shared__ double standin_shown[2][1024];
+static __shared__ unsigned char standin_turn[1024];
+
+// What another lane of the same group shows; what there is none of, its own.
+static inline double standin_lane(double own, unsigned lane, unsigned width) {
+    const unsigned at = standin_thread.x, turn = standin_turn[at]++ & 1;
+    standin_shown[turn][at] = own;
+    standin_barrier();
+    return lane < width ? standin_shown[turn][at - at % width + lane] : own;
+}
+
+static inline double __shfl_sync(unsigned, double own, int lane, int width) { return standin_lane(own, lane, width); }
+static inline double __shfl_down_sync(unsigned, double own, unsigned by, int width) {
+    return standin_lane(own, standin_thread.x % width + by, width);
+}
 
 static inline long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
 static inline double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }

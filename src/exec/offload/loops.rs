@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use super::matrix::Matrix;
 use super::{Failed, Queue};
-use crate::exec::kernels::fused::{Builder, ENTRY, FINISH, Goal, Program, Stretch};
+pub(super) use crate::exec::kernels::fused::THREADS;
+use crate::exec::kernels::fused::{
+    Builder, ENTRY, FINISH, Goal, Lanes, Program, Stretch, WARP, pack,
+};
 use crate::exec::kernels::reduce::Reduction;
 use crate::gpu::{Argument, Buffer, Headers, Launch, Source, Work};
 use crate::matrix::{Element, Shape};
@@ -17,16 +20,12 @@ pub(super) static HEADERS: Headers = Headers(&[
     ("fused.cuh", include_str!("../../../kernels/fused.cuh")),
 ]);
 
-/// Threads of a block: what `common.cuh` says.
-pub(super) const THREADS: usize = 256;
-
-/// Cells of a part of a reduction at least, and parts at most: by the shape alone, for they decide the order of additions.
+/// Cells of a part of a reduction at least, and blocks that make parts at most: by the shape alone, for they decide the order of additions.
 const PART_CELLS: usize = 16 * THREADS;
 const PARTS_MAX: usize = 1024;
 
-/// Rows of a part of a reduction of columns at least: a thread goes through them one after the other, and only many threads keep
-/// a device's memory at work.
-const PART_ROWS: usize = 64;
+/// Columns that the lanes of a row count.
+const COLUMNS_MAX: usize = 1 << 31;
 
 /// Bytes of an accumulator of `fused.cuh`.
 const ACCUMULATOR_BYTES: usize = 24;
@@ -39,14 +38,7 @@ impl Queue<'_> {
         inputs: &[&Matrix],
         element: Element,
     ) -> Result<Matrix, Failed> {
-        let over = Over::of(inputs)?;
-        let out = self.empty(over.shape, element)?;
-        if !out.is_empty() {
-            let text = program.cuda(element, &over.inputs, Goal::Map);
-            let arguments = over.arguments(&out.buffer, program, inputs, &[]);
-            self.launch(text, ENTRY, Work::Threads(over.shape.cells() as u64), &arguments)?;
-        }
-        Ok(out)
+        self.compute(program, inputs, element, Goal::Map, 0.0)
     }
 
     /// A reduction of them.
@@ -58,60 +50,78 @@ impl Queue<'_> {
         goal: Goal,
         reduction: Reduction,
     ) -> Result<Matrix, Failed> {
-        // A row's numbers come before its cells, and those before what is reduced of them.
-        if program.reduces_rows() && goal != Goal::Map {
+        self.compute(program, inputs, element, goal, root(reduction))
+    }
+
+    /// What becomes of them; of a reduction that is a norm, the root of this power.
+    pub(super) fn compute(
+        &self,
+        program: &Program,
+        inputs: &[&Matrix],
+        element: Element,
+        goal: Goal,
+        root: f64,
+    ) -> Result<Matrix, Failed> {
+        // A row's numbers come before its cells, and those before what all rows are reduced to.
+        if program.reduces_rows() && matches!(goal, Goal::Cells(_) | Goal::Columns(_)) {
             let cells = self.map(program, inputs, element)?;
-            return self.reduce(&same(), &[&cells], element, goal, reduction);
+            return self.compute(&same(), &[&cells], element, goal, root);
         }
         let over = Over::of(inputs)?;
         let Shape { rows, columns } = over.shape;
-        let root = Argument::F64(root(reduction));
-        let text = program.cuda(element, &over.inputs, goal);
+        let shape = match goal {
+            Goal::Map => over.shape,
+            Goal::Column | Goal::Rows(_) => Shape::new(rows, 1),
+            Goal::Cells(_) => Shape::new(1, 1),
+            Goal::Columns(_) => Shape::new(1, columns),
+        };
+        let out = self.empty(shape, element)?;
+        if out.is_empty() {
+            return Ok(out);
+        }
+        let text = program.cuda(element, &over.inputs, goal, over.shape);
+        let arguments = |out, more: &[_]| over.arguments(out, program, inputs, more);
+        let (result, root) = (Argument::Buffer(&out.buffer), Argument::F64(root));
         match goal {
-            Goal::Map => self.map(program, inputs, element),
-            Goal::Rows(_) => {
-                let out = self.empty(Shape::new(rows, 1), element)?;
-                if rows > 0 {
-                    let lanes = rows * columns.next_power_of_two().clamp(1, THREADS);
-                    let arguments = over.arguments(&out.buffer, program, inputs, &[root]);
-                    self.launch(text, ENTRY, Work::Threads(lanes as u64), &arguments)?;
+            Goal::Map if !program.reduces_rows() => {
+                let work = Work::Threads(over.shape.cells() as u64);
+                self.launch(text, ENTRY, work, &arguments(&out.buffer, &[]))?;
+            }
+            Goal::Map | Goal::Column | Goal::Rows(_) => {
+                if columns > COLUMNS_MAX {
+                    return Err(Failed::Unfit("rows that are too long".into()));
                 }
-                Ok(out)
+                let work = Work::Threads((rows * Lanes::of(columns).width) as u64);
+                self.launch(text, ENTRY, work, &arguments(&out.buffer, &[root]))?;
             }
             Goal::Cells(_) => {
-                let blocks = over.shape.cells().div_ceil(PART_CELLS).clamp(1, PARTS_MAX);
-                let bytes = blocks * ACCUMULATOR_BYTES;
-                let parts = self.with_room(bytes, || self.stream.alloc(bytes, "parts of a sum"))?;
-                let arguments = over.arguments(&parts, program, inputs, &[]);
-                self.launch(text.clone(), ENTRY, Work::Blocks(blocks as u32), &arguments)?;
-                let out = self.empty(Shape::new(1, 1), element)?;
-                let (out_at, parts) = (Argument::Buffer(&out.buffer), Argument::Buffer(&parts));
-                let given = [out_at, parts, Argument::U64(blocks as u64), root];
+                let cells = over.shape.cells();
+                let blocks = cells.div_ceil(PART_CELLS).clamp(1, PARTS_MAX);
+                let parts = self.parts(blocks)?;
+                let work = Work::Blocks(blocks as u32);
+                self.launch(text.clone(), ENTRY, work, &arguments(&parts, &[]))?;
+                let given = [result, Argument::Buffer(&parts), number(blocks), number(cells), root];
                 self.launch(text, FINISH, Work::Blocks(1), &given)?;
-                Ok(out)
             }
             Goal::Columns(_) => {
-                let out = self.empty(Shape::new(1, columns), element)?;
-                if columns == 0 {
-                    return Ok(out);
-                }
-                let panels = columns.div_ceil(columns.next_power_of_two().min(THREADS));
-                let runs = rows.div_ceil(PART_ROWS).clamp(1, (PARTS_MAX / panels).max(1));
-                let height = rows.div_ceil(runs).max(1);
-                let runs = rows.div_ceil(height);
-                let bytes = runs * columns * ACCUMULATOR_BYTES;
-                let parts = self.with_room(bytes, || self.stream.alloc(bytes, "parts of sums"))?;
-                let tall = [Argument::U64(height as u64)];
-                let arguments = over.arguments(&parts, program, inputs, &tall);
-                let work = Work::Threads((runs * panels * THREADS) as u64);
-                self.launch(text.clone(), ENTRY, work, &arguments)?;
-                let [runs, width] = [runs, columns].map(|side| Argument::U64(side as u64));
-                let (out_at, parts) = (Argument::Buffer(&out.buffer), Argument::Buffer(&parts));
-                let work = Work::Threads(columns as u64);
-                self.launch(text, FINISH, work, &[out_at, parts, runs, width, root])?;
-                Ok(out)
+                let Runs { runs, height, threads } = Runs::of(over.shape, element);
+                let parts = self.parts(runs * columns)?;
+                let work = Work::Threads(threads as u64);
+                self.launch(text.clone(), ENTRY, work, &arguments(&parts, &[number(height)]))?;
+                let [runs, rows, width] = [runs, rows, columns].map(number);
+                let given = [result, Argument::Buffer(&parts), runs, rows, width, root];
+                let panels = columns.div_ceil(columns.next_power_of_two().min(WARP));
+                let work = Work::Threads((panels * THREADS) as u64);
+                self.launch(text, FINISH, work, &given)?;
             }
         }
+        Ok(out)
+    }
+
+    /// Memory for so many accumulators.
+    fn parts(&self, count: usize) -> Result<Buffer, Failed> {
+        let bytes = count * ACCUMULATOR_BYTES;
+        self.with_room(bytes, || self.stream.alloc(bytes, "parts of sums"))
     }
 
     pub(super) fn launch(
@@ -131,18 +141,40 @@ impl Queue<'_> {
     }
 }
 
+/// How the rows of a reduction of columns are shared out: runs of rows of this height, each a part of every column, and the threads that
+/// go through them.
+struct Runs {
+    runs: usize,
+    height: usize,
+    threads: usize,
+}
+
+impl Runs {
+    fn of(Shape { rows, columns }: Shape, element: Element) -> Self {
+        let packed = pack(element, columns);
+        let packs = columns / packed;
+        let width = packs.next_power_of_two().min(WARP);
+        let panels = packs.div_ceil(width);
+        let least = PART_CELLS / (width * packed);
+        let runs = rows.div_ceil(least).clamp(1, (PARTS_MAX / panels).max(1));
+        let height = rows.div_ceil(runs).max(1);
+        let runs = rows.div_ceil(height);
+        Self { runs, height, threads: runs * panels * THREADS }
+    }
+}
+
 /// The matrices that a program runs over: how each is stretched, and the shape that they have together.
-struct Over {
-    shape: Shape,
-    inputs: Vec<(Stretch, Element)>,
+pub(super) struct Over {
+    pub(super) shape: Shape,
+    pub(super) inputs: Vec<(Stretch, Element)>,
 }
 
 impl Over {
-    fn of(inputs: &[&Matrix]) -> Result<Self, Failed> {
-        let side = |of: fn(&Shape) -> usize| {
-            inputs.iter().map(|input| of(&input.shape)).find(|&side| side != 1).unwrap_or(1)
-        };
-        let shape = Shape::new(side(|shape| shape.rows), side(|shape| shape.columns));
+    /// Arguments beside inputs and constants: the result, its sides, and what a goal has more.
+    pub(super) const ARGUMENTS: usize = 4;
+
+    pub(super) fn of(inputs: &[&Matrix]) -> Result<Self, Failed> {
+        let shape = together(inputs.iter().map(|input| input.shape));
         let stretched = |input: &&Matrix| {
             let (own, unfit) = (input.shape, || Failed::Unfit("sizes that do not fit".into()));
             let stretch = match own {
@@ -167,12 +199,22 @@ impl Over {
     ) -> Vec<Argument<'a>> {
         let Shape { rows, columns } = self.shape;
         let mut arguments = vec![Argument::Buffer(out)];
-        arguments.extend([rows, columns].map(|side| Argument::U64(side as u64)));
+        arguments.extend([rows, columns].map(number));
         arguments.extend(inputs.iter().map(|input| Argument::Buffer(&input.buffer)));
         arguments.extend(program.constants().iter().map(|&value| Argument::F64(value)));
         arguments.extend_from_slice(more);
         arguments
     }
+}
+
+/// The shape of matrices of which those with a single row or column are stretched.
+pub(super) fn together(shapes: impl Iterator<Item = Shape> + Clone) -> Shape {
+    let side = |of: fn(Shape) -> usize| shapes.clone().map(of).find(|&side| side != 1).unwrap_or(1);
+    Shape::new(side(|shape| shape.rows), side(|shape| shape.columns))
+}
+
+fn number(count: usize) -> Argument<'static> {
+    Argument::U64(count as u64)
 }
 
 /// The program of what is read.
@@ -183,7 +225,7 @@ pub(super) fn same() -> Program {
 }
 
 /// The power whose root a norm is of its sum, 0 for what is none.
-fn root(reduction: Reduction) -> f64 {
+pub(super) fn root(reduction: Reduction) -> f64 {
     match reduction {
         Reduction::Norm(p) if p.is_infinite() => 1.0,
         Reduction::Norm(p) => p,

@@ -42,6 +42,11 @@ impl Matrix {
         [Some(&self.buffer), singles].into_iter().flatten().all(|of| Arc::strong_count(of) == 1)
     }
 
+    /// Whether it is the same one.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.buffer, &other.buffer) && self.shape == other.shape
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.shape.cells() == 0
     }

@@ -13,7 +13,10 @@ use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::tests::{BINARY, REDUCTIONS, UNARY};
 use crate::exec::kernels::fused::{Builder, Goal, Program, Reduction, Stretch};
 use crate::gpu::{Source, compile};
-use crate::matrix::Element;
+use crate::matrix::{Element, Shape};
+
+/// What is read in packs, and rows of it by a block.
+const SHAPE: Shape = Shape { rows: 4096, columns: 4096 };
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
@@ -56,14 +59,14 @@ fn texts() -> Vec<(String, String)> {
             let mut builder = Builder::as_written();
             let x = builder.input(0);
             let result = builder.unary(function, x);
-            let text = builder.finish(result).cuda(element, &flat[..1], Goal::Map);
+            let text = builder.finish(result).cuda(element, &flat[..1], Goal::Map, SHAPE);
             texts.push((name(&format!("map {function:?}")), text));
         }
         for function in BINARY {
             let mut builder = Builder::as_written();
             let (x, y) = (builder.input(0), builder.input(1));
             let result = builder.binary(function, x, y);
-            let text = builder.finish(result).cuda(element, &flat, Goal::Map);
+            let text = builder.finish(result).cuda(element, &flat, Goal::Map, SHAPE);
             texts.push((name(&format!("map {function:?}")), text));
         }
         let other = match element {
@@ -72,18 +75,27 @@ fn texts() -> Vec<(String, String)> {
         };
         let mut builder = Builder::new();
         let cell = builder.input(0);
-        let text = builder.finish(cell).cuda(element, &[(Stretch::Cells, other)], Goal::Map);
+        let text = builder.finish(cell).cuda(element, &[(Stretch::Cells, other)], Goal::Map, SHAPE);
         texts.push((name("cast to"), text));
-        texts.push((name("map over rows"), plain().cuda(element, &wide, Goal::Map)));
-        texts.push((name("softmax"), softmax().cuda(element, &flat[..1], Goal::Map)));
+        texts.push((name("map over rows"), plain().cuda(element, &wide, Goal::Map, SHAPE)));
+        // By a part of a warp, a warp, a block, and a block that keeps as much as any.
+        for columns in [5, 500, 4096, 8192] {
+            let text = softmax().cuda(element, &flat[..1], Goal::Map, Shape { columns, ..SHAPE });
+            texts.push((name(&format!("softmax of {columns} columns")), text));
+        }
+        // Packs of nothing but one cell.
+        let odd = Shape { rows: 4095, columns: 4095 };
+        texts.push((name("map over odd rows"), plain().cuda(element, &wide, Goal::Map, odd)));
+        let text = plain().cuda(element, &wide, Goal::Columns(Reduction::Sum), odd);
+        texts.push((name("sum of odd columns"), text));
         for reduction in REDUCTIONS {
             for (shape, inputs) in [("flat", &flat), ("wide", &wide)] {
-                let text = plain().cuda(element, inputs, Goal::Cells(reduction));
+                let text = plain().cuda(element, inputs, Goal::Cells(reduction), SHAPE);
                 texts.push((name(&format!("{reduction:?} of cells {shape}")), text));
             }
-            let text = plain().cuda(element, &wide, Goal::Rows(reduction));
+            let text = plain().cuda(element, &wide, Goal::Rows(reduction), SHAPE);
             texts.push((name(&format!("{reduction:?} of rows")), text));
-            let text = plain().cuda(element, &wide, Goal::Columns(reduction));
+            let text = plain().cuda(element, &wide, Goal::Columns(reduction), SHAPE);
             texts.push((name(&format!("{reduction:?} of columns")), text));
         }
     }

@@ -32,7 +32,7 @@ use std::ops::Range;
 use crate::matrix::Scalar;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
-pub(crate) use cuda::{ENTRY, FINISH, Goal, Stretch};
+pub(crate) use cuda::{ENTRY, FINISH, Goal, Lanes, Stretch, THREADS, WARP, pack};
 pub use reduce::{Accumulator, Reduction};
 pub use strips::{ROW_MAX, Results, Scratch};
 
@@ -214,6 +214,21 @@ impl Builder {
     /// columns, for a strip holds whole rows of those alone.
     pub fn rows(&mut self, reduction: Reduction, x: Value) -> Value {
         self.push(Instruction::Rows(reduction, x.0))
+    }
+
+    /// What a program computes of these values, step by step as it does.
+    pub(crate) fn include(&mut self, program: &Program, inputs: &[Value]) -> Value {
+        let mut registers = vec![Operand::Register(usize::MAX); program.registers];
+        let place = |builder: &mut Self, registers: &[Operand], operand| match operand {
+            Operand::Input(number) => inputs[number].0,
+            Operand::Constant(number) => builder.constant(program.constants[number]).0,
+            Operand::Register(register) => registers[register],
+        };
+        for step in &program.steps {
+            let placed = step.instruction.map(|operand| place(self, &registers, operand));
+            registers[step.register] = self.push(placed).0;
+        }
+        Value(place(self, &registers, program.results[0]))
     }
 
     /// Whether it is the constant 0, which is not -0.
