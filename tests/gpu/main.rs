@@ -6,6 +6,7 @@
 
 #[path = "../standin/built.rs"]
 mod built;
+mod rows;
 mod standin;
 
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@
 //!
 //! Everything is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
 
+mod expression;
 pub(crate) mod kept;
 mod loops;
 mod matrix;
@@ -29,7 +30,7 @@ pub(crate) use self::operations::runs;
 pub(crate) use self::trial::{distrust, multiplies, trusted};
 use super::kernels::fused::Goal;
 use super::operation::{Operation, Stored};
-use super::program::{BlockStep, Offload, Pass, Program, Rounds, Sink, Slot, Step};
+use super::program::{Offload, Pass, Program, Rounds, Sink, Slot, Step};
 use super::run::{Cancel, cells};
 use super::value::Value;
 use crate::error::{Error, ErrorKind};
@@ -177,19 +178,7 @@ impl<'a> Run<'a> {
 
     /// A pass over whole values: all of its rows are one block.
     fn pass(&mut self, pass: &Pass) -> Result<(), Failed> {
-        for step in &pass.steps {
-            let (slots, output) = (step.inputs(), step.output());
-            let inputs = self.matrices(slots)?;
-            let made = match step {
-                BlockStep::Fused { program, element, .. } => {
-                    self.queue.map(program, &Vec::from_iter(&inputs), *element)?
-                }
-                BlockStep::Evaluate { operation, .. } => {
-                    self.queue.evaluate(operation, &inputs, self.arithmetic(output))?
-                }
-            };
-            self.held.insert(output, made);
-        }
+        self.block_steps(pass)?;
         for sink in &pass.sinks {
             let inputs = self.matrices(&sink.inputs())?;
             let (to, made) = match sink {
