@@ -341,9 +341,6 @@ const LOOKED_FOR: f64 = 2.0;
 /// Bytes that are read for one cell among others that are not wanted.
 const LINE_BYTES: f64 = 64.0;
 
-/// How much faster flops of products are than those of the decompositions they are counted among.
-const PRODUCTS_FASTER: f64 = 3.0;
-
 /// Functions between a product and the sum over its rows: a residual, a gradient of a logistic regression.
 const FUNCTIONS_MAX: usize = 4;
 
@@ -468,7 +465,7 @@ fn density(graph: &Graph, node: &Node, estimates: &[Estimate], (rows, columns): 
 fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
     let of = |at: usize| estimates[node.inputs[at].index()];
     let cube = |n: f64| n * n * n;
-    let singular_values = |of: Estimate| 14.0 * of.cells() * of.columns.min(of.rows);
+    let singular_values = |of: Estimate| decompose::svd_flops(of.cells(), of.columns.min(of.rows));
     match &node.operation {
         Op::Unary(function) => result.stored() * f64::from(function.flops()),
         Op::Binary(function) => result.stored() * f64::from(function.flops()),
@@ -518,9 +515,7 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Svd { rank } => {
             let shape = Shape::new(of(0).rows as usize, of(0).columns as usize);
             match rank.and_then(|count| decompose::block_columns(shape, count)) {
-                Some(columns) => {
-                    decompose::product_flops(of(0).stored(), columns) / PRODUCTS_FASTER
-                }
+                Some(columns) => decompose::leading_flops(of(0).stored(), columns),
                 None => singular_values(of(0)),
             }
         }

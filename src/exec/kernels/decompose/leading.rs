@@ -37,7 +37,7 @@ use super::super::{Real, Stop, dense, view, view_mut};
 use super::cholesky::cholesky;
 use super::orthogonal::{Qr, qr};
 use super::refuse_infinite;
-use super::spectral::{Svd, svd_at_once, svd_cells};
+use super::spectral::{Svd, svd_at_once, svd_cells, svd_flops};
 use super::substitution::inverse_of_triangle;
 use super::tall::{self, negate_columns, negative_columns};
 use super::triangular::Triangle;
@@ -55,9 +55,11 @@ const BLOCKS_MIN: usize = 32;
 const STEPS: usize = 12;
 const STEPS_MAX: usize = 2000;
 
-/// Flops for each cell and column of the short side after which all values would have been less work: of the 14 of those, which are
-/// three times as slow, a quarter.
-const FLOPS_MAX: f64 = 10.0;
+/// How much faster flops of products are than those of decompositions.
+const PRODUCTS_FASTER: f64 = 3.0;
+
+/// Share of the work of all values after which these are computed.
+const WORK_MAX: f64 = 0.25;
 
 /// The space may be as wide as so many blocks in any case, and shrinks to this share of its width.
 const SPACE_BLOCKS: usize = 8;
@@ -84,9 +86,9 @@ pub fn space_cells(shape: Shape, columns: usize) -> usize {
     shape.rows.saturating_add(shape.columns).saturating_mul(columns * STEPS)
 }
 
-/// Flops that products of a matrix of so many stored cells are expected to take.
-pub fn product_flops(stored: f64, columns: usize) -> f64 {
-    4.0 * stored * (columns * STEPS) as f64
+/// What a matrix of so many stored cells is expected to take, in flops of a decomposition.
+pub fn leading_flops(stored: f64, columns: usize) -> f64 {
+    4.0 * stored * (columns * STEPS) as f64 / PRODUCTS_FASTER
 }
 
 /// The `count` largest singular values with their vectors; None where it is less work to compute all, and where the
@@ -94,7 +96,7 @@ pub fn product_flops(stored: f64, columns: usize) -> f64 {
 ///
 /// - Accuracy: `‖a·v - σ·u‖` and `‖t(a)·u - σ·v‖` are at most 256·ε times the largest value, for each.
 /// - Work: 4·stored·(count + 8) flop a step, about as much for orthogonality, and some ten steps where values fall off.
-///   Memory: (m + n)·(count + 8) cells a step, up to as much as the matrix or eight steps, in files where there is no room.
+///   Memory: (m + n)·(count + 8) cells a step, up to half of the stored cells or eight steps, in files where there is no room.
 /// - Errors: a cell that is not finite; no convergence, which only large matrices reach that memory has no room for
 ///   computing all of.
 pub fn leading<T: Real>(a: &Storage<T>, count: usize, stop: Stop<'_>) -> Result<Option<Svd<T>>> {
@@ -118,10 +120,13 @@ fn within<T: Real>(
         Storage::Dense(_) => shape.cells(),
         Storage::Csr(a) => a.stored(),
     };
-    // From here on a step takes as long for its orthogonality as for its products.
-    let columns_max = (stored / sides / 2).clamp(SPACE_BLOCKS * columns, short / 2);
-    let flops_max =
-        if has_room { FLOPS_MAX * shape.cells() as f64 * short as f64 } else { f64::INFINITY };
+    // From here on a step takes as long for its orthogonality as for its products, or half of the room is taken.
+    let room = memory::room_bytes() / size_of::<T>() / sides / 2;
+    let columns_max = (stored / sides / 2).min(room).clamp(SPACE_BLOCKS * columns, short / 2);
+    let flops_max = match has_room {
+        true => WORK_MAX * PRODUCTS_FASTER * svd_flops(shape.cells() as f64, short as f64),
+        false => f64::INFINITY,
+    };
     let a = Map::of(a, stop);
     let mut space = Space::new(&normal(shape.columns, columns), stop)?;
     let (mut next_look, mut flops) = (2, 0.0);

@@ -63,6 +63,11 @@ pub fn svd_cells(shape: Shape) -> usize {
     shape.cells().saturating_mul(3).saturating_add(side.saturating_mul(side).saturating_mul(2))
 }
 
+/// Flops that it takes, of so many cells and so short a side.
+pub fn svd_flops(cells: f64, short: f64) -> f64 {
+    14.0 * cells * short
+}
+
 /// The same where memory has room for all of it.
 pub(super) fn svd_at_once<T: Real>(
     a: &Dense<T>,
