@@ -485,7 +485,10 @@ fn elementwise<T: Real>(function: CellFunction, inputs: &[Dense<T>]) -> Result<V
 }
 
 /// The loop of a function of cells by itself; operands that are numbers are given.
-fn one_loop(function: CellFunction, numbers: impl Iterator<Item = Option<f64>>) -> fused::Program {
+pub(crate) fn one_loop(
+    function: CellFunction,
+    numbers: impl Iterator<Item = Option<f64>>,
+) -> fused::Program {
     let mut builder = fused::Builder::new();
     let operand = |(at, number)| match number {
         Some(number) => builder.constant(number),

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
+use rayon::prelude::*;
 
 use super::Constants;
 use crate::exec::costs::{Constant, machine_threads};
-use crate::exec::evaluate::evaluate;
+use crate::exec::evaluate::{evaluate, one_loop};
 use crate::exec::kernels::elementwise::UnaryFunction;
-use crate::exec::kernels::{Real, Stop, decompose, dense, sparse};
-use crate::exec::operation::Operation as Op;
-use crate::matrix::{Cells, Csr, Dense, Shape};
+use crate::exec::kernels::{Real, Stop, decompose, dense, fused, sparse};
+use crate::exec::operation::{CellFunction, Operation as Op};
+use crate::matrix::{CellBuffer, Cells, Csr, Dense, Shape};
 use crate::memory::{Pool, PoolLimits};
 use crate::planner::cost::{CostModel, PLACED};
 
@@ -65,7 +66,7 @@ pub(super) fn constants() -> Constants {
         Constant::Decompositions => rate(0.15, &[32, 128, 384], solution),
         Constant::SparseProducts => rate(0.10, &[500, 4000, 32_000], sparse_product),
         Constant::SparsePairs => rate(0.10, &[500, 4000], pairs),
-        Constant::Elementwise => rate(0.10, &[1 << 13, 1 << 16, 1 << 19], exponentials),
+        Constant::Elementwise => rate(0.10, &[1, 8, 64], exponentials),
         Constant::Memory => rate(0.20, &[1 << 22], copies),
         Constant::Steps => step_seconds(0.05, &pool),
     })
@@ -148,20 +149,42 @@ fn sparse_cells(side: usize) -> Csr<f64> {
     Csr::new(Shape::new(side, side), offsets.into(), places.into(), values.into())
 }
 
-fn exponentials(count: usize) -> Task {
-    let x: Cells = cells::<f64>(Shape::new(count / 64, 64)).into();
-    let work = count as f64 * f64::from(UnaryFunction::Exp.flops());
-    Task::new(work, move || drop(evaluate(&Op::Unary(UnaryFunction::Exp), &[&x], Stop::NEVER)))
+/// Cells of a row of what loops are measured with.
+const ROW_CELLS: usize = 64;
+
+/// Cells that a thread computes at a time: twice as many, those read and those written, stay in its cache.
+const BLOCK_CELLS: usize = 1 << 14;
+
+/// Runs a loop over a block of rows.
+fn run_block(program: &fused::Program, read: &[f64], written: &mut [f64]) {
+    let rows = read.len() / ROW_CELLS;
+    program.run(&[fused::Input::Cells(read)], rows, ROW_CELLS, &mut fused::Scratch::new(), written);
 }
 
+/// So many blocks for each thread, which never leave its cache.
+fn exponentials(blocks: usize) -> Task {
+    let x = cells::<f64>(Shape::new(BLOCK_CELLS / ROW_CELLS, ROW_CELLS));
+    let blocks = blocks * machine_threads();
+    let work = (blocks * BLOCK_CELLS) as f64 * f64::from(UnaryFunction::Exp.flops());
+    let program = one_loop(CellFunction::Unary(UnaryFunction::Exp), [None].into_iter());
+    Task::new(work, move || {
+        (0..blocks).into_par_iter().for_each(|_| {
+            run_block(&program, x.cells(), &mut CellBuffer::arbitrary(BLOCK_CELLS));
+        });
+    })
+}
+
+/// So many cells from memory to memory, a block after the other on each thread.
 fn copies(count: usize) -> Task {
-    // Filled in parallel, unlike the other inputs: it is by far the largest.
-    let one: Cells = cells::<f64>(Shape::new(1, 1)).into();
-    let filled = evaluate(&Op::Full(Shape::new(count / 64, 64)), &[&one], Stop::NEVER);
-    let x = filled.and_then(|value| value.cells()).unwrap_or(one);
-    let work = 2.0 * x.size_bytes() as f64;
-    let negate = Op::Unary(UnaryFunction::Negate);
-    Task::new(work, move || drop(evaluate(&negate, &[&x], Stop::NEVER)))
+    let mut x = CellBuffer::arbitrary(count);
+    // In parallel, unlike the other inputs: it is by far the largest.
+    x.par_chunks_mut(BLOCK_CELLS).for_each(|cells| cells.fill(0.5));
+    let program = one_loop(CellFunction::Unary(UnaryFunction::Negate), [None].into_iter());
+    Task::new(2.0 * size_of_val::<[f64]>(&x) as f64, move || {
+        let mut y = CellBuffer::arbitrary(count);
+        let blocks = x.par_chunks(BLOCK_CELLS).zip(y.par_chunks_mut(BLOCK_CELLS));
+        blocks.for_each(|(read, written)| run_block(&program, read, written));
+    })
 }
 
 /// Seconds of a step that does next to nothing: most of it is the way to the pool and back.
