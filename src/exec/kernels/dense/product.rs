@@ -289,8 +289,9 @@ mod tests {
     #[test]
     fn parts_of_a_large_product_fit_together() {
         let mut rng = rng(4);
-        // Split by rows, by columns, by depth, and as vectors.
-        for (m, k, n) in [(900, 300, 600), (300, 300, 1900), (30, 200_000, 30), (1, 9000, 900)] {
+        // Split by rows, by columns, into stretches, by depth, and as vectors.
+        let shapes = [(900, 300, 600), (300, 300, 1900), (600, 4700, 530), (30, 200_000, 30)];
+        for (m, k, n) in shapes.into_iter().chain([(1, 9000, 900)]) {
             let (a, b) = (random::<f32>(&mut rng, m, k), random::<f32>(&mut rng, k, n));
             let (found, expected) = (product(&a, &b, Stop::NEVER), naive_product(&a, &b));
             assert_close(&found, &expected, 20.0 * (k as f64).sqrt());
@@ -300,7 +301,7 @@ mod tests {
     #[test]
     fn a_gram_matrix_is_exactly_symmetric() {
         let mut rng = rng(5);
-        for (k, n) in [(200_000, 30), (700, 700), (3, 129)] {
+        for (k, n) in [(200_000, 30), (2300, 300), (700, 700), (3, 129)] {
             let x = random::<f64>(&mut rng, k, n);
             let (g, c) = (gram(&x, Stop::NEVER), cross(&x, &x, Stop::NEVER));
             assert_close(&g, &c, 20.0 * (k as f64).sqrt());
@@ -320,7 +321,7 @@ mod tests {
             let (a, b) = (random::<f64>(&mut rng, m, k), random::<f64>(&mut rng, k, n));
             same_bits(|| product(&a, &b, Stop::NEVER).cells().to_vec());
         }
-        for (k, n) in [(100_000, 60), (800, 800)] {
+        for (k, n) in [(100_000, 60), (2300, 300), (800, 800)] {
             let x = random::<f64>(&mut rng, k, n);
             same_bits(|| gram(&x, Stop::NEVER).cells().to_vec());
         }
