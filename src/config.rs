@@ -343,8 +343,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "spilling_groups",
         unit: "",
-        description: "whether GROUP BY and DISTINCT run by an operator of Relatrix, which finishes whatever the memory; \
-                      on by default, and off for DataFusion's, whose answers are the same",
+        description: "whether GROUP BY and DISTINCT, and medians of all rows, run by operators of Relatrix, which finish whatever the \
+                      memory; on by default, and off for DataFusion's, whose answers are the same",
         get: |settings| settings.spills_groups.to_string(),
         set: |settings, value| {
             settings.spills_groups = switch(value)?;

@@ -123,6 +123,11 @@ const CASES: &[(&str, &str)] = &[
         "SELECT count(*) FROM (SELECT DISTINCT concat('text ', value % 1500000) FROM range(3000000))",
     ),
     (
+        "several distinct counts",
+        "SELECT count(DISTINCT value % 2000003), count(DISTINCT (value * 7919) % 1500007), sum(value) FROM range(3000000)",
+    ),
+    ("median", "SELECT median((value * 7919) % 8000009), count(*) FROM range(8000000)"),
+    (
         "join",
         "SELECT count(*), sum(a.v * b.v) FROM (SELECT value AS k, value % 11 AS v FROM range(5000000)) AS a \
          JOIN (SELECT (value * 7919) % 5000011 AS k, value % 13 AS v FROM range(5000000)) AS b ON a.k = b.k",

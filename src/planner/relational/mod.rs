@@ -3,11 +3,12 @@
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
-//!   optimize   DataFusion's rules, and subquery, keys and sort_keys among them; lifted and filtered at the end
+//!   optimize   DataFusion's rules, and subquery, keys, apart and sort_keys among them; lifted and filtered at the end
 //! ExecutionPlan   overflow, then DataFusion's rules, then spilling
 //! ```
 
 mod aggregate;
+mod apart;
 mod coerce;
 mod filtered;
 mod insert;
@@ -94,6 +95,11 @@ pub(crate) fn optimizer_rules(
     let filters = rules.iter().rposition(|rule| rule.name() == "push_down_filter");
     let place = filters.map_or(rules.len(), |last| last + 1);
     rules.insert(place, Arc::new(JoinOrder::new(Arc::clone(statistics))));
+    // Before the rule for those with one argument that is DISTINCT.
+    let distinct =
+        rules.iter().position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
+    let apart = Arc::new(apart::ApartAggregates::new(Arc::clone(statistics)));
+    rules.insert(distinct.unwrap_or(rules.len()), apart);
     // Before the rule that drops the columns nobody reads.
     let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
     rules.insert(

@@ -124,7 +124,7 @@ impl<'a> Estimates<'a> {
     }
 
     /// Whether an estimate rests on what is known of all that a plan reads.
-    fn is_known(&self, plan: &LogicalPlan) -> bool {
+    pub(in crate::planner) fn is_known(&self, plan: &LogicalPlan) -> bool {
         match plan {
             LogicalPlan::TableScan(scan) => self.relation(scan).is_some(),
             LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => true,
