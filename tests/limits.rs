@@ -290,8 +290,8 @@ const MATRICES: &[(&str, &str, &str)] = &[
     (
         "solved",
         "CREATE MATRIX a = rand(3000, 3000, 1) + 3000 * eye(3000); CREATE MATRIX x = solve(a, ones(3000, 1)); \
-         CREATE MATRIX s = t(a) @ a; CREATE MATRIX l = cholesky(s)",
-        "SELECT (MATRIX(sum(x))), (MATRIX(sum(l))), (MATRIX(norm(a @ x - 1) < 1e-9))",
+         CREATE MATRIX s = t(a) @ a; CREATE MATRIX l = cholesky(s); CREATE MATRIX i = inv(a)",
+        "SELECT (MATRIX(sum(x))), (MATRIX(sum(l))), (MATRIX(norm(a @ x - 1) < 1e-9)), (MATRIX(norm(a @ i - eye(3000)) < 1e-9))",
     ),
     (
         "tall factors",

@@ -16,19 +16,17 @@ pub(super) fn bytes(operation: &Op, inputs: &[&Cells]) -> usize {
     cells(operation, inputs).saturating_mul(cell).min(isize::MAX as usize)
 }
 
-/// Whether an operation makes its result in blocks, which may be in files. Factorizations but Cholesky's, LU and
-/// those of tall matrices work in copies that may not: what memory has no room for is refused.
+/// Whether an operation makes its result in blocks, which may be in files. Factorizations but Cholesky's, LU, what
+/// comes of that, and those of tall matrices work in copies that may not: what memory has no room for is refused.
 pub(super) fn is_in_blocks(operation: &Op, inputs: &[&Cells]) -> bool {
     match operation {
         Op::Svd { .. } if leading_columns(operation, inputs[0].shape()).is_some() => true,
         Op::Qr | Op::Svd { .. } | Op::Rank | Op::LeastSquares => {
             decompose::is_tall(inputs[0].shape())
         }
-        // Right-hand sides are in memory.
-        Op::Solve(None) => 16 * inputs[1].shape().columns <= inputs[0].shape().columns,
         Op::Solve(Some(_))
         | Op::Determinant(Some(_))
-        | Op::Inverse(_)
+        | Op::Inverse(Some(_))
         | Op::PseudoInverse
         | Op::Eigen { .. }
         | Op::ComplexEigen

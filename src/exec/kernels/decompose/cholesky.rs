@@ -24,7 +24,7 @@ const BLOCK: usize = 32;
 /// - Errors: [`ErrorKind::NotPositiveDefinite`] with the first pivot that is not above zero; a cell that
 ///   is not finite.
 pub fn cholesky<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
-    if cholesky_tiles::goes_by_tiles(a) {
+    if cholesky_tiles::goes_by_tiles(&[a]) {
         return cholesky_tiles::cholesky(a, stop);
     }
     let n = side(a);

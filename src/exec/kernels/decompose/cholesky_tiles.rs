@@ -26,10 +26,12 @@ const TILES: usize = 4;
 /// Side of a tile, at least.
 const SIDE_MIN: usize = 256;
 
-/// Whether a matrix goes by tiles: it is in a file, or memory has no room for a copy and the result.
-pub(super) fn goes_by_tiles<T: Real>(a: &Dense<T>) -> bool {
-    let bytes: &[u8] = bytemuck::cast_slice(a.cells());
-    memory::is_on_disk(bytes) || !memory::has_room(bytes.len().saturating_mul(2))
+/// Whether matrices go by tiles: one is in a file, or memory has no room for a copy and a result of all of them.
+pub(super) fn goes_by_tiles<T: Real>(all: &[&Dense<T>]) -> bool {
+    let bytes_of = |x: &&Dense<T>| bytemuck::cast_slice::<T, u8>(x.cells()).len();
+    let bytes = all.iter().map(bytes_of).fold(0, usize::saturating_add);
+    all.iter().any(|x| memory::is_on_disk(bytemuck::cast_slice(x.cells())))
+        || !memory::has_room(bytes.saturating_mul(2))
 }
 
 /// The lower triangular factor.
@@ -109,7 +111,7 @@ mod tests {
         for room_bytes in [0, 5 << 20] {
             let found = on_disk(room_bytes, |put| {
                 let a = put(&a);
-                assert!(goes_by_tiles(&a));
+                assert!(goes_by_tiles(&[&a]));
                 of_any(&a, Stop::NEVER).unwrap()
             });
             assert_close(&found, &expected, 1e4);

@@ -57,7 +57,7 @@ pub struct Lu<T: Real> {
 pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
     let (m, n) = (a.shape().rows, a.shape().columns);
     let k = m.min(n);
-    if goes_by_tiles(a) {
+    if goes_by_tiles(&[a]) {
         let factors = Written::of("lu", a, stop)?;
         let p = permuted(m, &factors.swaps);
         let [l, u] = factors.split();
@@ -90,7 +90,7 @@ fn permuted<T: Real>(m: usize, swaps: &[usize]) -> Csr<T> {
 /// - Errors: a cell that is not finite.
 pub fn determinant<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
-    let (swaps, pivots): (Vec<usize>, Vec<T>) = if goes_by_tiles(a) {
+    let (swaps, pivots): (Vec<usize>, Vec<T>) = if goes_by_tiles(&[a]) {
         let factors = Written::of("det", a, stop)?;
         let pivots = factors.diagonal().collect();
         (factors.swaps, pivots)

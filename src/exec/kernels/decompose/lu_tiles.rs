@@ -19,7 +19,7 @@ use super::super::{Real, Stop, dense};
 use super::lu::{apply_swaps, eliminate, take_back_swaps};
 use super::solve::{reciprocal_condition_of, require_regular};
 use super::triangular::{Diagonal, Triangle, solve_triangular};
-use super::{by_rows, check_finite, copied, norm_1_by_rows, side};
+use super::{by_rows, check_finite, norm_1_by_rows, side};
 use crate::error::Result;
 use crate::matrix::{CellBuffer, Dense, Shape};
 use crate::memory;
@@ -58,18 +58,11 @@ impl<T: Real> Written<T> {
         check_finite(function, a)?;
         let shape @ Shape { rows: m, columns: n } = a.shape();
         let k = m.min(n);
-        let fit = (room_cells::<T>() as f64 * COLUMNS_SHARE) as usize / m.max(1);
-        let width = fit.max(COLUMNS_MIN).min(n.max(1));
+        let width = width::<T>(shape);
         let cells = CellBuffer::arbitrary(shape.cells());
         let mut written = Self { cells, shape, swaps: vec![0; k] };
         for columns in ranges(0..n, width) {
-            let mut panel = Mat::zeros(m, columns.len());
-            for rows in ranges(0..m, height(columns.len())) {
-                let mut copy = CellBuffer::arbitrary(rows.len() * columns.len());
-                load(a.cells(), n, &rows, &columns, &mut copy);
-                let copy = MatRef::from_row_major_slice(&copy, rows.len(), columns.len());
-                panel.as_mut().subrows_mut(rows.start, rows.len()).copy_from(copy);
-            }
+            let mut panel = columns_of(a, &columns);
             let done = columns.start.min(k);
             apply_swaps(panel.as_mut(), &written.swaps[..done]);
             for inner in ranges(0..done, width) {
@@ -79,10 +72,7 @@ impl<T: Real> Written<T> {
                 written.eliminate(panel.as_mut(), &columns, stop);
             }
             stop.check()?;
-            for rows in ranges(0..m, height(columns.len())) {
-                let tile = by_rows(panel.as_ref().subrows(rows.start, rows.len()));
-                store(tile.cells(), &rows, &columns, &mut written.cells, n);
-            }
+            put(panel.as_ref(), &columns, &mut written.cells, n);
         }
         Ok(written)
     }
@@ -161,6 +151,10 @@ impl<T: Real> Written<T> {
         (0..self.swaps.len()).map(|i| self.cells[i * self.shape.columns + i])
     }
 
+    fn has_pivots(&self) -> bool {
+        self.diagonal().all(|pivot| pivot != T::ZERO)
+    }
+
     /// The factors' rows, some at a time.
     fn rows(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<T> {
         ranges(0..self.shape.rows, height(self.shape.columns))
@@ -234,33 +228,90 @@ fn fill<T: Real>(out: &mut [T], shape: Shape, row: impl Fn(usize, &mut [T]) + Sy
     });
 }
 
-/// Solves `a·x = b` by factors that are written: those of any matrix, symmetric or not.
+/// Columns of a matrix of this shape that are in memory at once.
+fn width<T>(shape: Shape) -> usize {
+    let fit = (room_cells::<T>() as f64 * COLUMNS_SHARE) as usize / shape.rows.max(1);
+    fit.max(COLUMNS_MIN).min(shape.columns.max(1))
+}
+
+/// Some columns of a matrix, in memory.
+fn columns_of<T: Real>(a: &Dense<T>, columns: &Range<usize>) -> Mat<T> {
+    let Shape { rows: m, columns: n } = a.shape();
+    let mut panel = Mat::zeros(m, columns.len());
+    for rows in ranges(0..m, height(columns.len())) {
+        let mut copy = CellBuffer::arbitrary(rows.len() * columns.len());
+        load(a.cells(), n, &rows, columns, &mut copy);
+        let copy = MatRef::from_row_major_slice(&copy, rows.len(), columns.len());
+        panel.as_mut().subrows_mut(rows.start, rows.len()).copy_from(copy);
+    }
+    panel
+}
+
+/// Writes some columns of a matrix of so many.
+fn put<T: Real>(panel: MatRef<'_, T>, columns: &Range<usize>, out: &mut [T], all: usize) {
+    for rows in ranges(0..panel.nrows(), height(columns.len())) {
+        let tile = by_rows(panel.subrows(rows.start, rows.len()));
+        store(tile.cells(), &rows, columns, out, all);
+    }
+}
+
+/// Solves `a·x = b` by factors that are written: those of any matrix, symmetric or not. Some of the right-hand sides are in
+/// memory at a time.
 ///
 /// # Errors
 /// As those of a solution in memory.
 pub(super) fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
-    let n = side(a);
-    let mut x = copied("solve", b)?;
+    check_finite("solve", b)?;
+    let (n, shape) = (side(a), b.shape());
     let norm = norm_1_by_rows(a);
     let factors = Written::of("solve", a, stop)?;
-    let condition = if factors.diagonal().any(|pivot| pivot == T::ZERO) {
-        T::ZERO
-    } else {
+    let condition = if factors.has_pivots() {
         let of = |b: MatMut<'_, T>| factors.solve(b, stop);
         reciprocal_condition_of(n, norm, &of, &|b| factors.solve_transposed(b, stop))
+    } else {
+        T::ZERO
     };
     stop.check()?;
     require_regular("solve", a.shape(), condition)?;
-    factors.solve(x.as_mut(), stop);
+    let mut x = CellBuffer::arbitrary(shape.cells());
+    for columns in ranges(0..shape.columns, width::<T>(shape)) {
+        let mut panel = columns_of(b, &columns);
+        factors.solve(panel.as_mut(), stop);
+        stop.check()?;
+        put(panel.as_ref(), &columns, &mut x, shape.columns);
+    }
+    Ok(dense(shape, x))
+}
+
+/// The inverse, some of whose columns are in memory at a time; whether it means anything is not looked at.
+///
+/// # Errors
+/// A zero pivot; a cell that is not finite.
+pub(super) fn inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
+    let (n, shape) = (side(a), a.shape());
+    let factors = Written::of("inv", a, stop)?;
     stop.check()?;
-    Ok(by_rows(x.as_ref()))
+    if !factors.has_pivots() {
+        require_regular("inv", shape, T::ZERO)?;
+    }
+    let mut x = CellBuffer::arbitrary(shape.cells());
+    for columns in ranges(0..n, width::<T>(shape)) {
+        let mut panel = Mat::zeros(n, columns.len());
+        for (at, column) in columns.clone().enumerate() {
+            panel[(column, at)] = T::ONE;
+        }
+        factors.solve(panel.as_mut(), stop);
+        stop.check()?;
+        put(panel.as_ref(), &columns, &mut x, n);
+    }
+    Ok(dense(shape, x))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::dense::product;
     use super::super::super::testing::*;
-    use super::super::{determinant, lu, solve as solve_any};
+    use super::super::{determinant, inverse as inverse_of_any, lu, solve as solve_any};
     use super::*;
     use crate::matrix::tier::testing::on_disk;
 
@@ -287,13 +338,25 @@ mod tests {
         let mut rng = rng(32);
         let (a, x) = (random::<f64>(&mut rng, 600, 600), random::<f64>(&mut rng, 600, 3));
         let b = product(&a, &x, Stop::NEVER);
+        let wide = random::<f64>(&mut rng, 600, 700);
+        let of_wide = product(&a, &wide, Stop::NEVER);
+        let inverse = inverse_of_any(&a, Stop::NEVER).unwrap();
         let singular = build(600, 600, |i, j| (i + j) as f64);
+        let zero = build(600, 600, |_, _| 0.0);
         // Scaled, for its determinant to be a number.
         let small = build(600, 600, |i, j| 0.07 * a.row(i)[j]);
         let value = determinant(&small, Stop::NEVER).unwrap().cells()[0];
         on_disk(2 << 20, |put| {
             assert_close(&solve_any(&put(&a), &b, Stop::NEVER).unwrap(), &x, 1e7);
             assert!(solve_any(&put(&singular), &b, Stop::NEVER).is_err());
+            for (a, b) in
+                [(put(&a), of_wide.clone()), (a.clone(), put(&of_wide)), (put(&a), put(&of_wide))]
+            {
+                assert_close(&solve_any(&a, &b, Stop::NEVER).unwrap(), &wide, 1e7);
+            }
+            assert_close(&inverse_of_any(&put(&a), Stop::NEVER).unwrap(), &inverse, 1e7);
+            assert!(inverse_of_any(&put(&singular), Stop::NEVER).is_err());
+            assert!(inverse_of_any(&put(&zero), Stop::NEVER).is_err());
             let found = determinant(&put(&small), Stop::NEVER).unwrap().cells()[0];
             assert!((found / value - 1.0).abs() < 1e-9, "{found} is not {value}");
         });

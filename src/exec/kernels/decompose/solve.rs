@@ -32,7 +32,7 @@ use crate::matrix::{Dense, Shape};
 pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
     assert_eq!(b.shape().rows, n, "a right-hand side is as tall as the matrix");
-    if goes_by_tiles(a) {
+    if goes_by_tiles(&[a, b]) {
         return lu_tiles::solve(a, b, stop);
     }
     let mut x = copied("solve", b)?;
@@ -53,15 +53,19 @@ pub fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Result<Dens
 /// Unless `a` is square.
 pub fn inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>> {
     let n = side(a);
-    let (factored, norm) = Factored::of("inv", a, stop)?;
-    stop.check()?;
-    if !factored.has_pivots() {
-        require_regular("inv", a.shape(), T::ZERO)?;
-    }
-    let mut x = Work::identity(n);
-    factored.solve_transposed(x.view_mut(), stop);
-    stop.check()?;
-    let x = x.into_transpose();
+    let (x, norm) = if goes_by_tiles(&[a]) {
+        (lu_tiles::inverse(a, stop)?, norm_1_by_rows(a))
+    } else {
+        let (factored, norm) = Factored::of("inv", a, stop)?;
+        stop.check()?;
+        if !factored.has_pivots() {
+            require_regular("inv", a.shape(), T::ZERO)?;
+        }
+        let mut x = Work::identity(n);
+        factored.solve_transposed(x.view_mut(), stop);
+        stop.check()?;
+        (x.into_transpose(), norm)
+    };
     let condition = if n == 0 { T::ONE } else { T::ONE / norm / norm_1_by_rows(&x) };
     require_regular("inv", a.shape(), condition)?;
     Ok(x)
