@@ -158,8 +158,9 @@ impl ExecutionPlan for SharedExec {
         self.children().iter().map(|_| false).collect()
     }
 
+    /// Not as far as rules go: they would sort the plan that one reader holds, and it may be another's that runs.
     fn maintains_input_order(&self) -> Vec<bool> {
-        self.children().iter().map(|_| true).collect()
+        self.children().iter().map(|_| false).collect()
     }
 
     fn replace_children(
