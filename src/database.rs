@@ -100,7 +100,7 @@ impl Builder {
     /// let connection = relatrix::Database::builder().memory_limit(16 << 20).build()?.connect();
     /// let sum = connection.query("SELECT (MATRIX(sum(2 * ones(2000, 2000))))")?.rows::<(f64,)>()?; // 32 MB
     /// assert_eq!(sum, [(8_000_000.0,)]);
-    /// let error = connection.matrix("inv(ones(2000, 2000))").unwrap_err();
+    /// let error = connection.matrix("expm(ones(2000, 2000))").unwrap_err();
     /// assert!(matches!(error.kind(), relatrix::ErrorKind::MemorySpent { .. }));
     /// # Ok::<(), relatrix::Error>(())
     /// ```
