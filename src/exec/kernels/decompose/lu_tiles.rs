@@ -184,6 +184,23 @@ impl<T: Real> Written<T> {
         }
     }
 
+    /// `x = a⁻¹·b` of this shape, where `right` tells some columns of `b`: those that are in memory at a time.
+    fn solutions(
+        &self,
+        shape: Shape,
+        right: impl Fn(&Range<usize>) -> Mat<T>,
+        stop: Stop<'_>,
+    ) -> Result<Dense<T>> {
+        let mut x = CellBuffer::arbitrary(shape.cells());
+        for columns in ranges(0..shape.columns, width::<T>(shape)) {
+            let mut panel = right(&columns);
+            self.solve(panel.as_mut(), stop);
+            stop.check()?;
+            put(panel.as_ref(), &columns, &mut x, shape.columns);
+        }
+        Ok(dense(shape, x))
+    }
+
     /// `b = t(a)⁻¹·b`.
     fn solve_transposed(&self, mut b: MatMut<'_, T>, stop: Stop<'_>) {
         let (n, grain) = (self.shape.rows, Grain::factor(stop));
@@ -273,14 +290,7 @@ pub(super) fn solve<T: Real>(a: &Dense<T>, b: &Dense<T>, stop: Stop<'_>) -> Resu
     };
     stop.check()?;
     require_regular("solve", a.shape(), condition)?;
-    let mut x = CellBuffer::arbitrary(shape.cells());
-    for columns in ranges(0..shape.columns, width::<T>(shape)) {
-        let mut panel = columns_of(b, &columns);
-        factors.solve(panel.as_mut(), stop);
-        stop.check()?;
-        put(panel.as_ref(), &columns, &mut x, shape.columns);
-    }
-    Ok(dense(shape, x))
+    factors.solutions(shape, |columns| columns_of(b, columns), stop)
 }
 
 /// The inverse, some of whose columns are in memory at a time; whether it means anything is not looked at.
@@ -294,17 +304,11 @@ pub(super) fn inverse<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Dense<T>>
     if !factors.has_pivots() {
         require_regular("inv", shape, T::ZERO)?;
     }
-    let mut x = CellBuffer::arbitrary(shape.cells());
-    for columns in ranges(0..n, width::<T>(shape)) {
-        let mut panel = Mat::zeros(n, columns.len());
-        for (at, column) in columns.clone().enumerate() {
-            panel[(column, at)] = T::ONE;
-        }
-        factors.solve(panel.as_mut(), stop);
-        stop.check()?;
-        put(panel.as_ref(), &columns, &mut x, n);
-    }
-    Ok(dense(shape, x))
+    let of_one = |columns: &Range<usize>| {
+        let one = |row, at| if row == columns.start + at { T::ONE } else { T::ZERO };
+        Mat::from_fn(n, columns.len(), one)
+    };
+    factors.solutions(shape, of_one, stop)
 }
 
 #[cfg(test)]
