@@ -1,12 +1,12 @@
 //! Windows, column by column.
 //!
 //! Enters: rows in the order of PARTITION BY and ORDER BY. Leaves: the same rows with the windows' columns, as DataFusion's
-//! operators make them. Rows pass three steps, those that have something to make (`recipe`); only where a value asks for rows
-//! to come are rows held, and those of a partition that does not fit go to a file.
+//! operators make them. Rows pass four steps, those that have something to make (`recipe`); only where a value asks for rows
+//! to come are rows held, and those of a partition that does not fit go to files.
 //!
 //! ```text
-//! rows ─ of the partition ─ of peers ─ of rows ─ rows with columns      functions: running, sliding, shift, ranks
-//!        (groups, held)    (groups)    (rows)
+//! rows ─ of tails ─ of the partition ─ of peers ─ of rows ─ rows with columns      functions: running, sliding, shift, ranks
+//!        (tails)    (groups, held)     (groups)   (rows)
 //! ```
 //!
 //! A window of a kind that is not known here leaves the operator to DataFusion: where that would hold all rows, it runs over a
@@ -19,6 +19,7 @@ mod functions;
 mod groups;
 mod recipe;
 mod rows;
+mod tails;
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +49,7 @@ use self::chunks::Chunks;
 use self::groups::Groups;
 use self::recipe::{Made, Recipe};
 use self::rows::Rows;
+use self::tails::Tails;
 use super::feed::adapted;
 
 /// The operator that stands for another; see the header of this file.
@@ -86,15 +88,23 @@ impl SpillingWindowExec {
         Some(Self { ordinary, way, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// The three steps.
+    /// The steps.
     fn columns(
         &self,
         recipe: &Recipe,
         partition: usize,
         context: &Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let Recipe { partition_by, peers_by, elsewhere, of_partition, of_peers, of_rows, .. } =
-            recipe;
+        let Recipe {
+            partition_by,
+            peers_by,
+            elsewhere,
+            of_tails,
+            of_partition,
+            of_peers,
+            of_rows,
+            columns: _,
+        } = recipe;
         let mut source = Arc::clone(self.ordinary.children()[0]);
         if !elsewhere.is_empty() {
             let (windows, mode) = (elsewhere.clone(), InputOrderMode::Sorted);
@@ -102,6 +112,9 @@ impl SpillingWindowExec {
         }
         let mut rows = source.execute(partition, Arc::clone(context))?;
         let spills = SpillMetrics::new(&self.metrics, partition);
+        if !of_tails.is_empty() {
+            rows = Tails::new(rows, partition_by, of_tails, context, &spills)?.rows();
+        }
         if !of_partition.is_empty() {
             let made = of_partition;
             rows = Groups::new(rows, partition_by, None, made, context, &spills)?.rows();

@@ -1,5 +1,7 @@
 //! In which step each window of an operator is made.
 //!
+//! - **of tails**: what is asked of the rows from one of the partition to its last: frames that end with the partition and do not
+//!   begin with it. Made for each row as the first; where a frame begins with another, its value is that row's;
 //! - **of the partition**: what is known when a partition ends: frames that are the whole of it, the number of its rows;
 //! - **of peers**: what is known at the last of a row's peers: frames up to the current row by RANGE, as `ORDER BY` alone means;
 //! - **of rows**: what some rows before and after tell, or what the steps before have made;
@@ -34,6 +36,8 @@ pub(super) struct Recipe {
     pub(super) peers_by: Vec<Arc<dyn PhysicalExpr>>,
     /// What DataFusion makes.
     pub(super) elsewhere: Vec<Arc<dyn WindowExpr>>,
+    /// From the last row of a partition to its first.
+    pub(super) of_tails: Vec<Made<RowFunction>>,
     pub(super) of_partition: Vec<Made<RunningFunction>>,
     pub(super) of_peers: Vec<Made<RunningFunction>>,
     pub(super) of_rows: Vec<Made<RowFunction>>,
@@ -53,6 +57,7 @@ pub(super) struct Made<F> {
 #[derive(Clone, Copy)]
 enum Source {
     Elsewhere(usize),
+    Tails(usize),
     Partition(usize),
     Peers(usize),
     Rows(usize),
@@ -75,6 +80,19 @@ enum Extent {
     ToRow,
     /// So many before the row and after.
     Around(usize, usize),
+    /// To the last of the partition.
+    From(Begin),
+}
+
+/// The first row of a frame that ends with the partition.
+#[derive(Clone, Copy)]
+enum Begin {
+    /// So many before the row; the first of the partition where there are fewer.
+    Before(usize),
+    /// So many after it.
+    After(usize),
+    /// The first of its peers.
+    Peers,
 }
 
 impl Recipe {
@@ -86,6 +104,7 @@ impl Recipe {
             input,
             order_by: None,
             elsewhere: Vec::new(),
+            of_tails: Vec::new(),
             of_partition: Vec::new(),
             of_peers: Vec::new(),
             of_rows: Vec::new(),
@@ -119,6 +138,7 @@ struct Cook<'a> {
     /// By which rows are peers, as soon as some window asks.
     order_by: Option<Vec<Arc<dyn PhysicalExpr>>>,
     elsewhere: Vec<Arc<dyn WindowExpr>>,
+    of_tails: Vec<Made<RowFunction>>,
     of_partition: Vec<Made<RunningFunction>>,
     of_peers: Vec<Made<RunningFunction>>,
     of_rows: Vec<Planned>,
@@ -249,8 +269,54 @@ impl Cook<'_> {
                 Some(Source::Peers(self.of_peers.len() - 1))
             }
             Extent::ToRow => self.by_row(window, RowFunction::Running(function), Vec::new()),
+            Extent::From(begin) => self.tail(window, function, arguments, begin),
             Extent::Around(..) => None,
         }
+    }
+
+    /// One of the rows from some row on, as that row's value from behind.
+    fn tail(
+        &mut self,
+        window: &Arc<dyn WindowExpr>,
+        function: RunningFunction,
+        arguments: Vec<Arc<dyn PhysicalExpr>>,
+        begin: Begin,
+    ) -> Option<Source> {
+        if !function.has_no_order() {
+            return None;
+        }
+        if let Begin::Peers = begin {
+            self.has_order_of(window)?;
+        }
+        let field = window.field().ok()?;
+        let of_none = function.of_no_rows(field.data_type()).ok()?;
+        let first = match begin {
+            Begin::After(rows) => RowFunction::Shift(-(rows as i64), of_none),
+            Begin::Before(rows) => RowFunction::Back(rows),
+            Begin::Peers => RowFunction::FirstPeer,
+        };
+        // Which row is the first is known without those behind it.
+        if let RunningFunction::Nth(1, _) = function {
+            return self.by_row(window, first, Vec::new());
+        }
+        let from_behind = match function {
+            RunningFunction::Last(data_type) => {
+                RowFunction::Running(RunningFunction::Nth(1, data_type))
+            }
+            RunningFunction::Nth(n, data_type) => {
+                let rows = i64::try_from(n - 1).ok().filter(|&rows| rows as u64 <= REACH_ROWS_MAX);
+                RowFunction::Shift(rows?, ScalarValue::try_from(&data_type).ok()?)
+            }
+            function => RowFunction::Running(function),
+        };
+        let made = Source::Tails(self.of_tails.len());
+        self.of_tails.push(Made { function: from_behind, arguments, field: Arc::clone(&field) });
+        if let Begin::Before(0) | Begin::After(0) = begin {
+            return Some(made);
+        }
+        let planned = Planned { function: first, arguments: Vec::new(), made: vec![made], field };
+        self.of_rows.push(planned);
+        Some(Source::Rows(self.of_rows.len() - 1))
     }
 
     /// One of a row, by its arguments or by what other steps make.
@@ -263,7 +329,10 @@ impl Cook<'_> {
         let mut arguments = window.expressions();
         match function {
             RowFunction::Running(RunningFunction::Aggregate(..)) | RowFunction::Sliding(_) => {}
-            RowFunction::Running(_) | RowFunction::Shift(..) => arguments.truncate(1),
+            RowFunction::Running(_)
+            | RowFunction::Shift(..)
+            | RowFunction::Back(_)
+            | RowFunction::FirstPeer => arguments.truncate(1),
             _ => arguments.clear(),
         }
         let field = window.field().ok()?;
@@ -313,11 +382,13 @@ impl Cook<'_> {
 
     fn done(self, partition_by: Vec<Arc<dyn PhysicalExpr>>, sources: &[Source]) -> Recipe {
         let elsewhere = self.input.fields().len();
-        let of_partition = elsewhere + self.elsewhere.len();
+        let of_tails = elsewhere + self.elsewhere.len();
+        let of_partition = of_tails + self.of_tails.len();
         let of_peers = of_partition + self.of_partition.len();
         let of_rows = of_peers + self.of_peers.len();
         let place = |source: &Source| match source {
             Source::Elsewhere(at) => elsewhere + at,
+            Source::Tails(at) => of_tails + at,
             Source::Partition(at) => of_partition + at,
             Source::Peers(at) => of_peers + at,
             Source::Rows(at) => of_rows + at,
@@ -333,6 +404,7 @@ impl Cook<'_> {
             peers_by: partition_by.iter().cloned().chain(order_by).collect(),
             partition_by,
             elsewhere: self.elsewhere,
+            of_tails: self.of_tails,
             of_partition: self.of_partition,
             of_peers: self.of_peers,
             of_rows: rows.collect(),
@@ -351,6 +423,9 @@ fn counted() -> Made<RunningFunction> {
 fn extent(window: &Arc<dyn WindowExpr>) -> Option<Extent> {
     let frame: &WindowFrame = window.get_window_frame();
     let is_by_rows = frame.units == WindowFrameUnits::Rows;
+    if !frame.start_bound.is_unbounded() && frame.end_bound.is_unbounded() {
+        return begin(&frame.start_bound, is_by_rows, window.order_by().is_empty());
+    }
     if !frame.start_bound.is_unbounded() {
         let before = reach(&frame.start_bound, false)?;
         let after = reach(&frame.end_bound, true)?;
@@ -367,6 +442,19 @@ fn extent(window: &Arc<dyn WindowExpr>) -> Option<Extent> {
         }
         (WindowFrameBound::CurrentRow, _) => Some(Extent::ToPeers),
         _ => None,
+    }
+}
+
+/// The rows from a bound to the last of the partition.
+fn begin(bound: &WindowFrameBound, is_by_rows: bool, all_are_peers: bool) -> Option<Extent> {
+    match bound {
+        WindowFrameBound::CurrentRow if !is_by_rows && all_are_peers => Some(Extent::Partition),
+        WindowFrameBound::CurrentRow if !is_by_rows => Some(Extent::From(Begin::Peers)),
+        _ if !is_by_rows => None,
+        WindowFrameBound::Following(_) => {
+            reach(bound, true).map(|rows| Extent::From(Begin::After(rows)))
+        }
+        _ => reach(bound, false).map(|rows| Extent::From(Begin::Before(rows))),
     }
 }
 

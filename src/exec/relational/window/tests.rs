@@ -240,9 +240,43 @@ async fn what_is_not_ours_stays_beside_what_is() {
     for query in queries {
         agree_in_batches(query, &batch, true).await;
     }
-    let query = "SELECT *, sum(i) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)
+    let query = "SELECT *, sum(i) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)
                  FROM t";
     agree_in_batches(query, &batch, false).await;
+}
+
+#[tokio::test]
+async fn frames_that_end_with_the_partition_agree_with_those_of_datafusion() {
+    let by_row = [
+        "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+        "ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING",
+        "ROWS BETWEEN 7 PRECEDING AND UNBOUNDED FOLLOWING",
+        "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING",
+        "ROWS BETWEEN 9 FOLLOWING AND UNBOUNDED FOLLOWING",
+    ];
+    let by_peers = [
+        "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+        "GROUPS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    ];
+    let of_one_row = "first_value(s) OVER w, last_value(d) OVER w, nth_value(i, 3) OVER w,
+        nth_value(s, 1) OVER w, last_value(i + 1) OVER w, nth_value(v, 2) OVER w";
+    for seed in 0..3 {
+        let batch = few([0, 1, 120][seed as usize], seed);
+        for partition in ["", "PARTITION BY g"] {
+            for order in ["", "ORDER BY o", "ORDER BY o DESC NULLS LAST, id"] {
+                for frame in by_row.iter().chain(&by_peers) {
+                    if frame.starts_with("GROUPS") && order.is_empty() {
+                        continue;
+                    }
+                    let query = format!(
+                        "SELECT *, {AGGREGATES}, {of_one_row}, row_number() OVER w, sum(i) OVER ({partition})
+                         FROM t WINDOW w AS ({partition} {order} {frame})"
+                    );
+                    agree_in_batches(&query, &batch, true).await;
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -299,9 +333,29 @@ fn rows_without_columns_are_counted_by_what_is_made_of_them() {
 }
 
 #[test]
+fn frames_that_end_with_the_partition_are_answered_under_any_limit() {
+    agree(
+        "SELECT *, sum(v) OVER w, last_value(id) OVER w, count(*) OVER (PARTITION BY g ORDER BY v, id)
+         FROM t WINDOW w AS (PARTITION BY g ORDER BY v, id ROWS BETWEEN 2 FOLLOWING AND UNBOUNDED FOLLOWING)
+         ORDER BY g, id",
+        &LIMITS,
+    );
+    agree(
+        "SELECT *, min(id) OVER w, count(v) OVER w, sum(v) OVER () FROM t
+         WINDOW w AS (ORDER BY v RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) ORDER BY id",
+        &[1_000_000, 8_000_000, usize::MAX],
+    );
+    agree(
+        "SELECT *, first_value(v) OVER w, nth_value(id, 4) OVER w FROM t
+         WINDOW w AS (ORDER BY v, id ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY id",
+        &[1_000_000, 8_000_000, usize::MAX],
+    );
+}
+
+#[test]
 fn a_function_that_needs_all_rows_is_named_where_they_do_not_fit() {
     let query = "SELECT id, first_value(v) OVER w FROM t
-                 WINDOW w AS (ORDER BY v, id ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY id";
+                 WINDOW w AS (ORDER BY id RANGE BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY id";
     agree(query, &[200_000_000, usize::MAX]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let error = runtime.block_on(async {

@@ -4,8 +4,8 @@
 //!
 //! - `running`: what functions of a frame that begins with the partition are asked for
 //! - `measures`: sums, counts, means and extremes; `accumulated`: every other aggregate, by DataFusion's accumulators
-//! - `places`: `first_value`, `last_value`, `nth_value`
-//! - `sliding`: measures of some rows before and after each; `shift`: `lag` and `lead`
+//! - `places`: `first_value`, `last_value`, `nth_value`, and the value of the first peer
+//! - `sliding`: measures of some rows before and after each; `shift`: values of rows before and after
 //! - `ranks`: what numbers rows and peers
 
 mod accumulated;
@@ -21,16 +21,20 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::ReversedUDAF;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use self::accumulated::Accumulated;
 use self::measures::{Count, Measure, Taken, measured};
-use self::places::{Last, Nth};
+use self::places::{FirstPeer, Last, Nth};
 use self::ranks::{CumeDist, Ntile, Rank, RowNumber};
 use self::running::{EachRow, Folded};
 pub(super) use self::running::{Ends, Piece, Running};
-use self::shift::Shift;
+use self::shift::{Back, Shift};
 use self::sliding::Sliding;
+
+/// Aggregates that come to the same in any order, but for their last digits, of which DataFusion does not say so.
+const SYMMETRIC: [&str; 4] = ["stddev", "stddev_pop", "var", "var_pop"];
 
 /// A function of the rows from the first of a partition on.
 #[derive(Debug, Clone)]
@@ -67,6 +71,26 @@ impl RunningFunction {
             Self::Last(data_type) => Box::new(Last::new(data_type)),
         })
     }
+
+    /// Whether it comes to the same when rows are taken from the last to the first.
+    pub(super) fn has_no_order(&self) -> bool {
+        let Self::Aggregate(aggregate, _) = self else { return true };
+        let function = aggregate.fun();
+        matches!(function.reverse_udf(), ReversedUDAF::Identical)
+            || SYMMETRIC.contains(&function.name())
+    }
+
+    /// What it comes to where there are no rows, as a value of this type.
+    ///
+    /// # Errors
+    /// DataFusion's for an accumulator that it does not have.
+    pub(super) fn of_no_rows(&self, data_type: &DataType) -> Result<ScalarValue> {
+        match self {
+            Self::Aggregate(aggregate, _) => aggregate.default_value(data_type),
+            Self::Rows => Ok(ScalarValue::from(0_i64)),
+            Self::Nth(..) | Self::Last(_) => ScalarValue::try_from(data_type),
+        }
+    }
 }
 
 /// A function that has a value of its own for each row.
@@ -77,6 +101,10 @@ pub(super) enum RowFunction {
     Sliding(Frame),
     /// The value so many rows before, or after where the number is negative; the other where there is no such row.
     Shift(i64, ScalarValue),
+    /// The value so many rows before, or that of the first of the partition.
+    Back(usize),
+    /// The value of the first of its peers.
+    FirstPeer,
     RowNumber,
     Rank,
     DenseRank,
@@ -124,7 +152,7 @@ impl Frame {
 impl RowFunction {
     /// Whether it asks where peers begin.
     pub(super) fn has_peers(&self) -> bool {
-        matches!(self, Self::Rank | Self::DenseRank | Self::PercentRank)
+        matches!(self, Self::FirstPeer | Self::Rank | Self::DenseRank | Self::PercentRank)
     }
 
     /// The function before any row.
@@ -136,6 +164,8 @@ impl RowFunction {
             Self::Running(running) => Box::new(EachRow(running.start()?)),
             Self::Sliding(frame) => frame.start().expect("the aggregate is one of ours"),
             Self::Shift(rows, other) => Box::new(Shift::new(*rows, other)?),
+            Self::Back(rows) => Box::new(Back::new(*rows)),
+            Self::FirstPeer => Box::new(FirstPeer::default()),
             Self::RowNumber => Box::new(RowNumber::default()),
             Self::Rank => Box::new(Rank::gapped()),
             Self::DenseRank => Box::new(Rank::dense()),

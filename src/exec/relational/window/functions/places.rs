@@ -1,4 +1,4 @@
-//! `first_value`, `last_value` and `nth_value`: the value of one row of the frame.
+//! `first_value`, `last_value` and `nth_value`: the value of one row of the frame. And that of a row's first peer.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use arrow::compute::{concat, interleave};
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
 
+use super::ByRow;
 use super::running::{Ends, Piece, Running};
 
 /// Where a value is: in this batch, kept of those before, or nowhere.
@@ -117,6 +118,31 @@ impl Running for Last {
         if piece.rows > 0 {
             self.kept = Some(single(values, piece.rows - 1)?);
         }
+        Ok(column)
+    }
+}
+
+/// The value of the first of a row's peers.
+#[derive(Default)]
+pub(super) struct FirstPeer {
+    /// That of the peers that have begun before.
+    kept: Option<ArrayRef>,
+}
+
+impl ByRow for FirstPeer {
+    fn push(&mut self, arguments: &[ArrayRef], piece: &Piece) -> Result<ArrayRef> {
+        let values = &arguments[0];
+        let kept = self.kept.take().unwrap_or_else(|| new_null_array(values.data_type(), 1));
+        let mut places = vec![(KEPT, 0); piece.peers.first().copied().unwrap_or(piece.rows)];
+        let ends = piece.peers.iter().skip(1).copied().chain([piece.rows]);
+        for (&start, end) in piece.peers.iter().zip(ends) {
+            places.resize(end, (HERE, start));
+        }
+        let column = interleave(&[values, &kept], &places)?;
+        self.kept = Some(match piece.peers.last() {
+            Some(&last) => single(values, last)?,
+            None => kept,
+        });
         Ok(column)
     }
 }

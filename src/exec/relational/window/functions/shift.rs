@@ -1,4 +1,6 @@
-//! `lag` and `lead`: the value of a row so many before or after.
+//! The value of a row so many before or after: `lag` and `lead`, and where a frame begins.
+
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::{concat, take};
@@ -62,6 +64,42 @@ impl ByRow for Shift {
             }
         }
         self.kept = concat(&[&values.slice(open.end - last, last)])?;
+        Ok(take(&values, &UInt32Array::from(places), None)?)
+    }
+}
+
+/// Values of rows before; where there are too few of them, that of the first of the partition.
+pub(super) struct Back {
+    rows: usize,
+    /// Values of the open partition's last rows.
+    kept: Option<ArrayRef>,
+}
+
+impl Back {
+    pub(super) fn new(rows: usize) -> Self {
+        Self { rows, kept: None }
+    }
+}
+
+impl ByRow for Back {
+    fn push(&mut self, arguments: &[ArrayRef], piece: &Piece) -> Result<ArrayRef> {
+        let values = match &self.kept {
+            Some(kept) => concat(&[kept, &arguments[0]])?,
+            None => Arc::clone(&arguments[0]),
+        };
+        let kept = values.len() - piece.rows;
+        let mut places: Vec<u32> = Vec::with_capacity(piece.rows);
+        let mut first = 0;
+        for (begins, part) in piece.parts() {
+            if begins {
+                first = kept + part.start;
+            }
+            let rows = kept + part.start..kept + part.end;
+            places.extend(rows.map(|row| first.max(row.saturating_sub(self.rows)) as u32));
+        }
+        // While the partition has fewer rows, its first is among them.
+        let last = first.max(values.len().saturating_sub(self.rows));
+        self.kept = Some(concat(&[&values.slice(last, values.len() - last)])?);
         Ok(take(&values, &UInt32Array::from(places), None)?)
     }
 }
