@@ -1,8 +1,8 @@
 //! Entries and graphs that memory has no room for: read piece by piece where they lie in a file.
 //!
 //! Enters: batches in files. Leaves: the cells, labels and errors that batches at hand would have led to: what is
-//! refused first there is refused first here. Memory holds the labels, what finds a key among them, and
-//! the entries of one region of the matrix.
+//! refused first there is refused first here. Memory holds what finds a key among labels, and the entries of one
+//! region of the matrix; labels that OVER gives are at hand.
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::ScalarBuffer;
@@ -13,15 +13,13 @@ use super::super::kernels::Real;
 use super::super::keys::{Index, length};
 use super::super::labels::RelationLabels;
 use super::super::run::Surroundings;
+use super::columns::taken;
 use super::places::{Files, Pieces, Places, among, distinct, done_with};
 use super::regions::{Piece, Sorting};
 use super::{Appearance, Gathered, duplicates, not_given, refuse_repeated, repeated, settled};
 use crate::error::Result;
 use crate::matrix::{Cells, Element, Shape};
 use crate::memory::Shelf;
-
-/// Bytes for each key whose place follows from when it comes.
-const KEY_BYTES: usize = 2 * size_of::<u32>();
 
 /// Entries as cells with labels.
 pub(super) fn gathered(
@@ -63,8 +61,6 @@ pub(super) fn gathered(
             let (mut rows, mut row_labels) =
                 places_of(intake, 0, &pieces, given_rows, "row", &mut files)?;
             if intake.rows_as_they_come {
-                let bytes = KEY_BYTES * length(&row_labels);
-                files.budget.grow(bytes, super::WHAT)?;
                 let appearance =
                     Appearance::of(rows.iter().map(|piece| &piece[..]), length(&row_labels));
                 let moved = |piece: &ScalarBuffer<u32>| {
@@ -73,8 +69,7 @@ pub(super) fn gathered(
                     files.put(&moved)
                 };
                 rows = rows.iter().map(moved).collect::<Result<_>>()?;
-                row_labels = appearance.ordered(&row_labels)?;
-                files.budget.shrink(bytes);
+                row_labels = taken(&row_labels, &appearance.keys, &mut files)?;
             }
             let pieces = Pieces { count: batches.len(), keys: &of_columns };
             let (columns, column_labels) =

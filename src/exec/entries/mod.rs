@@ -9,6 +9,8 @@
 //! Rows that memory has no room for go to a file, and what is made of them is made piece by piece ([`beyond`]).
 
 mod beyond;
+mod columns;
+mod names;
 mod places;
 mod regions;
 
@@ -93,7 +95,11 @@ pub(super) fn gather(
             if intake.rows_as_they_come {
                 let appearance = Appearance::of([&row_places[..]], length(&row_keys));
                 row_places = row_places.iter().map(|&place| appearance.place(place)).collect();
-                row_keys = appearance.ordered(&row_keys)?;
+                let order = UInt32Array::from(appearance.keys.to_vec());
+                row_keys = row_keys
+                    .iter()
+                    .map(|keys| Ok(take(keys, &order, None)?))
+                    .collect::<Result<_>>()?;
             }
             let (column_places, column_keys) = pool
                 .install(|| places_of(intake, intake.row_keys, columns, given_columns, "column"))?;
@@ -246,21 +252,24 @@ fn places_of(
 /// The distinct keys in the order in which they come first.
 struct Appearance {
     /// For each key by its own order, its place among those that have come.
-    places: Vec<u32>,
+    places: CellBuffer<u32>,
     /// The keys as they have come, by their own order.
-    keys: Vec<u32>,
+    keys: CellBuffer<u32>,
 }
 
 impl Appearance {
-    /// Of so many keys, whose places come in these pieces.
+    /// Of so many keys, all of which come, whose places come in these pieces.
     fn of<'a>(pieces: impl IntoIterator<Item = &'a [u32]>, count: usize) -> Self {
-        let mut places = vec![u32::MAX; count];
-        let mut keys = Vec::with_capacity(count);
+        let mut places = CellBuffer::arbitrary(count);
+        places.fill(u32::MAX);
+        let mut keys = CellBuffer::zeroed(count);
+        let mut come = 0;
         for &key in pieces.into_iter().flatten() {
             let place = &mut places[key as usize];
             if *place == u32::MAX {
-                *place = keys.len() as u32;
-                keys.push(key);
+                *place = come as u32;
+                keys[come] = key;
+                come += 1;
             }
         }
         Self { places, keys }
@@ -268,12 +277,6 @@ impl Appearance {
 
     fn place(&self, key: u32) -> u32 {
         self.places[key as usize]
-    }
-
-    /// Keys as they have come.
-    fn ordered(self, keys: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-        let order = UInt32Array::from(self.keys);
-        keys.iter().map(|keys| Ok(take(keys, &order, None)?)).collect()
     }
 }
 

@@ -5,24 +5,20 @@
 //!
 //! ```text
 //! numbers of a narrow range    a bit for each number; a place is the number of bits before
-//! all others                   a table of those there are, which has to fit into memory
+//! all others                   a name for each of those there are, and their order (`names`)
 //! ```
 
-use std::collections::HashMap;
-
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, Int64Array, UInt32Array, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, Int64Array, make_array};
 use arrow::buffer::ScalarBuffer;
-use arrow::compute::{cast, concat, take};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 
+use super::names::Names;
 use crate::error::Result;
 use crate::exec::keys::{Index, converter, is_by_value, is_narrow};
 use crate::exec::run::{Budget, Cancel};
 use crate::matrix::CellBuffer;
 use crate::memory::{self, Shelf};
-
-/// Bytes of a key in a table beside its own: where it is, what it is called, and its place.
-const TABLE_BYTES: usize = 96;
 
 /// Bits that one count stands before.
 const WORDS: usize = 8;
@@ -85,7 +81,7 @@ pub(super) fn distinct(
 ) -> Result<(Places, Vec<ArrayRef>)> {
     match by_value(pieces, files)? {
         Some(found) => Ok(found),
-        None => by_table(pieces, files),
+        None => by_name(pieces, files),
     }
 }
 
@@ -241,53 +237,19 @@ impl Numbers {
 }
 
 /// Keys of any type, by the bytes that compare as they do.
-fn by_table(pieces: &Pieces<'_>, files: &mut Files<'_>) -> Result<(Places, Vec<ArrayRef>)> {
-    let types = (pieces.keys)(0)?;
-    let Some(converter) = converter(&types)? else { return Ok((Vec::new(), types)) };
-    let mut names: HashMap<Box<[u8]>, u32> = HashMap::new();
-    let mut firsts: Vec<Vec<ArrayRef>> = vec![types.iter().map(|keys| keys.slice(0, 0)).collect()];
+fn by_name(pieces: &Pieces<'_>, files: &mut Files<'_>) -> Result<(Places, Vec<ArrayRef>)> {
+    let none = (pieces.keys)(0)?;
+    let Some(converter) = converter(&none)? else { return Ok((Vec::new(), none)) };
+    let mut names = Names::default();
     let mut named: Places = Vec::with_capacity(pieces.count);
-    let mut counted_bytes = 0;
     let cancel = files.cancel;
     pieces.each(cancel, |keys| {
-        let rows = converter.convert_columns(&keys)?;
-        let (mut new, mut new_bytes) = (Vec::new(), 0);
-        let mut piece = Vec::with_capacity(rows.num_rows());
-        for (at, row) in rows.iter().enumerate() {
-            let next = names.len() as u32;
-            let name = match names.get(row.data()) {
-                Some(&name) => name,
-                None => {
-                    new.push(at as u32);
-                    new_bytes += 3 * row.data().len() + TABLE_BYTES;
-                    names.insert(row.data().into(), next);
-                    next
-                }
-            };
-            piece.push(name);
-        }
-        if !new.is_empty() {
-            files.budget.grow(new_bytes, "the labels of a relation")?;
-            counted_bytes += new_bytes;
-            firsts.push(taken(&keys, new)?);
-        }
+        let piece = names.of(&converter.convert_columns(&keys)?, files)?;
         named.push(files.put(&piece)?);
         Ok(())
     })?;
-    let mut order: Vec<(Box<[u8]>, u32)> = names.into_iter().collect();
-    order.sort_unstable();
-    let mut ranks = vec![0; order.len()];
-    for (at, (_, name)) in order.iter().enumerate() {
-        ranks[*name as usize] = at as u32;
-    }
-    let order = order.into_iter().map(|(_, name)| name).collect();
-    let column = |at: usize| {
-        let parts: Vec<&dyn Array> = firsts.iter().map(|keys| keys[at].as_ref()).collect();
-        Ok(concat(&parts)?)
-    };
-    let all: Vec<ArrayRef> = (0..types.len()).map(column).collect::<Result<_>>()?;
-    drop(firsts);
-    let labels = taken(&all, order)?;
+    let types: Vec<DataType> = none.iter().map(|keys| keys.data_type().clone()).collect();
+    let (ranks, labels) = names.ranked(&converter, &types, files)?;
     let mut places = Vec::with_capacity(named.len());
     for names in named {
         cancel.check()?;
@@ -295,20 +257,14 @@ fn by_table(pieces: &Pieces<'_>, files: &mut Files<'_>) -> Result<(Places, Vec<A
         memory::done_with(bytemuck::cast_slice(&names));
         places.push(files.put(&ranked)?);
     }
-    files.budget.shrink(counted_bytes);
     Ok((places, labels))
-}
-
-fn taken(keys: &[ArrayRef], places: Vec<u32>) -> Result<Vec<ArrayRef>> {
-    let places = UInt32Array::from(places);
-    keys.iter().map(|keys| Ok(take(keys, &places, None)?)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::StringArray;
+    use arrow::array::{BooleanArray, StringArray};
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
@@ -355,6 +311,35 @@ mod tests {
         for keys in [narrow, ends, wide, texts] {
             assert_same(vec![keys]);
         }
+    }
+
+    #[test]
+    fn keys_that_memory_has_no_table_for_have_the_places_of_keys_at_hand() {
+        let count = 60_000;
+        let key = |at: i64| at * 7_919 % 23_011;
+        let keys = || (0..count).map(key);
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(keys().map(|key| {
+            let long = "as long as no view has room for ".repeat(key as usize % 3);
+            format!("{long}{key}")
+        })));
+        let numbers: ArrayRef =
+            Arc::new(Int64Array::from_iter_values(keys().map(|key| key * 7_777_777_777_777)));
+        let as_type = |keys: &ArrayRef, of: &DataType| cast(keys, of).unwrap();
+        assert_same(vec![as_type(&texts, &DataType::Utf8View)]);
+        assert_same(vec![as_type(&texts, &DataType::LargeUtf8)]);
+        assert_same(vec![
+            as_type(&texts, &DataType::BinaryView),
+            as_type(&texts, &DataType::Binary),
+        ]);
+        assert_same(vec![as_type(&numbers, &DataType::Float64)]);
+        assert_same(vec![as_type(&numbers, &DataType::Decimal128(30, 2)), texts.slice(0, 60_000)]);
+        let even: ArrayRef =
+            Arc::new(BooleanArray::from_iter(keys().map(|key| Some(key % 2 == 0))));
+        assert_same(vec![even, Arc::clone(&texts)]);
+        let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        assert_same(vec![as_type(&texts, &dictionary)]);
+        assert_same(vec![texts]);
+        assert_same(vec![numbers]);
     }
 
     #[test]
