@@ -128,6 +128,16 @@ const CASES: &[(&str, &str)] = &[
     ),
     ("median", "SELECT median((value * 7919) % 8000009), count(*) FROM range(8000000)"),
     (
+        "several distinct counts of huge groups",
+        "SELECT sum(k * a), sum(k * b), sum(n) FROM (SELECT value % 2 AS k, count(DISTINCT value % 2000003) AS a, \
+         count(DISTINCT (value * 7919) % 1500007) AS b, count(*) AS n FROM range(3000000) GROUP BY value % 2)",
+    ),
+    (
+        "medians of huge groups",
+        "SELECT sum(k * m), sum(n) FROM (SELECT value % 3 AS k, median((value * 7919) % 8000009) AS m, count(*) AS n \
+         FROM range(8000000) GROUP BY value % 3)",
+    ),
+    (
         "join",
         "SELECT count(*), sum(a.v * b.v) FROM (SELECT value AS k, value % 11 AS v FROM range(5000000)) AS a \
          JOIN (SELECT (value * 7919) % 5000011 AS k, value % 13 AS v FROM range(5000000)) AS b ON a.k = b.k",
@@ -153,6 +163,11 @@ const CASES: &[(&str, &str)] = &[
         "window without parts",
         "SELECT sum(r), max(n) FROM (SELECT rank() OVER (ORDER BY value % 1000003) AS r, count(*) OVER () AS n \
          FROM range(3000000))",
+    ),
+    (
+        "window from behind",
+        "SELECT sum(r), sum(s), max(l) FROM (SELECT count(*) OVER w AS r, sum(value % 7) OVER w AS s, last_value(value) OVER w AS l \
+         FROM range(4000000) WINDOW w AS (ORDER BY (value * 7919) % 4000037 ROWS BETWEEN 3 PRECEDING AND UNBOUNDED FOLLOWING))",
     ),
     (
         "pairs by a condition",
@@ -274,6 +289,13 @@ const MATRICES: &[(&str, &str, &str)] = &[
          (value * 104729) % 50021 * 1000000007 AS c, value % 9 - 3 AS v FROM range(6000000) ROWS BY r COLUMNS BY c",
         "SELECT (MATRIX(nnz(m))), (MATRIX(nrow(m))), (MATRIX(ncol(m))), (MATRIX(sum(m))), \
          (SELECT sum(length(r) * value) FROM ENTRIES(m)), (SELECT min(r) FROM ENTRIES(m))",
+    ),
+    (
+        "entries of many texts",
+        "CREATE MATRIX m WITH (duplicates = 'sum') AS SELECT concat('the row number ', (value * 7919) % 1000003) AS r, \
+         concat('c', value % 1009) AS c, value % 9 - 3 AS v FROM range(3000000) ROWS BY r COLUMNS BY c",
+        "SELECT (MATRIX(nnz(m))), (MATRIX(nrow(m))), (MATRIX(ncol(m))), (MATRIX(sum(m))), \
+         (SELECT sum(length(r) * value) FROM ENTRIES(m)), (SELECT max(r) FROM ENTRIES(m)), (SELECT min(c) FROM ENTRIES(m))",
     ),
     (
         "a graph",
