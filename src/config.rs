@@ -83,6 +83,7 @@ pub(crate) struct Settings {
     pub(crate) gpu_keeps: bool,
     pub(crate) result_cache: ResultCache,
     pub(crate) result_cache_bytes: usize,
+    pub(crate) parquet_cache_bytes: usize,
     /// What takes less is not remembered.
     pub(crate) result_cache_after_ms: u64,
 }
@@ -533,6 +534,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "parquet_cache_limit",
+        unit: "bytes",
+        description: "bytes of columns of Parquet files that stay decompressed in memory when they were read twice, for who \
+                      reads them next; within memory_limit, of which they may have a sixteenth, and dropped where \
+                      others need it. 128MB by default, and 0 keeps none",
+        get: |settings| settings.parquet_cache_bytes.to_string(),
+        set: |settings, value| {
+            settings.parquet_cache_bytes = parse_bytes(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "result_cache_after_ms",
         unit: "milliseconds",
         description: "answers that took less are not remembered, for they are computed as quickly as they are looked up; 1 by \
@@ -627,6 +640,7 @@ impl Default for Settings {
             gpu_keeps: true,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
+            parquet_cache_bytes: 128 << 20,
             result_cache_after_ms: 1,
         }
     }
@@ -710,6 +724,12 @@ impl Settings {
         let bytes = self.result_cache_bytes;
         let answer_bytes = (bytes / SHARE_OF_ALL).min(self.memory_limit_bytes / SHARE_OF_MEMORY);
         CacheLimits { bytes, answer_bytes }
+    }
+
+    /// Bytes of columns of Parquet files that are kept.
+    pub(crate) fn parquet_cache_limit_bytes(&self) -> usize {
+        const SHARE_OF_MEMORY: usize = 16;
+        self.parquet_cache_bytes.min(self.memory_limit_bytes / SHARE_OF_MEMORY)
     }
 
     /// What takes less is not remembered; where this is zero, all is.

@@ -19,7 +19,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sql", &["matrix"]),
     ("files", &["matrix"]),
     ("storage", &["memory", "matrix"]),
-    ("pages", &[]),
+    // `catalog` for what a file looked like.
+    ("pages", &["memory", "catalog"]),
     ("gpu", &[]),
     ("exec", &["memory", "matrix", "gpu"]),
     ("functions", &["matrix", "exec", "sql"]),

@@ -91,6 +91,12 @@ impl Stamp {
         }
     }
 
+    /// A file that has been as it is for some time, so that it cannot change and keep its stamp.
+    pub(crate) fn settled(path: &Path, metadata: &Metadata) -> Option<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Some(Self::of(path, metadata)).filter(|stamp| stamp.is_settled(now))
+    }
+
     /// Whether it is so at a time since 1970.
     fn is_settled(&self, now: Duration) -> bool {
         let age = self.changed.and_then(|changed| now.checked_sub(changed));

@@ -12,6 +12,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::fetch::{self, Memory, Spare};
 use super::flaw::{Checked, Flaw};
 use super::header::{Header, Kind};
+use super::kept::{Keeping, Pages};
 
 /// Bytes that are read of a file in the hope that they hold a header: most take some dozen.
 const HEADER_BYTES: u64 = 1 << 10;
@@ -20,10 +21,13 @@ const HEADER_BYTES: u64 = 1 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 30;
 
 /// Where the bytes of a column are.
+#[derive(Clone)]
 pub(super) enum Source {
     File(Arc<File>),
     /// In memory, and at this place of the file.
     Fetched(Bytes, u64),
+    /// In memory, page by page, since somebody has read them before.
+    Kept(Pages),
 }
 
 impl Source {
@@ -40,6 +44,7 @@ impl Source {
                 let part = part.filter(|&(_, end)| end <= bytes.len());
                 part.map(|(start, end)| bytes.slice(start..end)).ok_or_else(beyond)
             }
+            Source::Kept(_) => Err(beyond()),
         }
     }
 }
@@ -69,12 +74,16 @@ impl PageBytes {
 
     /// The bytes as Arrow has them, who may keep them.
     pub(super) fn share(&mut self) -> Buffer {
+        Buffer::from(self.shared())
+    }
+
+    fn shared(&mut self) -> Bytes {
         let bytes = match std::mem::replace(self, PageBytes::none()) {
             PageBytes::Stored(bytes) => bytes,
             PageBytes::Unpacked(memory) => Bytes::from_owner(memory),
         };
         *self = PageBytes::Stored(bytes.clone());
-        Buffer::from(bytes)
+        bytes
     }
 }
 
@@ -92,6 +101,7 @@ pub(super) fn is_known(compression: Compression) -> bool {
 /// What is left of a column of a row group.
 pub(super) struct Chunk {
     source: Source,
+    /// Places in the file; of kept pages their numbers.
     first: u64,
     at: u64,
     end: u64,
@@ -99,13 +109,26 @@ pub(super) struct Chunk {
     /// The header of the page that follows, where somebody has looked at it.
     next: Option<Header>,
     spare: Arc<Spare>,
+    /// Where its pages are to be kept, as long as none was passed over.
+    keeping: Option<Keeping>,
 }
 
 impl Chunk {
-    pub(super) fn new(source: Source, metadata: &ColumnChunkMetaData, spare: &Arc<Spare>) -> Self {
-        let (first, bytes) = metadata.byte_range();
-        let (end, compression) = (first.saturating_add(bytes), metadata.compression());
-        Self { source, first, at: first, end, compression, next: None, spare: Arc::clone(spare) }
+    pub(super) fn new(
+        source: Source,
+        metadata: &ColumnChunkMetaData,
+        spare: &Arc<Spare>,
+        keeping: Option<Keeping>,
+    ) -> Self {
+        let (first, end) = match &source {
+            Source::Kept(pages) => (0, pages.len() as u64),
+            Source::File(_) | Source::Fetched(..) => {
+                let (first, bytes) = metadata.byte_range();
+                (first, first.saturating_add(bytes))
+            }
+        };
+        let (compression, spare) = (metadata.compression(), Arc::clone(spare));
+        Self { source, first, at: first, end, compression, next: None, spare, keeping }
     }
 
     /// The header of the next page; `None` after the last. Pages that hold neither values nor a dictionary are passed over.
@@ -121,11 +144,17 @@ impl Chunk {
     }
 
     fn pass(&mut self, header: &Header) {
-        self.at += (header.header_bytes + header.stored_bytes) as u64;
+        self.at += match &self.source {
+            Source::Kept(_) => 1,
+            _ => (header.header_bytes + header.stored_bytes) as u64,
+        };
         self.next = None;
     }
 
     fn header(&self) -> Checked<Header> {
+        if let Source::Kept(pages) = &self.source {
+            return Ok(pages[self.at as usize].0);
+        }
         let left = self.end - self.at;
         let mut tried = HEADER_BYTES;
         loop {
@@ -145,6 +174,7 @@ impl Chunk {
     /// Passes over the next page.
     pub(super) fn skip(&mut self) -> Checked<()> {
         if let Some(header) = self.peek()? {
+            self.keeping = None;
             self.pass(&header);
         }
         Ok(())
@@ -152,22 +182,37 @@ impl Chunk {
 
     /// The next page, decompressed; `None` after the last.
     pub(super) fn next(&mut self) -> Checked<Option<(Header, PageBytes)>> {
-        let Some(header) = self.peek()? else { return Ok(None) };
+        let Some(header) = self.peek()? else {
+            self.keeping.take().map(Keeping::finish);
+            return Ok(None);
+        };
+        if let Source::Kept(pages) = &self.source {
+            let bytes = PageBytes::Stored(pages[self.at as usize].1.clone());
+            self.pass(&header);
+            return Ok(Some((header, bytes)));
+        }
         let start = self.at + header.header_bytes as u64;
         if header.stored_bytes as u64 > self.end.saturating_sub(start) {
             return Err(beyond());
         }
         let stored = self.source.bytes(start, header.stored_bytes)?;
         self.pass(&header);
-        Ok(Some((header, self.unpacked(&header, stored)?)))
+        let mut bytes = self.unpacked(&header, stored)?;
+        let is_kept =
+            self.keeping.as_mut().is_some_and(|keeping| keeping.push(header, bytes.shared()));
+        match self.keeping.take_if(|_| !is_kept || self.at >= self.end) {
+            Some(keeping) if is_kept => keeping.finish(),
+            _ => {}
+        }
+        Ok(Some((header, bytes)))
     }
 
     /// The first page once more; what comes next stays the next.
     pub(super) fn first(&mut self) -> Checked<Option<(Header, PageBytes)>> {
-        let (at, next) = (self.at, self.next.take());
+        let (at, next, keeping) = (self.at, self.next.take(), self.keeping.take());
         self.at = self.first;
         let first = self.next();
-        (self.at, self.next) = (at, next);
+        (self.at, self.next, self.keeping) = (at, next, keeping);
         first
     }
 

@@ -15,6 +15,7 @@
 //!        └ window   batches of a row group: step by step, then all other columns
 //!           └ column    rows of one column; texts and lists where it has those
 //!              ├ chunk     pages of a column, decompressed; header: what stands before each
+//!              ├ kept      those of columns that are read again and again
 //!              └ page      levels and values of a page; values: the cells that they become
 //!                 ├ runs      levels and indices: repeated or bit-packed
 //!                 └ delta     whole numbers as differences
@@ -31,6 +32,7 @@ mod fetch;
 mod first;
 mod flaw;
 mod header;
+mod kept;
 mod layout;
 mod lists;
 mod opener;
@@ -45,4 +47,5 @@ mod texts;
 mod values;
 mod window;
 
+pub(crate) use kept::KeptColumns;
 pub(crate) use rule::ParquetByPages;

@@ -29,6 +29,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelector};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
+use super::chunk::Source;
 use super::condition::{Step, steps};
 use super::fetch::{Spare, fetch};
 use super::flaw::{Checked, Flaw};
@@ -126,7 +127,8 @@ impl Scan {
         let steps = self.condition.as_ref().map(|condition| steps(condition, &self.columns));
         let steps = steps.unwrap_or_default();
         let of_path = |flaw: Flaw| flaw.at(&path);
-        let place = Place::open(path.clone(), bytes, metadata, layouts, &self.spare);
+        let (spare, kept) = (&self.spare, &self.means.kept);
+        let place = Place::open(path.clone(), bytes, metadata, layouts, spare, kept);
         let place = place.map_err(of_path)?;
         let reading = Reading { scan: self, place, groups, pruning, steps, windows: None };
         Ok(try_unfold(reading, Reading::next).boxed())
@@ -256,32 +258,43 @@ impl Reading {
             }
             RowGroupAccess::Selection(rows) => rows.into(),
         };
-        let parts = self.places(group);
+        let parts: Vec<Range<u64>> =
+            (0..self.place.layouts.len()).map(|at| self.place.part(group, at)).collect();
         let bytes: u64 = parts.iter().map(|part| part.end - part.start).sum();
-        let Means { threads, group_bytes_max } = self.scan.means;
+        let Means { threads, group_bytes_max, .. } = self.scan.means;
         let by = if metadata.num_row_groups() < threads && bytes > PART_BYTES_MIN {
             By::Threads(threads)
         } else if bytes > group_bytes_max {
             By::Threads(1)
         } else {
+            let fetched = fetched(&self.place, group, parts).await;
+            let (sources, bytes) = fetched.map_err(|flaw| flaw.at(&self.place.path))?;
             self.pruning.scanned(bytes);
-            let fetched = fetch(&self.place.file, &parts, &self.place.spare).await;
-            By::Here(fetched.map_err(|flaw| flaw.at(&self.place.path))?)
+            By::Here(sources)
         };
         let windows =
             Windows::open(&self.place, group, selection, &self.steps, &by, self.scan.batch_rows);
         Ok(Some(windows.map_err(|flaw| flaw.at(&self.place.path))?))
     }
+}
 
-    /// Where the columns of a row group are in the file.
-    fn places(&self, group: usize) -> Vec<Range<u64>> {
-        let group = self.place.metadata.row_group(group);
-        let place = |layout: &Layout| {
-            let (start, bytes) = group.column(layout.leaf).byte_range();
-            start..start + bytes
-        };
-        self.place.layouts.iter().map(place).collect()
-    }
+/// The columns of a row group in memory: those that are kept, and the parts of the file that all others are; and how many bytes
+/// those parts have.
+async fn fetched(
+    place: &Place,
+    group: usize,
+    parts: Vec<Range<u64>>,
+) -> Checked<(Vec<Source>, u64)> {
+    let kept: Vec<Option<Source>> = (0..parts.len()).map(|at| place.kept(group, at)).collect();
+    let missing = parts.into_iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+    let missing: Vec<Range<u64>> = missing.map(|(part, _)| part).collect();
+    let bytes = missing.iter().map(|part| part.end - part.start).sum();
+    let fetched = fetch(&place.file, &missing, &place.spare).await?;
+    let mut fetched = fetched.into_iter().zip(missing);
+    let source = |kept: Option<Source>| {
+        kept.or_else(|| fetched.next().map(|(bytes, part)| Source::Fetched(bytes, part.start)))
+    };
+    Ok((kept.into_iter().filter_map(source).collect(), bytes))
 }
 
 /// Looks at what a footer says about where its columns are.

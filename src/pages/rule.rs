@@ -14,13 +14,21 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::first::First;
+use super::kept::KeptColumns;
 use super::source::{Means, PagedSource};
 use crate::config::ForRules;
 
 /// Reads Parquet files by pages where all columns are known here. After all rules that move conditions and
 /// expressions into scans.
 #[derive(Debug)]
-pub(crate) struct ParquetByPages;
+pub(crate) struct ParquetByPages(Arc<KeptColumns>);
+
+impl ParquetByPages {
+    /// `kept` are columns that others have read.
+    pub(crate) fn new(kept: &Arc<KeptColumns>) -> Self {
+        Self(Arc::clone(kept))
+    }
+}
 
 impl PhysicalOptimizerRule for ParquetByPages {
     fn optimize(
@@ -31,7 +39,7 @@ impl PhysicalOptimizerRule for ParquetByPages {
         let settings = config.extensions.get::<ForRules>();
         let settings = settings.filter(|settings| settings.reads_pages);
         let Some(settings) = settings else { return Ok(plan) };
-        let means = Means::of(settings);
+        let means = Means::of(settings, &self.0);
         // What is asked of the next scan.
         let mut first = None;
         plan.transform_down(|plan| {
@@ -47,7 +55,7 @@ impl PhysicalOptimizerRule for ParquetByPages {
                 return Ok(Transformed::no(plan));
             }
             let scan = plan.downcast_ref::<DataSourceExec>();
-            let by_pages = scan.and_then(|scan| by_pages(scan, means, first.take()));
+            let by_pages = scan.and_then(|scan| by_pages(scan, &means, first.take()));
             Ok(by_pages.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
@@ -66,7 +74,7 @@ impl PhysicalOptimizerRule for ParquetByPages {
 /// left to DataFusion.
 fn by_pages(
     scan: &DataSourceExec,
-    means: Means,
+    means: &Means,
     first: Option<First>,
 ) -> Option<Arc<dyn ExecutionPlan>> {
     let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
@@ -76,7 +84,7 @@ fn by_pages(
     {
         return None;
     }
-    let source = PagedSource::of(parquet, means, first)?;
+    let source = PagedSource::of(parquet, means.clone(), first)?;
     let mut config = config.clone();
     config.file_source = Arc::new(source);
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))

@@ -25,17 +25,19 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 
 use super::first::First;
+use super::kept::KeptColumns;
 use super::layout::is_known;
 use super::opener::Opener;
 use crate::config::ForRules;
 
 /// What a scan may use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Means {
     /// Columns that are read side by side.
     pub(super) threads: usize,
     /// Bytes of the columns of a row group that each thread may have in memory at once.
     pub(super) group_bytes_max: u64,
+    pub(super) kept: Arc<KeptColumns>,
 }
 
 /// Bytes of the columns of a row group in memory, whatever the limit.
@@ -45,10 +47,10 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 const MEMORY_SHARE: usize = 8;
 
 impl Means {
-    pub(super) fn of(settings: &ForRules) -> Self {
+    pub(super) fn of(settings: &ForRules, kept: &Arc<KeptColumns>) -> Self {
         let share_bytes = settings.reservable_bytes / (MEMORY_SHARE * settings.threads.max(1));
         let group_bytes_max = share_bytes.min(GROUP_BYTES_MAX) as u64;
-        Self { threads: settings.threads, group_bytes_max }
+        Self { threads: settings.threads, group_bytes_max, kept: Arc::clone(kept) }
     }
 }
 
@@ -97,7 +99,7 @@ impl PagedSource {
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
-            let source = Self::of(parquet, self.means, self.first.clone())?;
+            let source = Self::of(parquet, self.means.clone(), self.first.clone())?;
             Some(Arc::new(Self { batch_rows: self.batch_rows, ..source }) as _)
         });
         ours.unwrap_or(parquet)
@@ -128,7 +130,7 @@ impl FileSource for PagedSource {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
-        let (batch_rows, means) = (self.batch_rows, self.means);
+        let (batch_rows, means) = (self.batch_rows, self.means.clone());
         let opener =
             Opener::new(parquet, self.filter(), config, store, partition, batch_rows, means)?;
         Ok(Arc::new(opener))
@@ -143,7 +145,7 @@ impl FileSource for PagedSource {
         match source.downcast_ref::<ParquetSource>().cloned() {
             Some(parquet) => {
                 let first = self.first.clone();
-                Arc::new(Self { parquet, means: self.means, first, batch_rows })
+                Arc::new(Self { parquet, means: self.means.clone(), first, batch_rows })
             }
             None => source,
         }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, UInt64Array};
 use arrow::buffer::NullBuffer;
@@ -10,6 +11,7 @@ use arrow::compute::{cast, concat_batches, filter_record_batch, take};
 use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, TimeUnit};
 use bytes::Bytes;
 use datafusion::common::{ScalarValue, assert_contains};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{binary, col, lit};
@@ -23,11 +25,14 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::schema::types::ColumnPath;
 
+use super::chunk::Source;
 use super::condition::steps;
+use super::kept::KeptColumns;
 use super::layout::Layout;
 use super::window::{By, Place, Windows};
-use crate::Database;
 use crate::error::Result;
+use crate::memory::{Eviction, Thresholds, share_of};
+use crate::{Database, config};
 
 const ROWS: usize = 700;
 
@@ -161,11 +166,24 @@ fn by(place: &Place, group: usize, threads: usize) -> By {
         return By::Threads(threads);
     }
     let file = std::fs::read(&place.path).unwrap();
-    let bytes = place.layouts.iter().map(|layout| {
-        let (start, count) = place.metadata.row_group(group).column(layout.leaf).byte_range();
-        Bytes::copy_from_slice(&file[start as usize..(start + count) as usize])
+    let sources = (0..place.layouts.len()).map(|at| {
+        let part = place.part(group, at);
+        let bytes = Bytes::copy_from_slice(&file[part.start as usize..part.end as usize]);
+        place.kept(group, at).unwrap_or(Source::Fetched(bytes, part.start))
     });
-    By::Here(bytes.collect())
+    By::Here(sources.collect())
+}
+
+/// What keeps columns of so many bytes, within a memory limit.
+fn keeps(
+    bytes: usize,
+    limit_bytes: usize,
+) -> (Arc<KeptColumns>, Arc<Eviction>, Arc<dyn MemoryPool>) {
+    let pool = share_of(limit_bytes);
+    let compression = config::Compression::None;
+    let thresholds = Thresholds { memory: 90, compressed: 95, compression };
+    let eviction = Eviction::new(&pool, thresholds);
+    (KeptColumns::new(&pool, &eviction, bytes), eviction, pool)
 }
 
 /// All rows of a file by pages, or those of each row group that are selected.
@@ -182,8 +200,19 @@ fn by_pages(
 fn by_pages_where(
     path: &Path,
     fields: &[FieldRef],
+    rows: (Option<&[RowSelector]>, Option<&Arc<dyn PhysicalExpr>>),
+    by: (usize, usize),
+) -> Result<Vec<RecordBatch>> {
+    by_pages_again(path, fields, rows, by, &keeps(0, usize::MAX).0)
+}
+
+/// As [`by_pages_where`], with columns that others have read.
+fn by_pages_again(
+    path: &Path,
+    fields: &[FieldRef],
     (selection, condition): (Option<&[RowSelector]>, Option<&Arc<dyn PhysicalExpr>>),
     (threads, batch_rows): (usize, usize),
+    kept: &Arc<KeptColumns>,
 ) -> Result<Vec<RecordBatch>> {
     let file = File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -199,7 +228,7 @@ fn by_pages_where(
         assert!(layouts.iter().all(|layout| layout.is_readable(group.column(layout.leaf))));
     }
     let groups = metadata.num_row_groups();
-    let place = Place::open(path.to_owned(), bytes, metadata, layouts, &Arc::default());
+    let place = Place::open(path.to_owned(), bytes, metadata, layouts, &Arc::default(), kept);
     let place = place.map_err(|flaw| flaw.at(path))?;
     let schema = Arc::new(Schema::new(fields.to_vec()));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -481,7 +510,8 @@ fn a_file_that_was_cut_is_refused_with_its_path() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let read = |bytes| {
         let metadata = Arc::clone(&metadata);
-        let place = Place::open(path.clone(), bytes, metadata, layouts.clone(), &Arc::default());
+        let (spare, kept) = (Arc::default(), keeps(0, usize::MAX).0);
+        let place = Place::open(path.clone(), bytes, metadata, layouts.clone(), &spare, &kept);
         let place = place.map_err(|flaw| flaw.at(&path))?;
         runtime.block_on(async move {
             let all = [RowSelector::select(200)];
@@ -617,4 +647,106 @@ fn a_damaged_page_is_an_error_with_the_path() {
     let query = format!("SELECT * FROM '{}'", path.display());
     let error = connection.query(&query).and_then(|rows| rows.collect()).unwrap_err();
     assert_contains!(error.to_string(), "damaged.parquet: column 'Int32 required'");
+}
+
+/// Until a file that was written just now counts as one that stays as it is.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(60));
+}
+
+#[test]
+fn columns_that_are_read_again_have_the_same_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("again.parquet");
+    let batch = columns();
+    let fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
+    let ends = [RowSelector::select(20), RowSelector::skip(60), RowSelector::select(10)];
+    for (compression, version) in [
+        (Compression::SNAPPY, WriterVersion::PARQUET_1_0),
+        (Compression::UNCOMPRESSED, WriterVersion::PARQUET_1_0),
+        (Compression::ZSTD(ZstdLevel::default()), WriterVersion::PARQUET_2_0),
+    ] {
+        let properties = WriterProperties::builder().set_compression(compression);
+        let properties = properties.set_writer_version(version).set_data_page_row_count_limit(40);
+        write(&path, &batch, properties.set_write_batch_size(20));
+        settle();
+        let (kept, _, pool) = keeps(64 << 20, usize::MAX);
+        let read = |selection, threads| {
+            let rows = by_pages_again(&path, &fields, (selection, None), (threads, 64), &kept);
+            concat_batches(&batch.schema(), &rows.unwrap()).unwrap()
+        };
+        let some = read(Some(&ends), 0);
+        for threads in [0, 2, 0, 2] {
+            assert_eq!(read(None, threads), batch, "{compression} on {threads} threads");
+        }
+        assert!(kept.usage().0 > 0 && kept.usage().1 > 0, "{:?}", kept.usage());
+        assert_eq!(pool.reserved(), kept.usage().0);
+        for threads in [0, 2] {
+            assert_eq!(read(Some(&ends), threads), some);
+        }
+        // Of another file under the same name nothing is kept.
+        let other = batch.slice(0, 500);
+        write(&path, &other, WriterProperties::builder());
+        settle();
+        for _ in 0..3 {
+            let rows = by_pages_again(&path, &fields, (None, None), (0, 64), &kept).unwrap();
+            assert_eq!(concat_batches(&batch.schema(), &rows).unwrap(), other);
+        }
+        kept.set_limit(0);
+        assert_eq!((kept.usage().0, pool.reserved()), (0, 0));
+    }
+}
+
+#[test]
+fn kept_columns_give_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("many.parquet");
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..300_000));
+    let field = |at: usize| Arc::new(Field::new(format!("c{at}"), DataType::Int32, false));
+    let fields: Vec<FieldRef> = (0..8).map(field).collect();
+    let batch =
+        RecordBatch::try_new(Arc::new(Schema::new(fields.clone())), vec![numbers; 8]).unwrap();
+    let properties = WriterProperties::builder().set_dictionary_enabled(false);
+    let writer = ArrowWriter::try_new(
+        File::create(&path).unwrap(),
+        batch.schema(),
+        Some(properties.build()),
+    );
+    let mut writer = writer.unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    settle();
+    // Of eight columns of 1.2 MB each, four have room.
+    let (kept, eviction, pool) = keeps(5 << 20, 100 << 20);
+    let read = |fields: &[FieldRef]| {
+        by_pages_again(&path, fields, (None, None), (0, 8192), &kept).unwrap();
+    };
+    (0..3).for_each(|_| read(&fields));
+    assert!((3 << 20..5 << 20).contains(&kept.usage().0), "{:?}", kept.usage());
+    // Those that do not fit push out none of those that do.
+    let read_bytes = |fields: &[FieldRef]| {
+        let before = kept.usage().1;
+        read(fields);
+        kept.usage().1 - before
+    };
+    let all = read_bytes(&fields);
+    assert!(all > 3 * 300_000 * 4 && all == read_bytes(&fields), "{all}");
+    // But what is read again and again gets in.
+    let of_last = (0..100).map(|_| read_bytes(&fields[7..]));
+    assert!(of_last.last() > Some(300_000));
+    // They are dropped for whoever needs the memory, and nothing is kept while there is little.
+    let before = pool.reserved();
+    assert_eq!(eviction.give_way(2 << 20), before - pool.reserved());
+    assert_eq!(kept.usage().0, pool.reserved());
+    assert!(pool.reserved() <= before - (2 << 20), "{} of {before}", pool.reserved());
+    eviction.give_way(pool.reserved());
+    let other = MemoryConsumer::new("other").register(&pool);
+    other.grow(90 << 20);
+    (0..3).for_each(|_| read(&fields));
+    assert_eq!(kept.usage().0, 0);
+    drop(other);
+    // A column may have a quarter of all.
+    kept.set_limit(4 << 20);
+    (0..3).for_each(|_| read(&fields));
+    assert_eq!(kept.usage().0, 0);
 }

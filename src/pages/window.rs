@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::filter;
-use bytes::Bytes;
 use parquet::arrow::arrow_reader::RowSelector;
 use parquet::file::metadata::ParquetMetaData;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -22,6 +22,7 @@ use super::column::{Column, column};
 use super::condition::Step;
 use super::fetch::Spare;
 use super::flaw::{Checked, Flaw};
+use super::kept::{FileColumns, KeptColumns};
 use super::layout::Layout;
 use crate::error::Result;
 
@@ -32,6 +33,8 @@ pub(super) struct Place {
     pub(super) metadata: Arc<ParquetMetaData>,
     pub(super) layouts: Vec<Layout>,
     pub(super) spare: Arc<Spare>,
+    /// Its columns that are kept, where some may be.
+    kept: Option<FileColumns>,
 }
 
 impl Place {
@@ -45,12 +48,28 @@ impl Place {
         metadata: Arc<ParquetMetaData>,
         layouts: Vec<Layout>,
         spare: &Arc<Spare>,
+        kept: &Arc<KeptColumns>,
     ) -> Checked<Arc<Self>> {
         let file = Arc::new(File::open(&path)?);
-        match file.metadata()?.len() == bytes {
-            true => Ok(Arc::new(Self { path, file, metadata, layouts, spare: Arc::clone(spare) })),
-            false => Err(Flaw::new("the file was changed while it was read")),
+        let found = file.metadata()?;
+        if found.len() != bytes {
+            return Err(Flaw::new("the file was changed while it was read"));
         }
+        let kept = FileColumns::of(kept, &path, &found);
+        Ok(Arc::new(Self { path, file, metadata, layouts, spare: Arc::clone(spare), kept }))
+    }
+
+    /// Where a column of a row group is in the file.
+    pub(super) fn part(&self, group: usize, at: usize) -> Range<u64> {
+        let column = self.metadata.row_group(group).column(self.layouts[at].leaf);
+        let (start, bytes) = column.byte_range();
+        start..start.saturating_add(bytes)
+    }
+
+    /// The column, if it is kept.
+    pub(super) fn kept(&self, group: usize, at: usize) -> Option<Source> {
+        let pages = self.kept.as_ref()?.pages(self.part(group, at).start)?;
+        Some(Source::Kept(pages))
     }
 
     /// Columns of a row group.
@@ -63,7 +82,14 @@ impl Place {
         let columns = places.iter().map(|&at| {
             let layout = &self.layouts[at];
             let metadata = self.metadata.row_group(group).column(layout.leaf);
-            let chunk = Chunk::new(source(at), metadata, &self.spare);
+            let source = source(at);
+            let keeping = match (&source, &self.kept) {
+                (Source::File(_) | Source::Fetched(..), Some(kept)) => {
+                    kept.keeping(self.part(group, at).start)
+                }
+                _ => None,
+            };
+            let chunk = Chunk::new(source, metadata, &self.spare, keeping);
             column(chunk, metadata, layout).map_err(|flaw| self.within(at, flaw))
         });
         columns.collect()
@@ -92,8 +118,8 @@ impl Place {
 
 /// Who reads the columns of a row group.
 pub(super) enum By {
-    /// Whoever asks, of the bytes of each column.
-    Here(Vec<Bytes>),
+    /// Whoever asks, of these.
+    Here(Vec<Source>),
     /// Threads, each about as many bytes of those columns that no condition is about.
     Threads(usize),
 }
@@ -175,7 +201,7 @@ impl Windows {
         batch_rows: usize,
     ) -> Checked<Self> {
         let parts = dealt_out(place, group, steps, by).into_iter().map(|places| match by {
-            By::Here(bytes) => Part::here(place, group, places, bytes),
+            By::Here(sources) => Part::here(place, group, places, sources),
             By::Threads(_) => Ok(Part::on_a_thread(place, group, places)),
         });
         let parts = parts.collect::<Checked<_>>()?;
@@ -249,14 +275,9 @@ impl Part {
         place: &Arc<Place>,
         group: usize,
         places: Vec<usize>,
-        bytes: &[Bytes],
+        sources: &[Source],
     ) -> Checked<Self> {
-        let first = |at: usize| {
-            let chunk = place.metadata.row_group(group).column(place.layouts[at].leaf);
-            chunk.byte_range().0
-        };
-        let source = |at: usize| Source::Fetched(bytes[at].clone(), first(at));
-        let columns = place.columns(group, &places, source)?;
+        let columns = place.columns(group, &places, |at| sources[at].clone())?;
         let reader = Reader::Here { columns, asked: None };
         Ok(Self { places, reader, skipped: 0 })
     }
@@ -316,7 +337,8 @@ fn serve(
     given: &Sender<Checked<Vec<ArrayRef>>>,
 ) {
     let mut serving = || {
-        let source = |_| Source::File(Arc::clone(&place.file));
+        let of_file = || Source::File(Arc::clone(&place.file));
+        let source = |at| place.kept(group, at).unwrap_or_else(of_file);
         let mut columns = place.columns(group, places, source)?;
         while let Some(request) = asked.blocking_recv() {
             let arrays = place.read(&mut columns, places, &request)?;

@@ -160,6 +160,21 @@ impl Session {
                 "of them, asked for before they were wanted",
             ),
         ]);
+        let (columns_bytes, columns_read_bytes) = self.shared.columns.usage();
+        rows.extend([
+            count(
+                "parquet_columns",
+                columns_bytes as u64,
+                "bytes",
+                "of columns of Parquet files, kept decompressed",
+            ),
+            count(
+                "parquet_columns_read",
+                columns_read_bytes,
+                "bytes",
+                "of files that were read there instead",
+            ),
+        ]);
         for held in budget.held.into_iter().take(LISTED) {
             let mut description = format!("reserved by it; {} at most", held.peak_bytes);
             if let Some(place) = held.place {

@@ -50,7 +50,7 @@ use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
 use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
-use crate::pages::ParquetByPages;
+use crate::pages::{KeptColumns, ParquetByPages};
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::decimals::DecimalArithmetic;
 use crate::planner::modify::{self, ModifyPlanner};
@@ -93,7 +93,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
         .with_physical_optimizer_rule(Arc::new(FileParts))
-        .with_physical_optimizer_rule(Arc::new(ParquetByPages))
+        .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(DecimalArithmetic))
@@ -145,6 +145,8 @@ pub(crate) struct Resources {
     pub(crate) eviction: Arc<Eviction>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) cache: Arc<Cache>,
+    /// Columns of Parquet files.
+    pub(crate) columns: Arc<KeptColumns>,
     environment: Arc<RuntimeEnv>,
     statistics: Arc<Statistics>,
     calibration: Arc<Calibration>,
@@ -184,6 +186,11 @@ impl Resources {
             disk,
             turns: Turns::new(settings.memory_limit_bytes),
             cache: Cache::new(&environment.memory_pool, &eviction, settings.result_cache_limits()),
+            columns: KeptColumns::new(
+                &environment.memory_pool,
+                &eviction,
+                settings.parquet_cache_limit_bytes(),
+            ),
             eviction,
             environment,
             statistics: Arc::new(Statistics::new(footers)),

@@ -1,0 +1,251 @@
+//! Columns of row groups that are read again and again: their pages, decompressed, for whoever reads them next.
+//!
+//! Enters: a column of a file as it was at some time. Leaves: its pages, where they are kept. Who reads a column first leaves a
+//! mark, who reads all of it a second time keeps its pages, and from then on nobody reads the file or decompresses: what is read
+//! once costs nothing. Kept bytes are counted, never have others moved, and are dropped where these would be refused memory
+//! ([`Eviction`]): to read them again takes no longer than to bring them back from a file. When the limit is reached, columns give
+//! way to one that is worth more. A column is worth how often it was read, and what the last was worth that gave way when it was
+//! read last; so the columns of a scan that has no room for all of them do not push out one another (frequency with aging, as in
+//! Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques for Web proxy caches*, ACM SIGMETRICS
+//! Performance Evaluation Review 27, 2000).
+
+use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+
+use super::header::Header;
+use crate::catalog::Stamp;
+use crate::memory::{Eviction, Movable, Tier};
+
+/// Columns that are known to have been read, at most.
+const MARKS_MAX: usize = 1 << 16;
+
+/// Of all that may be kept, what one column may have.
+const COLUMN_PART: usize = 4;
+
+/// Bytes of a page beside its own: its header, and where it is.
+const PAGE_BYTES: usize = 128;
+
+/// The pages of a column, from its first to its last.
+pub(super) type Pages = Arc<[(Header, Bytes)]>;
+
+/// The columns that a database keeps.
+#[derive(Debug)]
+pub(crate) struct KeptColumns {
+    pool: Arc<dyn MemoryPool>,
+    eviction: Arc<Eviction>,
+    state: Mutex<State>,
+    /// Bytes that nobody had to decompress.
+    read_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limit_bytes: usize,
+    columns: HashMap<Key, Arc<Kept>>,
+    /// Columns that have been read once.
+    marks: HashSet<Key>,
+    /// The worth of the last column that gave way, and a little more for each that did not get in.
+    clock: f64,
+}
+
+/// A column of a row group: a file as it was, and where the column begins there.
+type Key = (Arc<Stamp>, u64);
+
+/// The pages of one column, until somebody needs their memory.
+#[derive(Debug)]
+struct Kept(Mutex<Place>);
+
+#[derive(Debug)]
+struct Place {
+    pages: Option<Pages>,
+    memory: MemoryReservation,
+    used: Instant,
+    uses: u32,
+    worth: f64,
+}
+
+impl KeptColumns {
+    pub(crate) fn new(
+        pool: &Arc<dyn MemoryPool>,
+        eviction: &Arc<Eviction>,
+        limit_bytes: usize,
+    ) -> Arc<Self> {
+        let state = Mutex::new(State { limit_bytes, ..State::default() });
+        let (pool, eviction) = (Arc::clone(pool), Arc::clone(eviction));
+        Arc::new(Self { pool, eviction, state, read_bytes: AtomicU64::new(0) })
+    }
+
+    /// Bounds the bytes of all columns; what is beyond is dropped.
+    pub(crate) fn set_limit(&self, limit_bytes: usize) {
+        let mut state = self.state();
+        state.limit_bytes = limit_bytes;
+        state.make_room(0, f64::INFINITY);
+    }
+
+    /// Bytes that are kept, and those that were read of them instead of the file.
+    pub(crate) fn usage(&self) -> (usize, u64) {
+        (self.state().bytes(), self.read_bytes.load(Ordering::Relaxed))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What is kept is right at any time: at worst a mark is missing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn bytes(&self) -> usize {
+        self.columns.values().map(|kept| kept.bytes()).sum()
+    }
+
+    /// Drops columns that are worth less, until so many bytes more have room; says whether they have.
+    fn make_room(&mut self, bytes: usize, worth: f64) -> bool {
+        self.columns.retain(|_, kept| kept.bytes() > 0);
+        let mut free_bytes = self.limit_bytes as i64 - self.bytes() as i64 - bytes as i64;
+        let mut order: Vec<(f64, Key)> =
+            self.columns.iter().map(|(key, kept)| (kept.place().worth, key.clone())).collect();
+        order.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        for (worth_of_least, key) in order {
+            if free_bytes >= 0 || worth_of_least >= worth {
+                break;
+            }
+            if let Some(kept) = self.columns.remove(&key) {
+                free_bytes += kept.bytes() as i64;
+                self.clock = self.clock.max(worth_of_least);
+            }
+        }
+        free_bytes >= 0
+    }
+}
+
+impl Kept {
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bytes(&self) -> usize {
+        self.place().memory.size()
+    }
+
+    /// The pages, for a reader.
+    fn read(&self, clock: f64) -> Option<Pages> {
+        let mut place = self.place();
+        place.used = Instant::now();
+        place.uses += 1;
+        place.worth = clock + f64::from(place.uses);
+        place.pages.clone()
+    }
+}
+
+impl Movable for Kept {
+    fn movable_bytes(&self) -> usize {
+        // Who holds it may be waiting for memory that it is asked to give.
+        let Ok(place) = self.0.try_lock() else { return 0 };
+        let is_read = place.pages.as_ref().is_none_or(|pages| Arc::strong_count(pages) > 1);
+        if is_read { 0 } else { place.memory.size() }
+    }
+
+    fn unused_for(&self) -> Duration {
+        self.0.try_lock().map_or(Duration::ZERO, |place| place.used.elapsed())
+    }
+
+    /// They are in a file already.
+    fn move_down(&self, to: Tier) -> usize {
+        let bytes = if to == Tier::Disk { self.movable_bytes() } else { 0 };
+        match self.0.try_lock() {
+            Ok(mut place) if bytes > 0 => {
+                place.pages = None;
+                place.memory.free()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The columns of one file.
+#[derive(Debug)]
+pub(super) struct FileColumns {
+    all: Arc<KeptColumns>,
+    file: Arc<Stamp>,
+}
+
+impl FileColumns {
+    /// Nothing where none may be kept, or the file may change and look as before.
+    pub(super) fn of(all: &Arc<KeptColumns>, path: &Path, metadata: &Metadata) -> Option<Self> {
+        let is_on = all.state().limit_bytes > 0;
+        let file = is_on.then(|| Stamp::settled(path, metadata)).flatten()?;
+        Some(Self { all: Arc::clone(all), file: Arc::new(file) })
+    }
+
+    /// The pages of the column that begins there.
+    pub(super) fn pages(&self, first: u64) -> Option<Pages> {
+        let key = (Arc::clone(&self.file), first);
+        let state = self.all.state();
+        let pages = state.columns.get(&key)?.read(state.clock)?;
+        drop(state);
+        let bytes: usize = pages.iter().map(|(header, _)| header.stored_bytes).sum();
+        self.all.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Some(pages)
+    }
+
+    /// What keeps the pages of a column that is read for the second time.
+    pub(super) fn keeping(&self, first: u64) -> Option<Keeping> {
+        let key = (Arc::clone(&self.file), first);
+        let mut state = self.all.state();
+        if state.marks.insert(key.clone()) {
+            if state.marks.len() > MARKS_MAX {
+                state.marks.clear();
+            }
+            return None;
+        }
+        let bytes_max = state.limit_bytes / COLUMN_PART;
+        drop(state);
+        let memory = MemoryConsumer::new("ParquetColumns").register(&self.all.pool);
+        Some(Keeping { all: Arc::clone(&self.all), key, pages: Vec::new(), memory, bytes_max })
+    }
+}
+
+/// The pages of a column while it is read.
+pub(super) struct Keeping {
+    all: Arc<KeptColumns>,
+    key: Key,
+    pages: Vec<(Header, Bytes)>,
+    memory: MemoryReservation,
+    bytes_max: usize,
+}
+
+impl Keeping {
+    /// Adds the next page; false where there is no room for the column.
+    pub(super) fn push(&mut self, header: Header, bytes: Bytes) -> bool {
+        let page_bytes = bytes.len() + PAGE_BYTES;
+        let is_granted = self.memory.size() + page_bytes <= self.bytes_max
+            && self.all.eviction.admits(page_bytes)
+            && self.memory.try_grow(page_bytes).is_ok();
+        if is_granted {
+            self.pages.push((header, bytes));
+        }
+        is_granted
+    }
+
+    /// The column has been read to its end.
+    pub(super) fn finish(self) {
+        let Self { all, key, pages, memory, .. } = self;
+        let mut state = all.state();
+        let (uses, worth) = (1, state.clock + 1.0);
+        if !state.make_room(memory.size(), worth) {
+            state.clock += 1.0 / state.columns.len().max(1) as f64;
+            return;
+        }
+        let (pages, used) = (Some(pages.into()), Instant::now());
+        let kept = Arc::new(Kept(Mutex::new(Place { pages, memory, used, uses, worth })));
+        all.eviction.add(&kept);
+        state.columns.insert(key, kept);
+    }
+}
