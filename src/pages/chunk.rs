@@ -228,9 +228,17 @@ impl Chunk {
             _ => 0,
         };
         if self.compression == Compression::UNCOMPRESSED || plain >= stored.len() {
-            return Ok(PageBytes::Stored(stored));
+            // What is kept must not hold what was fetched with it.
+            let is_kept = self.keeping.is_some();
+            return Ok(PageBytes::Stored(match is_kept {
+                true => Bytes::copy_from_slice(&stored),
+                false => stored,
+            }));
         }
-        let mut page = self.spare.take(header.bytes);
+        let mut page = match self.keeping {
+            Some(_) => Memory::of_its_own(header.bytes),
+            None => self.spare.take(header.bytes),
+        };
         let (levels, packed) = stored.split_at(plain);
         let unpacked = page.as_mut().split_at_mut_checked(plain);
         let (head, unpacked) =

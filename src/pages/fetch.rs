@@ -31,7 +31,15 @@ pub(super) struct Memory {
     memory: Vec<u8>,
     /// The first so many count.
     count: usize,
-    spare: Arc<Spare>,
+    /// Where it goes afterwards, if anywhere.
+    spare: Option<Arc<Spare>>,
+}
+
+impl Memory {
+    /// Memory of so many bytes and no more, for those who keep it.
+    pub(super) fn of_its_own(count: usize) -> Self {
+        Self { memory: vec![0; count], count, spare: None }
+    }
 }
 
 impl Spare {
@@ -47,7 +55,7 @@ impl Spare {
             })
         };
         let memory = fitting.unwrap_or_else(|| vec![0; count.next_multiple_of(4096)]);
-        Memory { memory, count, spare: Arc::clone(self) }
+        Memory { memory, count, spare: Some(Arc::clone(self)) }
     }
 
     fn put(&self, memory: Vec<u8>) {
@@ -61,7 +69,9 @@ impl Spare {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.spare.put(std::mem::take(&mut self.memory));
+        if let Some(spare) = &self.spare {
+            spare.put(std::mem::take(&mut self.memory));
+        }
     }
 }
 

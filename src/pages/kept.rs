@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,9 @@ use crate::memory::{Eviction, Movable, Tier};
 /// Columns that are known to have been read, at most.
 const MARKS_MAX: usize = 1 << 16;
 
-/// Of all that may be kept, what one column may have.
+/// Of all that may be kept, what one column may have, and those together that are being read.
 const COLUMN_PART: usize = 4;
+const READ_PART: usize = 2;
 
 /// Bytes of a page beside its own: its header, and where it is.
 const PAGE_BYTES: usize = 128;
@@ -41,6 +42,8 @@ pub(crate) struct KeptColumns {
     pool: Arc<dyn MemoryPool>,
     eviction: Arc<Eviction>,
     state: Mutex<State>,
+    /// Bytes of columns that are being read, to be kept.
+    coming_bytes: AtomicUsize,
     /// Bytes that nobody had to decompress.
     read_bytes: AtomicU64,
 }
@@ -79,7 +82,8 @@ impl KeptColumns {
     ) -> Arc<Self> {
         let state = Mutex::new(State { limit_bytes, ..State::default() });
         let (pool, eviction) = (Arc::clone(pool), Arc::clone(eviction));
-        Arc::new(Self { pool, eviction, state, read_bytes: AtomicU64::new(0) })
+        let (coming_bytes, read_bytes) = Default::default();
+        Arc::new(Self { pool, eviction, state, coming_bytes, read_bytes })
     }
 
     /// Bounds the bytes of all columns; what is beyond is dropped.
@@ -205,28 +209,50 @@ impl FileColumns {
             }
             return None;
         }
-        let bytes_max = state.limit_bytes / COLUMN_PART;
+        let limit_bytes = state.limit_bytes;
         drop(state);
         let memory = MemoryConsumer::new("ParquetColumns").register(&self.all.pool);
-        Some(Keeping { all: Arc::clone(&self.all), key, pages: Vec::new(), memory, bytes_max })
+        let coming = Coming { all: Arc::clone(&self.all), bytes: 0 };
+        Some(Keeping { coming, key, pages: Vec::new(), memory, limit_bytes })
     }
 }
 
 /// The pages of a column while it is read.
 pub(super) struct Keeping {
-    all: Arc<KeptColumns>,
+    coming: Coming,
     key: Key,
     pages: Vec<(Header, Bytes)>,
     memory: MemoryReservation,
-    bytes_max: usize,
+    limit_bytes: usize,
+}
+
+/// Bytes of one column that is being read.
+struct Coming {
+    all: Arc<KeptColumns>,
+    bytes: usize,
+}
+
+impl Coming {
+    /// Adds some; how many those of all columns are then.
+    fn add(&mut self, bytes: usize) -> usize {
+        self.bytes += bytes;
+        self.all.coming_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.all.coming_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Keeping {
     /// Adds the next page; false where there is no room for the column.
     pub(super) fn push(&mut self, header: Header, bytes: Bytes) -> bool {
         let page_bytes = bytes.len() + PAGE_BYTES;
-        let is_granted = self.memory.size() + page_bytes <= self.bytes_max
-            && self.all.eviction.admits(page_bytes)
+        let is_granted = self.memory.size() + page_bytes <= self.limit_bytes / COLUMN_PART
+            && self.coming.add(page_bytes) <= self.limit_bytes / READ_PART
+            && self.coming.all.eviction.admits(page_bytes)
             && self.memory.try_grow(page_bytes).is_ok();
         if is_granted {
             self.pages.push((header, bytes));
@@ -236,7 +262,8 @@ impl Keeping {
 
     /// The column has been read to its end.
     pub(super) fn finish(self) {
-        let Self { all, key, pages, memory, .. } = self;
+        let Self { coming, key, pages, memory, .. } = self;
+        let all = &coming.all;
         let mut state = all.state();
         let (uses, worth) = (1, state.clock + 1.0);
         if !state.make_room(memory.size(), worth) {
