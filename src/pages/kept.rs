@@ -207,6 +207,9 @@ impl FileColumns {
             if state.marks.len() > MARKS_MAX {
                 state.marks.clear();
             }
+            // Nobody asks again for those of the file that was there before.
+            let is_of_now = |(file, _): &Key| file.path != self.file.path || *file == self.file;
+            state.columns.retain(|key, _| is_of_now(key));
             return None;
         }
         let limit_bytes = state.limit_bytes;

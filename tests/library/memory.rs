@@ -307,6 +307,43 @@ fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they
 }
 
 #[test]
+fn columns_of_files_that_are_read_again_stay_until_the_file_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("numbers.parquet");
+    let path = path.to_str().unwrap();
+    let database = Database::builder().threads(2).memory_limit(400 << 20).build().unwrap();
+    let connection = database.connect();
+    connection.execute(FORGET).unwrap();
+    let write = |numbers: &str| {
+        let copy = format!(
+            "COPY (SELECT {numbers} AS k, value % 1000 * 0.5 AS x FROM range(300000)) TO '{path}'"
+        );
+        connection.execute(&copy).unwrap();
+        // A file may change again and look the same for some time.
+        std::thread::sleep(Duration::from_millis(60));
+    };
+    let sum = || number(&connection, &format!("SELECT (sum(k) + sum(x))::BIGINT FROM '{path}'"));
+    write("value");
+    for _ in 0..4 {
+        assert_eq!(sum(), 44_999_850_000 + 74_925_000);
+    }
+    let kept = figure(&connection, "parquet_columns");
+    assert!(kept > 2_400_000 && figure(&connection, "parquet_columns_read") > 0, "{kept}");
+    assert_eq!(figure(&connection, "reserved"), kept);
+    write("value * 2");
+    for _ in 0..4 {
+        assert_eq!(sum(), 89_999_700_000 + 74_925_000);
+    }
+    // Of the file that was nothing is left.
+    let kept = figure(&connection, "parquet_columns");
+    assert!((2_400_000..5_000_000).contains(&kept), "{kept}");
+    connection.execute("SET parquet_cache_limit = 0").unwrap();
+    assert_eq!(sum(), 89_999_700_000 + 74_925_000);
+    assert!(settles(&database, 0));
+    assert_eq!(figure(&connection, "parquet_columns"), 0);
+}
+
+#[test]
 fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
     let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
