@@ -4,20 +4,21 @@
 //! mark, who reads all of it a second time keeps its pages, and from then on nobody reads the file or decompresses: what is read
 //! once costs nothing. Kept bytes are counted, never have others moved, and are dropped where these would be refused memory
 //! ([`Eviction`]): to read them again takes no longer than to bring them back from a file. When the limit is reached, columns give
-//! way to one that is worth more. A column is worth how often it was read, and what the last was worth that gave way when it was
-//! read last; so the columns of a scan that has no room for all of them do not push out one another (frequency with aging, as in
-//! Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques for Web proxy caches*, ACM SIGMETRICS
-//! Performance Evaluation Review 27, 2000).
+//! way to one that is worth more. A column is worth how often it was read, less where it was hardly compressed, and what the last was
+//! worth that gave way when it was read last; so the columns of a scan that has no room for all of them do not push out one another
+//! (frequency and cost with aging, as in Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques
+//! for Web proxy caches*, ACM SIGMETRICS Performance Evaluation Review 27, 2000).
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::header::Header;
 use crate::catalog::Stamp;
@@ -26,9 +27,12 @@ use crate::memory::{Eviction, Movable, Tier};
 /// Columns that are known to have been read, at most.
 const MARKS_MAX: usize = 1 << 16;
 
-/// Of all that may be kept, what one column may have, and those together that are being read.
+/// Of all that may be kept, what one column may have.
 const COLUMN_PART: usize = 4;
-const READ_PART: usize = 2;
+
+/// What it saves to read a column here whose file has no fewer bytes of it than this share: a copy, a fifth of decompressing it.
+const HARDLY_COMPRESSED: f64 = 0.95;
+const SAVED_BY_COPIES: f64 = 0.2;
 
 /// Bytes of a page beside its own: its header, and where it is.
 const PAGE_BYTES: usize = 128;
@@ -42,8 +46,6 @@ pub(crate) struct KeptColumns {
     pool: Arc<dyn MemoryPool>,
     eviction: Arc<Eviction>,
     state: Mutex<State>,
-    /// Bytes of columns that are being read, to be kept.
-    coming_bytes: AtomicUsize,
     /// Bytes that nobody had to decompress.
     read_bytes: AtomicU64,
 }
@@ -52,6 +54,8 @@ pub(crate) struct KeptColumns {
 struct State {
     limit_bytes: usize,
     columns: HashMap<Key, Arc<Kept>>,
+    /// Of columns that are being read, to be kept.
+    coming_bytes: usize,
     /// Columns that have been read once.
     marks: HashSet<Key>,
     /// The worth of the last column that gave way, and a little more for each that did not get in.
@@ -71,6 +75,8 @@ struct Place {
     memory: MemoryReservation,
     used: Instant,
     uses: u32,
+    /// What one use saves, and what all of them are worth.
+    saved: f64,
     worth: f64,
 }
 
@@ -82,8 +88,7 @@ impl KeptColumns {
     ) -> Arc<Self> {
         let state = Mutex::new(State { limit_bytes, ..State::default() });
         let (pool, eviction) = (Arc::clone(pool), Arc::clone(eviction));
-        let (coming_bytes, read_bytes) = Default::default();
-        Arc::new(Self { pool, eviction, state, coming_bytes, read_bytes })
+        Arc::new(Self { pool, eviction, state, read_bytes: AtomicU64::new(0) })
     }
 
     /// Bounds the bytes of all columns; what is beyond is dropped.
@@ -109,10 +114,18 @@ impl State {
         self.columns.values().map(|kept| kept.bytes()).sum()
     }
 
+    /// Whether so many bytes more have room, if need be by dropping columns that are worth less.
+    fn has_room(&self, bytes: usize, worth: f64) -> bool {
+        let stay = self.columns.values().filter(|kept| kept.place().worth >= worth);
+        let stay_bytes: usize = stay.map(|kept| kept.bytes()).sum();
+        stay_bytes + self.coming_bytes + bytes <= self.limit_bytes
+    }
+
     /// Drops columns that are worth less, until so many bytes more have room; says whether they have.
     fn make_room(&mut self, bytes: usize, worth: f64) -> bool {
         self.columns.retain(|_, kept| kept.bytes() > 0);
-        let mut free_bytes = self.limit_bytes as i64 - self.bytes() as i64 - bytes as i64;
+        let wanted_bytes = self.bytes() + self.coming_bytes + bytes;
+        let mut free_bytes = self.limit_bytes as i64 - wanted_bytes as i64;
         let mut order: Vec<(f64, Key)> =
             self.columns.iter().map(|(key, kept)| (kept.place().worth, key.clone())).collect();
         order.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -143,7 +156,7 @@ impl Kept {
         let mut place = self.place();
         place.used = Instant::now();
         place.uses += 1;
-        place.worth = clock + f64::from(place.uses);
+        place.worth = clock + f64::from(place.uses) * place.saved;
         place.pages.clone()
     }
 }
@@ -199,10 +212,11 @@ impl FileColumns {
         Some(pages)
     }
 
-    /// What keeps the pages of a column that is read for the second time.
-    pub(super) fn keeping(&self, first: u64) -> Option<Keeping> {
-        let key = (Arc::clone(&self.file), first);
-        let mut state = self.all.state();
+    /// What keeps the pages of a column that is read for the second time, and for which there is room.
+    pub(super) fn keeping(&self, column: &ColumnChunkMetaData) -> Option<Keeping> {
+        let key = (Arc::clone(&self.file), column.byte_range().0);
+        let mut guard = self.all.state();
+        let state = &mut *guard;
         if state.marks.insert(key.clone()) {
             if state.marks.len() > MARKS_MAX {
                 state.marks.clear();
@@ -212,11 +226,18 @@ impl FileColumns {
             state.columns.retain(|key, _| is_of_now(key));
             return None;
         }
-        let limit_bytes = state.limit_bytes;
-        drop(state);
+        let bytes = usize::try_from(column.uncompressed_size()).ok()?;
+        let is_compressed = (column.compressed_size() as f64) < HARDLY_COMPRESSED * bytes as f64;
+        let saved = if is_compressed { 1.0 } else { SAVED_BY_COPIES };
+        if bytes > state.limit_bytes / COLUMN_PART || !state.has_room(bytes, state.clock + saved) {
+            state.clock += saved / state.columns.len().max(1) as f64;
+            return None;
+        }
+        state.coming_bytes += bytes;
+        drop(guard);
         let memory = MemoryConsumer::new("ParquetColumns").register(&self.all.pool);
-        let coming = Coming { all: Arc::clone(&self.all), bytes: 0 };
-        Some(Keeping { coming, key, pages: Vec::new(), memory, limit_bytes })
+        let coming = Coming { all: Arc::clone(&self.all), bytes };
+        Some(Keeping { coming, key, pages: Vec::new(), left_bytes: bytes, memory, saved })
     }
 }
 
@@ -225,39 +246,33 @@ pub(super) struct Keeping {
     coming: Coming,
     key: Key,
     pages: Vec<(Header, Bytes)>,
+    /// What its file says that the pages to come have.
+    left_bytes: usize,
     memory: MemoryReservation,
-    limit_bytes: usize,
+    saved: f64,
 }
 
-/// Bytes of one column that is being read.
+/// Bytes of a column that is being read.
 struct Coming {
     all: Arc<KeptColumns>,
     bytes: usize,
 }
 
-impl Coming {
-    /// Adds some; how many those of all columns are then.
-    fn add(&mut self, bytes: usize) -> usize {
-        self.bytes += bytes;
-        self.all.coming_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
-    }
-}
-
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.all.coming_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.state().coming_bytes -= self.bytes;
     }
 }
 
 impl Keeping {
     /// Adds the next page; false where there is no room for the column.
     pub(super) fn push(&mut self, header: Header, bytes: Bytes) -> bool {
+        let Some(left_bytes) = self.left_bytes.checked_sub(bytes.len()) else { return false };
         let page_bytes = bytes.len() + PAGE_BYTES;
-        let is_granted = self.memory.size() + page_bytes <= self.limit_bytes / COLUMN_PART
-            && self.coming.add(page_bytes) <= self.limit_bytes / READ_PART
-            && self.coming.all.eviction.admits(page_bytes)
-            && self.memory.try_grow(page_bytes).is_ok();
+        let is_granted =
+            self.coming.all.eviction.admits(page_bytes) && self.memory.try_grow(page_bytes).is_ok();
         if is_granted {
+            self.left_bytes = left_bytes;
             self.pages.push((header, bytes));
         }
         is_granted
@@ -265,17 +280,17 @@ impl Keeping {
 
     /// The column has been read to its end.
     pub(super) fn finish(self) {
-        let Self { coming, key, pages, memory, .. } = self;
-        let all = &coming.all;
+        let Self { coming, key, pages, memory, saved, .. } = self;
+        let all = Arc::clone(&coming.all);
+        drop(coming);
         let mut state = all.state();
-        let (uses, worth) = (1, state.clock + 1.0);
-        if !state.make_room(memory.size(), worth) {
-            state.clock += 1.0 / state.columns.len().max(1) as f64;
-            return;
+        let worth = state.clock + saved;
+        if state.make_room(memory.size(), worth) {
+            let (pages, used, uses) = (Some(pages.into()), Instant::now(), 1);
+            let place = Place { pages, memory, used, uses, saved, worth };
+            let kept = Arc::new(Kept(Mutex::new(place)));
+            all.eviction.add(&kept);
+            state.columns.insert(key, kept);
         }
-        let (pages, used) = (Some(pages.into()), Instant::now());
-        let kept = Arc::new(Kept(Mutex::new(Place { pages, memory, used, uses, worth })));
-        all.eviction.add(&kept);
-        state.columns.insert(key, kept);
     }
 }

@@ -84,9 +84,7 @@ impl Place {
             let metadata = self.metadata.row_group(group).column(layout.leaf);
             let source = source(at);
             let keeping = match (&source, &self.kept) {
-                (Source::File(_) | Source::Fetched(..), Some(kept)) => {
-                    kept.keeping(self.part(group, at).start)
-                }
+                (Source::File(_) | Source::Fetched(..), Some(kept)) => kept.keeping(metadata),
                 _ => None,
             };
             let chunk = Chunk::new(source, metadata, &self.spare, keeping);
