@@ -10,8 +10,8 @@
 //!   used, from the compressed at once, from a file where it is used often and memory has room
 //! ```
 //!
-//! Nothing is dropped, so what it took to compute a value does not count: to bring it back takes as long as its bytes
-//! do. First goes what has the largest product of its bytes and the time since it was used, so that few moves make much
+//! Nothing is dropped that had to be computed again, so what that took does not count: to bring a value back takes as long as its
+//! bytes do, whether it went to a file or was in one all the time. First goes what has the largest product of its bytes and the time since it was used, so that few moves make much
 //! room (by size and age, as in Cao and Irani, *Cost-aware WWW proxy caching algorithms*, USENIX Symposium on Internet
 //! Technologies and Systems, 1997).
 
