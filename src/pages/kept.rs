@@ -34,6 +34,10 @@ const COLUMN_PART: usize = 4;
 const HARDLY_COMPRESSED: f64 = 0.95;
 const SAVED_BY_COPIES: f64 = 0.2;
 
+/// As often as this all of a cache's columns are refused before the kept ones are worth a use less: a scan that is larger than the
+/// cache should not move it, but what nobody reads any more should go.
+const AGING_ROUNDS: f64 = 16.0;
+
 /// Bytes of a page beside its own: its header, and where it is.
 const PAGE_BYTES: usize = 128;
 
@@ -230,7 +234,7 @@ impl FileColumns {
         let is_compressed = (column.compressed_size() as f64) < HARDLY_COMPRESSED * bytes as f64;
         let saved = if is_compressed { 1.0 } else { SAVED_BY_COPIES };
         if bytes > state.limit_bytes / COLUMN_PART || !state.has_room(bytes, state.clock + saved) {
-            state.clock += saved / state.columns.len().max(1) as f64;
+            state.clock += saved / (AGING_ROUNDS * state.columns.len().max(1) as f64);
             return None;
         }
         state.coming_bytes += bytes;
