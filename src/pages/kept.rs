@@ -38,6 +38,10 @@ const SAVED_BY_COPIES: f64 = 0.2;
 /// cache should not move it, but what nobody reads any more should go.
 const AGING_ROUNDS: f64 = 16.0;
 
+/// Of what its first use saves, what a column counts for that comes: with all of it, the last column of a scan that is too large
+/// would push out the first before that is read again.
+const NEWCOMER: f64 = 0.5;
+
 /// Bytes of a page beside its own: its header, and where it is.
 const PAGE_BYTES: usize = 128;
 
@@ -233,7 +237,8 @@ impl FileColumns {
         let bytes = usize::try_from(column.uncompressed_size()).ok()?;
         let is_compressed = (column.compressed_size() as f64) < HARDLY_COMPRESSED * bytes as f64;
         let saved = if is_compressed { 1.0 } else { SAVED_BY_COPIES };
-        if bytes > state.limit_bytes / COLUMN_PART || !state.has_room(bytes, state.clock + saved) {
+        let worth = state.clock + NEWCOMER * saved;
+        if bytes > state.limit_bytes / COLUMN_PART || !state.has_room(bytes, worth) {
             state.clock += saved / (AGING_ROUNDS * state.columns.len().max(1) as f64);
             return None;
         }
@@ -288,8 +293,9 @@ impl Keeping {
         let all = Arc::clone(&coming.all);
         drop(coming);
         let mut state = all.state();
-        let worth = state.clock + saved;
+        let worth = state.clock + NEWCOMER * saved;
         if state.make_room(memory.size(), worth) {
+            let worth = state.clock + saved;
             let (pages, used, uses) = (Some(pages.into()), Instant::now(), 1);
             let place = Place { pages, memory, used, uses, saved, worth };
             let kept = Arc::new(Kept(Mutex::new(place)));
