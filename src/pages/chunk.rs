@@ -183,7 +183,9 @@ impl Chunk {
     /// The next page, decompressed; `None` after the last.
     pub(super) fn next(&mut self) -> Checked<Option<(Header, PageBytes)>> {
         let Some(header) = self.peek()? else {
-            self.keeping.take().map(Keeping::finish);
+            if let Some(keeping) = self.keeping.take() {
+                keeping.finish();
+            }
             return Ok(None);
         };
         if let Source::Kept(pages) = &self.source {

@@ -732,8 +732,8 @@ fn kept_columns_give_way() {
     let all = read_bytes(&fields);
     assert!(all > 3 * 300_000 * 4 && all == read_bytes(&fields), "{all}");
     // But what is read again and again gets in.
-    let of_last = (0..500).map(|_| read_bytes(&fields[7..]));
-    assert!(of_last.last() > Some(300_000));
+    (0..500).for_each(|_| read(&fields[7..]));
+    assert!(read_bytes(&fields[7..]) > 300_000);
     // They are dropped for whoever needs the memory, and nothing is kept while there is little.
     let before = pool.reserved();
     assert_eq!(eviction.give_way(2 << 20), before - pool.reserved());
