@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use super::ahead::{AheadBytes, AheadLimit};
 #[cfg(test)]
@@ -45,17 +46,23 @@ struct Place {
 
 impl Place {
     /// Bytes that its disk has room for; all there are where the system does not say.
-    fn free_on_disk(&self) -> u64 {
-        let Ok(system) = rustix::fs::statvfs(&self.directory.path) else { return u64::MAX };
+    ///
+    /// # Errors
+    /// Where the directory is not there.
+    fn free_on_disk(&self) -> io::Result<u64> {
+        let system = match rustix::fs::statvfs(&self.directory.path) {
+            Err(Errno::NOSYS) => return Ok(u64::MAX),
+            system => system?,
+        };
         let beyond = 100 - self.threshold.load(Ordering::Relaxed).min(100) as u64;
         let kept = system.f_blocks / 100 * beyond;
-        system.f_bavail.saturating_sub(kept).saturating_mul(system.f_frsize)
+        Ok(system.f_bavail.saturating_sub(kept).saturating_mul(system.f_frsize))
     }
 
     /// # Errors
-    /// Where so many bytes more would pass the threshold.
+    /// Where so many bytes more would pass the threshold, or the directory is not there.
     fn check_disk(&self, bytes: u64) -> io::Result<()> {
-        if bytes <= self.free_on_disk() {
+        if bytes <= self.free_on_disk()? {
             return Ok(());
         }
         let percent = self.threshold.load(Ordering::Relaxed);
@@ -176,7 +183,7 @@ impl Disk {
         let free = |place: Arc<Place>| {
             let used_bytes = place.used_bytes.load(Ordering::Relaxed);
             let quota = place.directory.quota_bytes.saturating_sub(used_bytes);
-            quota.min(place.free_on_disk())
+            quota.min(place.free_on_disk().unwrap_or(0))
         };
         self.places().into_iter().map(free).max().unwrap_or(0)
     }
@@ -393,6 +400,19 @@ mod tests {
         let usage: Vec<_> =
             disk.usage().into_iter().map(|of| (of.used_bytes, of.peak_bytes)).collect();
         assert_eq!(usage, [(0, 80), (0, 1000)]);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_has_no_room_and_is_passed_over() {
+        let (folder, there) = directory(1000);
+        let gone = Directory::at(folder.path().join("gone"));
+        let disk = Disk::new(vec![gone.clone()]);
+        assert_eq!(disk.free_bytes(), 0);
+        let error = disk.file(1).unwrap_err().to_string();
+        assert!(error.contains("gone: No such file"), "{error}");
+        let disk = Disk::new(vec![gone, there.clone()]);
+        assert_eq!(disk.file(1).unwrap().directory(), &there);
+        assert_eq!(disk.free_bytes(), 1000);
     }
 
     #[test]
