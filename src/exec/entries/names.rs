@@ -69,17 +69,17 @@ impl Names {
         if files.budget.grow_rows(new_bytes) {
             self.counted_bytes += new_bytes;
         } else if self.table_bytes >= RUN_BYTES_MIN {
-            let run = Run::of(self.in_order(files), |bytes| Ok(files.put(bytes)?.into_inner()))?;
+            let run = Run::of(self.in_order(), |bytes| Ok(files.put(bytes)?.into_inner()))?;
             self.runs.push(run);
+            files.budget.shrink(std::mem::take(&mut self.counted_bytes));
         }
         Ok(names)
     }
 
-    /// The table's keys in order, which nothing is counted for any more.
-    fn in_order(&mut self, files: &mut Files<'_>) -> Vec<(Box<[u8]>, u32)> {
+    /// The table's keys in order; another table is begun.
+    fn in_order(&mut self) -> Vec<(Box<[u8]>, u32)> {
         let mut keys: Vec<_> = std::mem::take(&mut self.table).into_iter().collect();
         keys.sort_unstable();
-        files.budget.shrink(std::mem::take(&mut self.counted_bytes));
         self.table_bytes = 0;
         keys
     }
@@ -89,12 +89,24 @@ impl Names {
     /// # Errors
     /// Where a disk has no room, or a column more bytes than its type allows.
     pub(super) fn ranked(
+        self,
+        converter: &RowConverter,
+        types: &[DataType],
+        files: &mut Files<'_>,
+    ) -> Result<(CellBuffer<u32>, Vec<ArrayRef>)> {
+        let counted_bytes = self.counted_bytes;
+        let ranked = self.merged(converter, types, files);
+        files.budget.shrink(counted_bytes);
+        ranked
+    }
+
+    fn merged(
         mut self,
         converter: &RowConverter,
         types: &[DataType],
         files: &mut Files<'_>,
     ) -> Result<(CellBuffer<u32>, Vec<ArrayRef>)> {
-        let keys = self.in_order(files);
+        let keys = self.in_order();
         let is_at_hand = self.runs.is_empty();
         self.runs.push(match is_at_hand {
             true => Run::of(keys, |bytes| Ok(Buffer::from(bytes)))?,
