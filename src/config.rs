@@ -223,10 +223,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
             list.join("; ")
         },
         set: |settings, value| {
-            settings.temp_directories = match Directory::list(value)? {
+            let list = match Directory::list(value)? {
                 none if none.is_empty() => vec![Directory::at(std::env::temp_dir())],
                 list => list,
             };
+            list.iter().try_for_each(Directory::check)?;
+            settings.temp_directories = list;
             Ok(())
         },
     },

@@ -178,11 +178,13 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// Where more than 1024 threads are asked for, or the operating system refuses threads or the
+    /// Where more than 1024 threads are asked for, the operating system refuses them, or there is no such
     /// temporary directory.
     pub fn build(self) -> Result<Database> {
         let Self { settings, reclaim } = self;
         settings.check_threads().map_err(|error| Error::argument("threads", error))?;
+        let checked = settings.temp_directories.iter().try_for_each(Directory::check);
+        checked.map_err(|error| Error::argument("temp_directory", error))?;
         let shared = Resources::new(&settings, reclaim)?;
         let blocks = Arc::clone(&shared.blocks);
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -75,6 +75,15 @@ impl Directory {
         Self { path, quota_bytes, compression, page_bytes: Self::PAGE_BYTES }
     }
 
+    /// # Errors
+    /// Where it is not there.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.path.is_dir() {
+            true => Ok(()),
+            false => Err(format!("there is no directory '{}'", self.path.display())),
+        }
+    }
+
     /// Every directory of a list, the fastest first.
     ///
     /// # Errors
