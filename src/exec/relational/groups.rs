@@ -21,6 +21,8 @@ pub(super) struct Groups {
 }
 
 enum Ways {
+    /// Without keys there is one group, of no rows, too.
+    One,
     Narrow(Words<u64>),
     Wide(Words<u128>),
     Any(Box<dyn GroupValues>),
@@ -64,6 +66,7 @@ impl Groups {
     /// Where such keys cannot be compared.
     pub(super) fn new(keys: &SchemaRef) -> Result<Self> {
         let ways = match Layout::of(keys) {
+            _ if keys.fields().is_empty() => Ways::One,
             Some(layout) if layout.bits <= u64::BITS => Ways::Narrow(Words::new(layout)),
             Some(layout) => Ways::Wide(Words::new(layout)),
             None => Ways::Any(any(keys)?),
@@ -71,13 +74,22 @@ impl Groups {
         Ok(Self { keys: SchemaRef::clone(keys), ways })
     }
 
-    /// The numbers of the groups of some rows.
+    /// The numbers of the groups of so many rows.
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(super) fn number(&mut self, keys: &[ArrayRef], numbers: &mut Vec<usize>) -> Result<()> {
+    pub(super) fn number(
+        &mut self,
+        keys: &[ArrayRef],
+        rows: usize,
+        numbers: &mut Vec<usize>,
+    ) -> Result<()> {
         numbers.clear();
         let fits = match &mut self.ways {
+            Ways::One => {
+                numbers.resize(rows, 0);
+                true
+            }
             Ways::Narrow(words) => words.number(keys, numbers),
             Ways::Wide(words) => words.number(keys, numbers),
             Ways::Any(groups) => return groups.intern(keys, numbers),
@@ -98,6 +110,7 @@ impl Groups {
 
     pub(super) fn len(&self) -> usize {
         match &self.ways {
+            Ways::One => 1,
             Ways::Narrow(words) => words.numbering.count(),
             Ways::Wide(words) => words.numbering.count(),
             Ways::Any(groups) => groups.len(),
@@ -106,6 +119,7 @@ impl Groups {
 
     pub(super) fn bytes(&self) -> usize {
         match &self.ways {
+            Ways::One => 0,
             Ways::Narrow(words) => words.numbering.bytes(),
             Ways::Wide(words) => words.numbering.bytes(),
             Ways::Any(groups) => groups.size(),
@@ -117,7 +131,7 @@ impl Groups {
         match &self.ways {
             Ways::Narrow(words) => words.numbering.growth_bytes(more),
             Ways::Wide(words) => words.numbering.growth_bytes(more),
-            Ways::Any(_) => 0,
+            Ways::One | Ways::Any(_) => 0,
         }
     }
 
@@ -127,6 +141,7 @@ impl Groups {
     /// None but DataFusion's.
     pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
         match &mut self.ways {
+            Ways::One => Ok(Vec::new()),
             Ways::Narrow(words) => words.take(),
             Ways::Wide(words) => words.take(),
             Ways::Any(groups) => {
@@ -141,6 +156,7 @@ impl Groups {
     /// Gives the memory of an empty table back.
     pub(super) fn release(&mut self) {
         match &mut self.ways {
+            Ways::One => {}
             Ways::Narrow(words) => words.numbering = Numbering::default(),
             Ways::Wide(words) => words.numbering = Numbering::default(),
             Ways::Any(groups) => groups.clear_shrink(0),

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Left to DataFusion: grouping sets, rows that come in the order of their keys, the best few groups, and aggregates whose
-//! state grows with the rows of a group or depends on their order.
+//! answer is all values of a group, or depends on the order of its rows. Without keys, aggregates of which nothing grows with
+//! the rows.
 
 use std::sync::Arc;
 
@@ -16,7 +17,6 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::Partitioning;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -24,7 +24,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 
 use crate::config::ForRules;
-use crate::exec::relational::aggregate::SpillingAggregateExec;
+use crate::exec::relational::aggregate::{Knows, SpillingAggregateExec, knows};
 
 /// The rule; see the header of this file. After all rules that look for aggregations by type.
 #[derive(Debug)]
@@ -56,7 +56,10 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     };
     let schema = first.input_schema();
     let calls = first.aggr_expr();
-    if !calls.iter().all(has_flat_state) {
+    let known: Option<Vec<Knows>> = calls.iter().map(|call| knows(call)).collect();
+    let Some(known) = known else { return Ok(None) };
+    let grows = known.iter().any(|known| matches!(known, Knows::Values { .. }));
+    if first.group_expr().is_empty() && !grows {
         return Ok(None);
     }
     let whole = AggregateExec::try_new(
@@ -81,21 +84,9 @@ fn first_phase(plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
 fn is_plain(aggregation: &AggregateExec) -> bool {
     let groups = aggregation.group_expr();
     groups.is_single()
-        && !groups.is_empty()
         && aggregation.limit_options().is_none()
         && *aggregation.input_order_mode() == InputOrderMode::Linear
         && !aggregation.input().boundedness().is_unbounded()
-}
-
-/// Whether what is known of a group is as large for many rows as for one, and their order does not matter.
-fn has_flat_state(call: &Arc<AggregateFunctionExpr>) -> bool {
-    let is_flat = |fields: Vec<arrow::datatypes::FieldRef>| {
-        fields.iter().all(|field| !field.data_type().is_nested())
-    };
-    !call.is_distinct()
-        && call.order_bys().is_empty()
-        && call.groups_accumulator_supported()
-        && call.state_fields().is_ok_and(is_flat)
 }
 
 impl PhysicalOptimizerRule for SpillingAggregates {

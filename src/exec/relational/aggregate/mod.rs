@@ -9,8 +9,10 @@
 //! - `run`: the way from inputs to outputs
 //! - `worker`: one who aggregates and deals out; `table`: groups and their keys
 //! - `deal`, `parts`: groups by hash, in memory and in files
+//! - `values`: the answers of groups of which all values are known, and too many for any table; `chosen`: which of them are asked for
 //! - `spec`: keys, aggregates, and how rows look on their way
 
+mod chosen;
 mod deal;
 mod parts;
 mod run;
@@ -18,6 +20,7 @@ mod spec;
 mod table;
 #[cfg(test)]
 mod tests;
+mod values;
 mod worker;
 
 use std::fmt;
@@ -46,6 +49,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt};
 
 use self::run::{Gathered, Metrics, Run};
 use self::spec::Spec;
+pub(crate) use self::spec::{Knows, knows};
 use super::feed::generated;
 
 /// The groups of all inputs, for whoever asks first and for all others.

@@ -115,3 +115,30 @@ pub(super) struct Part {
     pub(super) held: Vec<HeldPart>,
     pub(super) written: Option<Rows>,
 }
+
+impl Part {
+    /// Puts groups into its file: these, and what is held.
+    ///
+    /// # Errors
+    /// Where there is no more room for them.
+    pub(super) fn write(
+        &mut self,
+        groups: Option<RecordBatch>,
+        manager: &SpillManager,
+    ) -> Result<()> {
+        if groups.is_none() && self.held.is_empty() {
+            return Ok(());
+        }
+        let mut file = RowFile::new(manager, "an aggregation")?;
+        groups.iter().try_for_each(|groups| file.append(groups))?;
+        for held in self.held.drain(..) {
+            held.groups.iter().try_for_each(|groups| file.append(groups))?;
+        }
+        let rows = file.finish()?;
+        match &mut self.written {
+            Some(written) => written.append(rows),
+            None => self.written = Some(rows),
+        }
+        Ok(())
+    }
+}

@@ -4,7 +4,8 @@
 //! input ─ worker ─┬─ few groups in all ─ one table ───────── answers, dealt out
 //! input ─ worker ─┘
 //!          └ parts ┬ those of an output, one after another ─ a table ─ answers
-//!            parts ┘                                             └ refused ─ parts of the part, at the next level
+//!            parts ┘                                             ├ refused ─ parts of the part, at the next level
+//!                                                                └ refused, for the values of few groups ─ values ─ answers
 //! ```
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,14 +24,18 @@ use futures::{FutureExt, StreamExt};
 use super::deal::Dealer;
 use super::parts::{Files, HeldPart, PAGE_BYTES, Part};
 use super::spec::Spec;
+use super::values;
 use super::worker::{GROUPS, Given, Worker};
 use crate::error::{Error, ErrorKind};
 use crate::exec::relational::feed::Output;
-use crate::exec::relational::files::files_of;
+use crate::exec::relational::files::{Rows, files_of};
 use crate::exec::relational::memory::Memory;
 
 /// Groups of all workers that one of them puts together.
 const FEW_GROUPS: usize = GROUPS / 2;
+
+/// Bytes of their values.
+const FEW_VALUES: usize = 1 << 20;
 
 /// Of the limit, what open files may take.
 const FILES_SHARE: usize = 16;
@@ -125,7 +130,9 @@ impl Run {
         self: Arc<Self>,
         inputs: Vec<SendableRecordBatchStream>,
     ) -> Result<Gathered> {
-        let divisions = self.parts.div_ceil(self.outputs);
+        // Without keys there is one group, in one part.
+        let divides = !self.spec.groups.fields().is_empty();
+        let divisions = if divides { self.parts.div_ceil(self.outputs) } else { 1 };
         let dealer = Dealer::new(&self.spec.dealt_by, self.outputs, divisions, 0);
         let files = self.files(&dealer);
         let mut workers = Vec::with_capacity(inputs.len());
@@ -139,7 +146,9 @@ impl Run {
         self.metrics.dealt.add(workers.iter().map(|worker| worker.dealings).sum());
         let groups: usize = workers.iter().map(|worker| worker.table.len()).sum();
         let is_whole = !workers.iter().any(Worker::has_dealt);
-        if is_whole && (groups <= FEW_GROUPS || workers.len() == 1 && self.outputs == 1) {
+        let values: usize = workers.iter().map(|worker| worker.table.value_bytes()).sum();
+        let are_few = groups <= FEW_GROUPS && (values <= FEW_VALUES || self.outputs == 1);
+        if is_whole && (are_few || workers.len() == 1 && self.outputs == 1) {
             let mut first = workers.remove(0);
             for mut other in workers.drain(..) {
                 first.push(Given::States(&other.table.take_states()?))?;
@@ -207,6 +216,14 @@ impl Run {
         }
     }
 
+    /// One who aggregates a part of the level before, and its files.
+    pub(super) fn worker(&self, level: usize) -> Result<(Worker, Arc<Files>)> {
+        let divisions = if level < LEVELS_MAX { self.parts } else { 1 };
+        let dealer = Dealer::new(&self.spec.dealt_by, 1, divisions, level);
+        let files = self.files(&dealer);
+        Ok((Worker::new(&self.spec, self.memory(), &dealer, &files, None)?, files))
+    }
+
     /// The answers of parts, one after another, or of the parts of one that does not fit.
     fn parts<'a>(
         &'a self,
@@ -215,20 +232,17 @@ impl Run {
         to: &'a mut Output,
     ) -> BoxFuture<'a, Result<()>> {
         async move {
-            let divisions = if level < LEVELS_MAX { self.parts } else { 1 };
-            let dealer = Dealer::new(&self.spec.dealt_by, 1, divisions, level);
             let mut idle = None;
             for part in parts {
                 let (mut worker, files) = match idle.take() {
                     Some(idle) => idle,
-                    None => {
-                        let files = self.files(&dealer);
-                        let memory = self.memory();
-                        (Worker::new(&self.spec, memory, &dealer, &files, None)?, files)
-                    }
+                    None => self.worker(level)?,
                 };
-                self.fill(&mut worker, part).await?;
-                if worker.has_dealt() {
+                if let Some(written) = self.fill(&mut worker, part).await? {
+                    drop((worker, files));
+                    let answers = values::answers(&self.spec, &written, &self.context).await?;
+                    self.send(&answers, to).await?;
+                } else if worker.has_dealt() {
                     worker.deal()?;
                     self.metrics.dealt.add(worker.dealings);
                     let parts = parts_of(vec![worker.into_parts()], &files)?;
@@ -243,24 +257,37 @@ impl Run {
         .boxed()
     }
 
-    /// Aggregates the groups of a part.
-    async fn fill(&self, worker: &mut Worker, part: Part) -> Result<()> {
-        for held in part.held {
+    /// Aggregates the groups of a part; yields them instead where they are few and too large for a table.
+    async fn fill(&self, worker: &mut Worker, mut part: Part) -> Result<Option<Rows>> {
+        // A file is read again from its beginning, and then there is nothing else.
+        if self.spec.knows_values() && part.written.is_some() {
+            part.write(None, &self.manager)?;
+        }
+        let mut held = part.held.into_iter();
+        for one in held.by_ref() {
             let timer = self.metrics.elapsed.timer();
-            for groups in &held.groups {
+            for groups in &one.groups {
                 worker.push(Given::States(groups))?;
             }
-            drop((timer, held));
+            drop((timer, one));
+            if worker.is_overfull {
+                let mut rest = Part { held: held.collect(), written: None };
+                rest.write(Some(worker.table.take_states()?), &self.manager)?;
+                return Ok(rest.written);
+            }
             // Nothing is waited for here, and a statement that is to stop should not wait either.
             tokio::task::yield_now().await;
         }
-        let Some(written) = part.written else { return Ok(()) };
+        let Some(written) = part.written else { return Ok(None) };
         let mut groups = written.read();
         while let Some(groups) = groups.next().await.transpose()? {
             let _timer = self.metrics.elapsed.timer();
             worker.push(Given::States(&groups))?;
+            if worker.is_overfull {
+                return Ok(Some(written));
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The answers of a table, whose memory stays reserved until the last has left.

@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use datafusion::common::ScalarValue;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result;
 use datafusion::logical_expr::GroupsAccumulator;
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{GroupsAccumulatorAdapter, PhysicalExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+
+/// Aggregates whose answer over different values does not depend on the order of these.
+const OF_DISTINCT: [&str; 7] = ["count", "sum", "avg", "var", "var_pop", "stddev", "stddev_pop"];
+
+/// Those to which it is the same whether a value comes once or often.
+const OF_ANY: [&str; 2] = ["min", "max"];
 
 /// The keys and the aggregates of an aggregation.
 pub(super) struct Spec {
@@ -28,11 +36,70 @@ pub(super) struct Spec {
 /// One aggregate.
 pub(super) struct Call {
     aggregate: Arc<AggregateFunctionExpr>,
+    /// The same of values that are handed to it once each, if that is another.
+    of_values: Arc<AggregateFunctionExpr>,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// Of the first argument.
+    pub(super) data_type: DataType,
     /// The rows that it looks at.
     filter: Option<Arc<dyn PhysicalExpr>>,
     /// Columns of its state.
     pub(super) states: usize,
+    pub(super) knows: Knows,
+}
+
+/// What is known of some rows of a group.
+#[derive(Clone, Copy)]
+pub(crate) enum Knows {
+    /// As much of many rows as of one.
+    Sums,
+    /// All values, or all different ones, as lists: of values, and of what belongs to each.
+    Values { are_distinct: bool, answer: Answer },
+}
+
+/// What is answered of the values of a group.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    /// What they add up to.
+    All,
+    /// Those at a place of their order.
+    At(Place),
+    /// The one that comes most often, and of several the first.
+    Most,
+}
+
+/// A place in an order.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Middle,
+    /// Below which this share of the others is.
+    Share(f64),
+}
+
+/// What an aggregate knows of a group; nothing where that is of another kind, or depends on the order of rows.
+pub(crate) fn knows(call: &AggregateFunctionExpr) -> Option<Knows> {
+    let (states, name) = (call.state_fields().ok()?, call.fun().name());
+    if states.iter().all(|state| !state.data_type().is_nested()) {
+        let is_once = !call.is_distinct() || OF_ANY.contains(&name);
+        let has_groups = call.groups_accumulator_supported();
+        return (is_once && has_groups && call.order_bys().is_empty()).then_some(Knows::Sums);
+    }
+    if !states.iter().all(|state| matches!(state.data_type(), DataType::List(_))) {
+        return None;
+    }
+    let answer = match (name, call.expressions().get(1)) {
+        ("median", None) => Answer::At(Place::Middle),
+        ("mode", None) if !call.is_distinct() => Answer::Most,
+        ("percentile_cont", Some(share)) => {
+            let share = share.downcast_ref::<Literal>()?.value().cast_to(&DataType::Float64);
+            let Ok(ScalarValue::Float64(Some(share))) = share else { return None };
+            let is_descending = call.order_bys().first().is_some_and(|by| by.options.descending);
+            Answer::At(Place::Share(if is_descending { 1.0 - share } else { share }))
+        }
+        (name, None) if call.is_distinct() && OF_DISTINCT.contains(&name) => Answer::All,
+        _ => return None,
+    };
+    Some(Knows::Values { are_distinct: call.is_distinct(), answer })
 }
 
 impl Spec {
@@ -46,14 +113,9 @@ impl Spec {
         dealt_by: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Self> {
         let keys = whole.group_expr().expr().iter().map(|(key, _name)| Arc::clone(key));
-        let calls = whole.aggr_expr().iter().zip(whole.filter_expr()).map(|(aggregate, filter)| {
-            Ok(Call {
-                aggregate: Arc::clone(aggregate),
-                arguments: aggregate.expressions(),
-                filter: filter.clone(),
-                states: aggregate.state_fields()?.len(),
-            })
-        });
+        let calls = whole.aggr_expr().iter().zip(whole.filter_expr());
+        let schema = whole.input_schema();
+        let calls = calls.map(|(aggregate, filter)| Call::new(aggregate, filter, &schema));
         let calls = calls.collect::<Result<_>>()?;
         let partial = AggregateExec::try_new(
             AggregateMode::Partial,
@@ -68,6 +130,33 @@ impl Spec {
         Ok(Self { keys: keys.collect(), calls, groups, states, output, dealt_by })
     }
 
+    /// What adds up the groups, for each aggregate.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
+        self.calls.iter().map(|call| accumulator(&call.aggregate)).collect()
+    }
+
+    /// Whether some aggregate knows all values of a group.
+    pub(super) fn knows_values(&self) -> bool {
+        self.calls.iter().any(Call::knows_values)
+    }
+
+    /// The keys of some groups, and of each aggregate what is known of them.
+    pub(super) fn parts_of<'a>(
+        &'a self,
+        states: &'a RecordBatch,
+    ) -> (&'a [ArrayRef], impl Iterator<Item = &'a [ArrayRef]>) {
+        let (keys, mut rest) = states.columns().split_at(self.groups.fields().len());
+        let states = self.calls.iter().map(move |call| {
+            let (own, others) = rest.split_at(call.states);
+            rest = others;
+            own
+        });
+        (keys, states)
+    }
+
     /// The keys of some rows.
     ///
     /// # Errors
@@ -79,12 +168,58 @@ impl Spec {
 }
 
 impl Call {
-    /// What adds up the groups.
+    fn new(
+        aggregate: &Arc<AggregateFunctionExpr>,
+        filter: &Option<Arc<dyn PhysicalExpr>>,
+        schema: &SchemaRef,
+    ) -> Result<Self> {
+        let mut arguments = aggregate.expressions();
+        let data_type = match arguments.first() {
+            Some(argument) => argument.data_type(schema)?,
+            None => DataType::Null,
+        };
+        let (knows, mut of_values) = (knows(aggregate), Arc::clone(aggregate));
+        if let Some(Knows::Values { are_distinct, .. }) = knows {
+            if are_distinct {
+                let function = Arc::new(aggregate.fun().clone());
+                let plain = AggregateExprBuilder::new(function, arguments.clone());
+                let plain = plain.schema(Arc::clone(schema)).alias(aggregate.name());
+                let plain = plain.order_by(aggregate.order_bys().to_vec());
+                of_values = Arc::new(plain.build()?);
+            }
+            // The share is in the function.
+            arguments.truncate(1);
+        }
+        let knows = knows.unwrap_or(Knows::Sums);
+        let (states, aggregate) = (aggregate.state_fields()?.len(), Arc::clone(aggregate));
+        Ok(Self {
+            aggregate,
+            of_values,
+            arguments,
+            data_type,
+            filter: filter.clone(),
+            states,
+            knows,
+        })
+    }
+
+    /// What adds up values that are handed to it once each.
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(super) fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
-        self.aggregate.create_groups_accumulator()
+    pub(super) fn accumulator_of_values(&self) -> Result<Box<dyn GroupsAccumulator>> {
+        accumulator(&self.of_values)
+    }
+
+    /// Whether it matters which values are one.
+    fn tells_values_apart(&self) -> bool {
+        let Knows::Values { are_distinct, answer } = self.knows else { return false };
+        are_distinct || matches!(answer, Answer::Most)
+    }
+
+    /// Whether it knows all values of a group.
+    pub(super) fn knows_values(&self) -> bool {
+        matches!(self.knows, Knows::Values { .. })
     }
 
     /// What the aggregate reads of some rows.
@@ -92,7 +227,10 @@ impl Call {
     /// # Errors
     /// Those of the expressions.
     pub(super) fn arguments(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let argument = |of: &Arc<dyn PhysicalExpr>| of.evaluate(rows)?.into_array(rows.num_rows());
+        let argument = |of: &Arc<dyn PhysicalExpr>| {
+            let values = of.evaluate(rows)?.into_array(rows.num_rows())?;
+            Ok(if self.tells_values_apart() { without_signed_zeros(values) } else { values })
+        };
         self.arguments.iter().map(argument).collect()
     }
 
@@ -104,5 +242,26 @@ impl Call {
         let Some(filter) = &self.filter else { return Ok(None) };
         let chosen = filter.evaluate(rows)?.into_array(rows.num_rows())?;
         Ok(Some(as_boolean_array(&chosen)?.clone()))
+    }
+}
+
+fn accumulator(aggregate: &Arc<AggregateFunctionExpr>) -> Result<Box<dyn GroupsAccumulator>> {
+    if aggregate.groups_accumulator_supported() {
+        return aggregate.create_groups_accumulator();
+    }
+    let aggregate = Arc::clone(aggregate);
+    Ok(Box::new(GroupsAccumulatorAdapter::new(move || aggregate.create_accumulator())))
+}
+
+/// Both zeros are one value, as in GROUP BY: of their sum with one the sign is gone.
+fn without_signed_zeros(values: ArrayRef) -> ArrayRef {
+    match values.data_type() {
+        DataType::Float32 => {
+            Arc::new(values.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| x + 0.0))
+        }
+        DataType::Float64 => {
+            Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| x + 0.0))
+        }
+        _ => values,
     }
 }

@@ -28,9 +28,7 @@ impl Table {
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn new(spec: &Arc<Spec>) -> Result<Self> {
-        let groups = Groups::new(&spec.groups)?;
-        let accumulators = spec.calls.iter().map(|call| call.accumulator());
-        let accumulators = accumulators.collect::<Result<_>>()?;
+        let (groups, accumulators) = (Groups::new(&spec.groups)?, spec.accumulators()?);
         Ok(Self { spec: Arc::clone(spec), groups, accumulators, numbers: Vec::new() })
     }
 
@@ -39,7 +37,7 @@ impl Table {
     /// # Errors
     /// Those of expressions and aggregates.
     pub(super) fn update(&mut self, rows: &RecordBatch) -> Result<()> {
-        self.groups.number(&self.spec.keys(rows)?, &mut self.numbers)?;
+        self.groups.number(&self.spec.keys(rows)?, rows.num_rows(), &mut self.numbers)?;
         for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
             let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
             let groups = self.groups.len();
@@ -66,12 +64,11 @@ impl Table {
     /// # Errors
     /// Those of aggregates.
     pub(super) fn merge(&mut self, states: &RecordBatch) -> Result<()> {
-        let (keys, mut states) = states.columns().split_at(self.spec.groups.fields().len());
-        self.groups.number(keys, &mut self.numbers)?;
-        for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
-            let (own, others) = states.split_at(call.states);
+        let rows = states.num_rows();
+        let (keys, states) = self.spec.parts_of(states);
+        self.groups.number(keys, rows, &mut self.numbers)?;
+        for (accumulator, own) in self.accumulators.iter_mut().zip(states) {
             accumulator.merge_batch(own, &self.numbers, self.groups.len())?;
-            states = others;
         }
         Ok(())
     }
@@ -86,14 +83,33 @@ impl Table {
         self.groups.bytes() + states
     }
 
+    /// Bytes of the values that are known of groups.
+    pub(super) fn value_bytes(&self) -> usize {
+        let calls = self.spec.calls.iter().zip(&self.accumulators);
+        calls.filter(|(call, _)| call.knows_values()).map(|(_, of)| of.size()).sum()
+    }
+
     /// Bytes that so many more groups may take beside.
     pub(super) fn growth_bytes(&self, more: usize) -> usize {
         self.groups.growth_bytes(more) + more * STATE_BYTES * (1 + self.accumulators.len())
     }
 
     /// Gives the memory of an empty table back.
-    pub(super) fn release(&mut self) {
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn release(&mut self) -> Result<()> {
         self.groups.release();
+        self.accumulators = self.spec.accumulators()?;
+        Ok(())
+    }
+
+    /// Shows the aggregates the group that is there without a row.
+    fn meet_all(&mut self) -> Result<()> {
+        match self.spec.groups.fields().is_empty() {
+            true => self.merge(&RecordBatch::new_empty(Arc::clone(&self.spec.states))),
+            false => Ok(()),
+        }
     }
 
     /// All groups and their states; the table is empty then.
@@ -104,6 +120,7 @@ impl Table {
         if self.len() == 0 {
             return Ok(RecordBatch::new_empty(Arc::clone(&self.spec.states)));
         }
+        self.meet_all()?;
         let mut columns = self.groups.take()?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state(EmitTo::All)?);
@@ -119,6 +136,7 @@ impl Table {
         if self.len() == 0 {
             return Ok(RecordBatch::new_empty(Arc::clone(&self.spec.output)));
         }
+        self.meet_all()?;
         let mut columns = self.groups.take()?;
         for accumulator in &mut self.accumulators {
             columns.push(accumulator.evaluate(EmitTo::All)?);

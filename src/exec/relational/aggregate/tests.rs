@@ -23,6 +23,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::SpillingAggregateExec;
+use super::worker::Given;
 use crate::config::{ForRules, Fusion, Patterns};
 use crate::memory::share_of;
 use crate::planner::spilling::SpillingAggregates;
@@ -96,7 +97,7 @@ fn batch(rows: usize, domain: i64, long_texts: bool, random: &mut SmallRng) -> R
 const KEYS: [&str; 10] =
     ["many", "whole", "few", "short", "code", "utf8", "truth", "day", "price", "real"];
 
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 20] = [
     "count(*)",
     "count(many)",
     "sum(few)",
@@ -109,6 +110,14 @@ const CALLS: [&str; 12] = [
     "max(exact)",
     "bool_or(truth)",
     "sum(few) FILTER (WHERE day > DATE '1970-01-09')",
+    "median(exact)",
+    "median(price)",
+    "percentile_cont(0.3) WITHIN GROUP (ORDER BY exact DESC)",
+    "count(DISTINCT many)",
+    "count(DISTINCT short) FILTER (WHERE few > 2)",
+    "count(DISTINCT abs(real))",
+    "sum(DISTINCT few)",
+    "min(DISTINCT utf8)",
 ];
 
 fn random_query(random: &mut SmallRng) -> String {
@@ -247,6 +256,75 @@ fn many_groups_are_dealt_out_and_come_back() {
 }
 
 #[test]
+fn values_of_few_groups_are_datafusions_under_any_limit() {
+    // Values of all kinds, those without NULL among them, in an order that is not theirs.
+    let batch = |first: i64| {
+        let at = || first..first + 8000;
+        let number = |at: i64| (at * 7919) % 150_001;
+        let real = |at: i64| match number(at) % 1000 {
+            0 => f64::NAN,
+            1 => -0.0,
+            2 => 0.0,
+            3 => f64::NEG_INFINITY,
+            _ => number(at) as f64 / 8.0,
+        };
+        let text = |at: i64| format!("the text of the number {}", number(at) % 5000);
+        let some = |at: i64| (at % 7 > 0).then(|| number(at));
+        let columns: [(&str, ArrayRef); 6] = [
+            (
+                "k",
+                Arc::new(StringViewArray::from_iter_values(
+                    at().map(|at| format!("group {}", at % 3)),
+                )),
+            ),
+            ("v", Arc::new(Int64Array::from_iter(at().map(some)))),
+            ("x", Arc::new(Float64Array::from_iter_values(at().map(real)))),
+            ("t", Arc::new(StringViewArray::from_iter_values(at().map(text)))),
+            (
+                "d",
+                Arc::new(
+                    Decimal128Array::from_iter_values(at().map(|at| i128::from(number(at)) - 500))
+                        .with_precision_and_scale(20, 2)
+                        .unwrap(),
+                ),
+            ),
+            ("none", Arc::new(Float64Array::from(vec![None; 8000]))),
+        ];
+        RecordBatch::try_from_iter_with_nullable(
+            columns.into_iter().map(|(name, column)| (name, column, true)),
+        )
+        .unwrap()
+    };
+    let batches = |partition: i64| (0..20).map(|at| batch((partition * 20 + at) * 8000)).collect();
+    let partitions: Vec<Vec<RecordBatch>> = (0..2).map(batches).collect();
+    let session = session(2, 4000, &partitions);
+    for query in [
+        "SELECT k, median(v), count(*), sum(v), median(x) FROM t GROUP BY k",
+        "SELECT median(d), median(v) FILTER (WHERE v < 100), median(none), count(v) FROM t",
+        "SELECT k, count(DISTINCT v), count(DISTINCT t), sum(DISTINCT d), count(DISTINCT none) FROM t GROUP BY k",
+        "SELECT k, percentile_cont(0.9) WITHIN GROUP (ORDER BY v), \
+         percentile_cont(0.123) WITHIN GROUP (ORDER BY x DESC), median(DISTINCT d), avg(DISTINCT v) FROM t GROUP BY k",
+        "SELECT k, mode(CASE WHEN v % 3 > 0 THEN v ELSE -1 END), mode(CASE WHEN v % 2 = 0 THEN 'a' ELSE t END), mode(none) FROM t GROUP BY k",
+        "SELECT v % 2, count(DISTINCT abs(x)), count(DISTINCT k), max(t) FROM t GROUP BY v % 2",
+        "SELECT median(v), count(DISTINCT abs(x)) FROM t WHERE v < 0",
+        "SELECT k, median(v) FROM t WHERE v < 0 GROUP BY k",
+    ] {
+        let plan = planned(&session, query);
+        let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let expected = rows(&plan, context(&session, unlimited)).unwrap();
+        for limit_bytes in [1, 4 << 20, 1 << 40] {
+            let plan = ours(&session, &planned(&session, query));
+            let operator = found(&plan).expect("the operator is in the plan");
+            let answer = rows(&plan, context(&session, share_of(limit_bytes))).unwrap();
+            assert_eq!(answer, expected, "limit {limit_bytes}, {query}");
+            let spilled = operator.metrics().and_then(|metrics| metrics.spill_count()).unwrap();
+            let has_rows = !query.contains("v < 0");
+            assert_eq!(spilled > 0, has_rows && limit_bytes < 1 << 40, "{limit_bytes}, {query}");
+        }
+    }
+}
+
+#[test]
 fn a_sum_that_leaves_its_type_is_an_error_in_any_group() {
     let batch = |value: i64| {
         let columns: [(&str, ArrayRef); 2] = [
@@ -278,10 +356,11 @@ fn what_is_not_of_groups_or_grows_with_rows_stays_datafusions() {
         ("SELECT few, count(*) FROM t GROUP BY few", true),
         ("SELECT DISTINCT few, short FROM t", true),
         ("SELECT count(*) FROM t", false),
-        ("SELECT few, median(exact) FROM t GROUP BY few", false),
+        ("SELECT few, median(exact) FROM t GROUP BY few", true),
+        ("SELECT median(exact), count(*) FROM t", true),
         ("SELECT few, array_agg(exact) FROM t GROUP BY few", false),
         ("SELECT few, first_value(exact ORDER BY many) FROM t GROUP BY few", false),
-        ("SELECT few, count(DISTINCT many), count(DISTINCT short) FROM t GROUP BY few", false),
+        ("SELECT few, count(DISTINCT many), count(DISTINCT short) FROM t GROUP BY few", true),
         ("SELECT few, code, count(*) FROM t GROUP BY ROLLUP (few, code)", false),
     ] {
         let plan = ours(&session, &planned(&session, query));
@@ -289,22 +368,23 @@ fn what_is_not_of_groups_or_grows_with_rows_stays_datafusions() {
     }
 }
 
-/// Refuses one request, the n-th that may be refused.
+/// Refuses one request, the n-th that may be refused, or each n-th.
 #[derive(Debug)]
-struct RefusesOne {
+struct Refuses {
     inner: UnboundedMemoryPool,
     until: AtomicUsize,
+    again: Option<usize>,
 }
 
-impl fmt::Display for RefusesOne {
+impl fmt::Display for Refuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a pool that refuses one request")
+        f.write_str("a pool that refuses some requests")
     }
 }
 
-impl MemoryPool for RefusesOne {
+impl MemoryPool for Refuses {
     fn name(&self) -> &str {
-        "refuses one"
+        "refuses"
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
@@ -325,6 +405,7 @@ impl MemoryPool for RefusesOne {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         if self.until.fetch_sub(1, Relaxed) == 0 {
+            self.again.inspect(|&again| self.until.store(again, Relaxed));
             return datafusion::common::exec_err!("refused");
         }
         self.inner.try_grow(reservation, additional)
@@ -344,15 +425,55 @@ fn any_refusal_is_survived() {
     let mut random = SmallRng::seed_from_u64(5);
     let partitions = table(40_000, 2, &mut random);
     let session = session(2, 4000, &partitions);
-    let query = "SELECT whole, short, sum(price), count(*) FROM t GROUP BY whole, short";
     let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-    let expected = rows(&planned(&session, query), context(&session, unlimited)).unwrap();
-    for until in 0..40 {
-        let inner = UnboundedMemoryPool::default();
-        let pool: Arc<dyn MemoryPool> =
-            Arc::new(RefusesOne { inner, until: AtomicUsize::new(until) });
+    for query in [
+        "SELECT whole, short, sum(price), count(*) FROM t GROUP BY whole, short",
+        "SELECT whole, count(DISTINCT short), count(DISTINCT many), median(price), count(*) FROM t GROUP BY whole",
+    ] {
+        let pool = Arc::clone(&unlimited);
+        let expected = rows(&planned(&session, query), context(&session, pool)).unwrap();
+        let once = (0..40).map(|until| (until, None));
+        for (until, again) in once.chain((0..12).map(|again| (again, Some(again)))) {
+            let (inner, until) = (UnboundedMemoryPool::default(), AtomicUsize::new(until));
+            let pool: Arc<dyn MemoryPool> = Arc::new(Refuses { inner, until, again });
+            let plan = ours(&session, &planned(&session, query));
+            let answer = rows(&plan, context(&session, Arc::clone(&pool))).unwrap();
+            assert!(answer == expected, "{query}: {pool:?}");
+        }
+    }
+}
+
+#[test]
+fn who_has_dealt_out_is_never_overfull() {
+    let rows = |keys: i64, rows: i64| {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("k", Arc::new(Int64Array::from_iter_values((0..rows).map(|at| at % keys)))),
+            (
+                "t",
+                Arc::new(StringViewArray::from_iter_values(
+                    (0..rows).map(|at| format!("text {at}")),
+                )),
+            ),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let (many, few) = (rows(5000, 5000), rows(50, 20_000));
+    for deals_first in [true, false] {
+        let session = session(2, 8192, &[vec![many.clone()]]);
+        let query = "SELECT k, count(DISTINCT t), count(*) FROM t GROUP BY k";
         let plan = ours(&session, &planned(&session, query));
-        let answer = rows(&plan, context(&session, pool)).unwrap();
-        assert!(answer == expected, "request {until}");
+        let inner = UnboundedMemoryPool::default();
+        let pool = Arc::new(Refuses { inner, until: AtomicUsize::new(usize::MAX), again: None });
+        let context = context(&session, Arc::clone(&pool) as Arc<dyn MemoryPool>);
+        let run = found(&plan).unwrap().run(0, &context).unwrap();
+        let (mut worker, _files) = run.worker(1).unwrap();
+        let mut push = |rows: &RecordBatch| {
+            pool.until.store(0, Relaxed);
+            worker.push(Given::Rows(rows)).unwrap();
+        };
+        push(if deals_first { &many } else { &few });
+        push(&few);
+        push(&few);
+        assert_eq!((worker.has_dealt(), worker.is_overfull), (deals_first, !deals_first));
     }
 }

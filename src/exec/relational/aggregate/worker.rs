@@ -7,7 +7,8 @@
 //!
 //! A table that deals its groups out begins anew, small enough for a processor's cache. Where a sketch of the groups shows
 //! that the same ones come again, it may become as large as they are many: dealing them out once costs less then. Where
-//! hardly two rows are of one group, rows are dealt out as they come.
+//! hardly two rows are of one group, rows are dealt out as they come. Groups of which all values are known may be few and
+//! large: who reads rows deals them out all the same, and who reads groups says that they are too large.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use datafusion::error::Result;
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
 
 use super::deal::{Dealer, Sketch};
-use super::parts::{Files, Held, HeldPart};
+use super::parts::{Files, Held, HeldPart, PAGE_BYTES};
 use super::spec::Spec;
 use super::table::Table;
 use crate::exec::relational::memory::Memory;
@@ -40,6 +41,15 @@ const ROWS_DEALT: usize = 1 << 16;
 /// A table is there a second time when its groups are dealt out or leave.
 const COPIES: usize = 2;
 
+/// Values are there a third time while they move to where there is room for more.
+const VALUE_COPIES: usize = 3;
+
+/// Bytes of a value that a row adds, about.
+const VALUE_BYTES: usize = 16;
+
+/// Bytes of values that are worth a file, however few their groups are.
+const VALUES_MIN: usize = PAGE_BYTES;
+
 /// What a worker is handed.
 pub(super) enum Given<'a> {
     /// Rows of the input.
@@ -58,8 +68,13 @@ pub(super) struct Worker {
     held: Held,
     /// Groups at which the table is dealt out.
     groups_max: usize,
-    /// Whether groups may be dealt out at all.
+    /// Whether groups may be dealt out at all, and whether also few of them.
     divides: bool,
+    divides_few: bool,
+    /// Of aggregates, those that know all values of a group.
+    valued: usize,
+    /// Whether memory was refused for the values of few groups; not once groups were dealt out, for then they are here and there.
+    pub(super) is_overfull: bool,
     sketch: Sketch,
     /// Rows of the input that the table holds.
     rows: usize,
@@ -89,6 +104,9 @@ impl Worker {
             held: Held::new(dealer.parts()),
             groups_max: groups_max.unwrap_or(GROUPS_MAX),
             divides: dealer.parts() > 1,
+            divides_few: groups_max.is_some(),
+            valued: spec.calls.iter().filter(|call| call.knows_values()).count(),
+            is_overfull: false,
             sketch: Sketch::default(),
             rows: 0,
             waiting: None,
@@ -103,7 +121,12 @@ impl Worker {
     /// Those of expressions, aggregates and files.
     pub(super) fn push(&mut self, given: Given<'_>) -> Result<()> {
         let (Given::Rows(batch) | Given::States(batch)) = given;
-        self.make_room(batch.num_rows())?;
+        let value_bytes = match given {
+            _ if self.valued == 0 => 0,
+            Given::Rows(rows) => rows.num_rows() * self.valued * VALUE_BYTES,
+            Given::States(states) => get_record_batch_memory_size(states),
+        };
+        self.make_room(batch.num_rows(), value_bytes)?;
         match given {
             Given::Rows(rows) if self.waiting.is_some() => return self.wait(rows),
             Given::Rows(rows) => self.table.update(rows)?,
@@ -146,13 +169,20 @@ impl Worker {
 
     /// Bytes of all there is, and of what it becomes when it is dealt out.
     fn bytes(&self) -> usize {
-        COPIES * (self.table.bytes() + self.waiting_bytes) + self.held.bytes()
+        let values = (VALUE_COPIES - COPIES) * self.value_bytes();
+        COPIES * (self.table.bytes() + self.waiting_bytes) + values + self.held.bytes()
     }
 
-    /// Reserves what the table may take with so many groups more; deals groups out and writes them where that is refused.
-    fn make_room(&mut self, more: usize) -> Result<()> {
+    fn value_bytes(&self) -> usize {
+        if self.valued == 0 { 0 } else { self.table.value_bytes() }
+    }
+
+    /// Reserves what the table may take with so many groups more and bytes of values; deals groups out and writes them
+    /// where that is refused.
+    fn make_room(&mut self, more: usize, value_bytes: usize) -> Result<()> {
         loop {
-            let needed = self.bytes() + self.table.growth_bytes(more);
+            let growth = self.table.growth_bytes(more) + VALUE_COPIES * value_bytes;
+            let needed = self.bytes() + growth;
             let more_bytes = needed.saturating_sub(self.reserved_bytes);
             if more_bytes == 0 || self.memory.try_grow(more_bytes) {
                 self.reserved_bytes += more_bytes;
@@ -161,16 +191,24 @@ impl Worker {
             if self.held.bytes() > 0 {
                 self.held.write(&self.files)?;
                 self.settle();
-            } else if self.divides && (self.table.len() >= GROUPS_MIN || self.waiting_bytes > 0) {
+            } else if self.has_some_to_deal() {
                 self.deal()?;
-                self.table.release();
+                self.table.release()?;
                 self.settle();
             } else {
+                self.is_overfull |= self.value_bytes() >= VALUES_MIN;
                 self.memory.grow(more_bytes);
                 self.reserved_bytes += more_bytes;
                 return Ok(());
             }
         }
+    }
+
+    /// Whether groups are worth their files.
+    fn has_some_to_deal(&self) -> bool {
+        let are_many = self.table.len() >= GROUPS_MIN || self.waiting_bytes > 0;
+        let divides_few = self.divides_few || self.has_dealt();
+        self.divides && are_many || divides_few && self.value_bytes() >= VALUES_MIN
     }
 
     /// Gives back what is reserved and not needed.

@@ -49,7 +49,7 @@ impl Standings {
         }
         match &mut self.groups {
             Some(groups) => {
-                groups.number(keys, &mut self.numbers)?;
+                groups.number(keys, places.len(), &mut self.numbers)?;
                 self.places.resize(self.count * groups.len(), u64::MAX);
             }
             None => {
