@@ -10,6 +10,7 @@
 mod aggregate;
 mod apart;
 mod coerce;
+mod distinct;
 mod filtered;
 mod insert;
 mod keys;
@@ -78,7 +79,12 @@ pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + 
 pub(crate) fn optimizer_rules(
     statistics: &Arc<Statistics>,
 ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(keys::of_one_meaning).collect();
+    let mut rules: Vec<_> = Optimizer::new()
+        .rules
+        .into_iter()
+        .map(keys::of_one_meaning)
+        .map(distinct::of_short_keys)
+        .collect();
     // What DataFusion's rules leave of subqueries, before joins are looked at.
     let after = rules.iter().rposition(|rule| {
         matches!(
