@@ -170,6 +170,13 @@ const CASES: &[(&str, &str)] = &[
          FROM range(4000000) WINDOW w AS (ORDER BY (value * 7919) % 4000037 ROWS BETWEEN 3 PRECEDING AND UNBOUNDED FOLLOWING))",
     ),
     (
+        "window from far before and after",
+        "SELECT sum(r), sum(s), sum(f) FROM (SELECT count(*) OVER b AS r, first_value(value % 7) OVER b AS f, \
+         sum(value % 7) OVER a AS s FROM range(4000000) \
+         WINDOW b AS (ORDER BY (value * 7919) % 4000037 RANGE BETWEEN 1000000 PRECEDING AND UNBOUNDED FOLLOWING), \
+         a AS (ORDER BY (value * 7919) % 4000037 RANGE BETWEEN 1000000 FOLLOWING AND UNBOUNDED FOLLOWING))",
+    ),
+    (
         "pairs by a condition",
         "SELECT count(*), sum(a.value) FROM range(3000000) AS a JOIN range(3) AS b ON a.value % 5 > b.value",
     ),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::compute::{concat, partition};
 use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
@@ -12,11 +12,13 @@ pub(super) struct Boundaries {
     by: Vec<Arc<dyn PhysicalExpr>>,
     /// The keys of the last row.
     last: Option<Vec<ArrayRef>>,
+    /// How often they have changed, of the rows that were numbered.
+    changes: i64,
 }
 
 impl Boundaries {
     pub(super) fn new(by: Vec<Arc<dyn PhysicalExpr>>) -> Self {
-        Self { by, last: None }
+        Self { by, last: None, changes: 0 }
     }
 
     /// The rows whose keys are not those of the row before; of all batches the first row is one, where there are keys.
@@ -43,5 +45,18 @@ impl Boundaries {
         let last = keys.iter().map(|key| concat(&[&key.slice(rows - 1, 1)]));
         self.last = Some(last.collect::<Result<Vec<_>, _>>()?);
         Ok(starts)
+    }
+    /// Of each row a number, which is another one from each start on.
+    ///
+    /// # Errors
+    /// Those of evaluating the keys.
+    pub(super) fn numbers(&mut self, batch: &RecordBatch) -> Result<Int64Array> {
+        let mut numbers = Vec::with_capacity(batch.num_rows());
+        for start in self.starts(batch)? {
+            numbers.resize(start, self.changes);
+            self.changes += 1;
+        }
+        numbers.resize(batch.num_rows(), self.changes);
+        Ok(Int64Array::from(numbers))
     }
 }

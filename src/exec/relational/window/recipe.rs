@@ -2,6 +2,7 @@
 //!
 //! - **of tails**: what is asked of the rows from one of the partition to its last: frames that end with the partition and do not
 //!   begin with it. Made for each row as the first; where a frame begins with another, its value is that row's;
+//! - **of firsts**: the values of those other rows, where they lie some way off by RANGE or GROUPS, or many rows;
 //! - **of the partition**: what is known when a partition ends: frames that are the whole of it, the number of its rows;
 //! - **of peers**: what is known at the last of a row's peers: frames up to the current row by RANGE, as `ORDER BY` alone means;
 //! - **of rows**: what some rows before and after tell, or what the steps before have made;
@@ -24,6 +25,7 @@ use datafusion::physical_expr::window::{
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
 use super::functions::{Frame, RowFunction, RunningFunction};
+use super::offsets::Offset;
 
 /// Rows of the longest frame, and of the farthest shift, that are held as columns in memory.
 const REACH_ROWS_MAX: u64 = 1 << 16;
@@ -38,6 +40,7 @@ pub(super) struct Recipe {
     pub(super) elsewhere: Vec<Arc<dyn WindowExpr>>,
     /// From the last row of a partition to its first.
     pub(super) of_tails: Vec<Made<RowFunction>>,
+    pub(super) of_firsts: Vec<FromFirsts<Made<ScalarValue>>>,
     pub(super) of_partition: Vec<Made<RunningFunction>>,
     pub(super) of_peers: Vec<Made<RunningFunction>>,
     pub(super) of_rows: Vec<Made<RowFunction>>,
@@ -53,22 +56,40 @@ pub(super) struct Made<F> {
     pub(super) field: FieldRef,
 }
 
+/// Columns of the first rows of frames, which are all as far off; each with its value where there is no such row.
+#[derive(Debug)]
+pub(super) struct FromFirsts<M> {
+    pub(super) offset: Offset,
+    pub(super) made: Vec<M>,
+}
+
 /// The step that makes a column, and its place there.
 #[derive(Clone, Copy)]
 enum Source {
     Elsewhere(usize),
     Tails(usize),
+    /// The offset, and the column of those that are as far off.
+    Firsts(usize, usize),
     Partition(usize),
     Peers(usize),
     Rows(usize),
 }
 
-/// A column of rows before it is known where those of other steps are.
-struct Planned {
-    function: RowFunction,
+/// A column before it is known where those of other steps are.
+struct Planned<F> {
+    function: F,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     made: Vec<Source>,
     field: FieldRef,
+}
+
+impl<F> Planned<F> {
+    fn made(self, place: impl Fn(&Source) -> usize) -> Made<F> {
+        let Self { function, mut arguments, made, field } = self;
+        let made = made.iter().map(|made| Arc::new(Column::new("made", place(made))) as _);
+        arguments.extend(made);
+        Made { function, arguments, field }
+    }
 }
 
 /// The rows that a frame is.
@@ -85,7 +106,6 @@ enum Extent {
 }
 
 /// The first row of a frame that ends with the partition.
-#[derive(Clone, Copy)]
 enum Begin {
     /// So many before the row; the first of the partition where there are fewer.
     Before(usize),
@@ -93,6 +113,8 @@ enum Begin {
     After(usize),
     /// The first of its peers.
     Peers,
+    /// Any way off.
+    Off(Offset),
 }
 
 impl Recipe {
@@ -105,6 +127,7 @@ impl Recipe {
             order_by: None,
             elsewhere: Vec::new(),
             of_tails: Vec::new(),
+            of_firsts: Vec::new(),
             of_partition: Vec::new(),
             of_peers: Vec::new(),
             of_rows: Vec::new(),
@@ -139,9 +162,10 @@ struct Cook<'a> {
     order_by: Option<Vec<Arc<dyn PhysicalExpr>>>,
     elsewhere: Vec<Arc<dyn WindowExpr>>,
     of_tails: Vec<Made<RowFunction>>,
+    of_firsts: Vec<FromFirsts<Planned<ScalarValue>>>,
     of_partition: Vec<Made<RunningFunction>>,
     of_peers: Vec<Made<RunningFunction>>,
-    of_rows: Vec<Planned>,
+    of_rows: Vec<Planned<RowFunction>>,
     /// The number of rows of the partition, where it is asked for.
     count: Option<Source>,
 }
@@ -170,7 +194,7 @@ impl Cook<'_> {
         let aggregate = Arc::new(aggregate.clone());
         let types = window.expressions().into_iter().map(|of| of.data_type(self.input));
         let types = types.collect::<Result<Vec<DataType>>>().ok()?;
-        if let Extent::Around(before, after) = extent(window)? {
+        if let Extent::Around(before, after) = extent(window, self.input)? {
             let frame = Frame::of(aggregate, types, before, after)?;
             return self.by_row(window, RowFunction::Sliding(frame), Vec::new());
         }
@@ -258,7 +282,7 @@ impl Cook<'_> {
             return None;
         }
         let field = window.field().ok()?;
-        match extent(window)? {
+        match extent(window, self.input)? {
             Extent::Partition => {
                 self.of_partition.push(Made { function, arguments, field });
                 Some(Source::Partition(self.of_partition.len() - 1))
@@ -290,33 +314,50 @@ impl Cook<'_> {
         }
         let field = window.field().ok()?;
         let of_none = function.of_no_rows(field.data_type()).ok()?;
-        let first = match begin {
-            Begin::After(rows) => RowFunction::Shift(-(rows as i64), of_none),
-            Begin::Before(rows) => RowFunction::Back(rows),
-            Begin::Peers => RowFunction::FirstPeer,
-        };
-        // Which row is the first is known without those behind it.
-        if let RunningFunction::Nth(1, _) = function {
-            return self.by_row(window, first, Vec::new());
-        }
         let from_behind = match function {
+            // Which row is the first is known without those behind it.
+            RunningFunction::Nth(1, _) => None,
             RunningFunction::Last(data_type) => {
-                RowFunction::Running(RunningFunction::Nth(1, data_type))
+                Some(RowFunction::Running(RunningFunction::Nth(1, data_type)))
             }
             RunningFunction::Nth(n, data_type) => {
                 let rows = i64::try_from(n - 1).ok().filter(|&rows| rows as u64 <= REACH_ROWS_MAX);
-                RowFunction::Shift(rows?, ScalarValue::try_from(&data_type).ok()?)
+                Some(RowFunction::Shift(rows?, ScalarValue::try_from(&data_type).ok()?))
             }
-            function => RowFunction::Running(function),
+            function => Some(RowFunction::Running(function)),
         };
-        let made = Source::Tails(self.of_tails.len());
-        self.of_tails.push(Made { function: from_behind, arguments, field: Arc::clone(&field) });
-        if let Begin::Before(0) | Begin::After(0) = begin {
-            return Some(made);
-        }
-        let planned = Planned { function: first, arguments: Vec::new(), made: vec![made], field };
-        self.of_rows.push(planned);
+        let (arguments, made) = match from_behind {
+            None => (arguments, Vec::new()),
+            Some(function) => {
+                let field = Arc::clone(&field);
+                self.of_tails.push(Made { function, arguments, field });
+                (Vec::new(), vec![Source::Tails(self.of_tails.len() - 1)])
+            }
+        };
+        let function = match (begin, &made[..]) {
+            (Begin::Before(0) | Begin::After(0), &[made]) => return Some(made),
+            (Begin::After(rows), _) => RowFunction::Shift(-(rows as i64), of_none),
+            (Begin::Before(rows), _) => RowFunction::Back(rows),
+            (Begin::Peers, _) => RowFunction::FirstPeer,
+            (Begin::Off(offset), _) => {
+                let first = Planned { function: of_none, arguments, made, field };
+                return Some(self.first(offset, first));
+            }
+        };
+        self.of_rows.push(Planned { function, arguments, made, field });
         Some(Source::Rows(self.of_rows.len() - 1))
+    }
+
+    /// One of the first rows of frames that begin some way off.
+    fn first(&mut self, offset: Offset, first: Planned<ScalarValue>) -> Source {
+        let known = self.of_firsts.iter().position(|of| of.offset == offset);
+        let at = known.unwrap_or_else(|| {
+            self.of_firsts.push(FromFirsts { offset, made: Vec::new() });
+            self.of_firsts.len() - 1
+        });
+        let made = &mut self.of_firsts[at].made;
+        made.push(first);
+        Source::Firsts(at, made.len() - 1)
     }
 
     /// One of a row, by its arguments or by what other steps make.
@@ -329,10 +370,7 @@ impl Cook<'_> {
         let mut arguments = window.expressions();
         match function {
             RowFunction::Running(RunningFunction::Aggregate(..)) | RowFunction::Sliding(_) => {}
-            RowFunction::Running(_)
-            | RowFunction::Shift(..)
-            | RowFunction::Back(_)
-            | RowFunction::FirstPeer => arguments.truncate(1),
+            RowFunction::Running(_) | RowFunction::Shift(..) => arguments.truncate(1),
             _ => arguments.clear(),
         }
         let field = window.field().ok()?;
@@ -383,28 +421,35 @@ impl Cook<'_> {
     fn done(self, partition_by: Vec<Arc<dyn PhysicalExpr>>, sources: &[Source]) -> Recipe {
         let elsewhere = self.input.fields().len();
         let of_tails = elsewhere + self.elsewhere.len();
-        let of_partition = of_tails + self.of_tails.len();
+        let mut of_partition = of_tails + self.of_tails.len();
+        let of_firsts = self.of_firsts.iter().map(|of| {
+            let first = of_partition;
+            of_partition += of.made.len();
+            first
+        });
+        let of_firsts: Vec<usize> = of_firsts.collect();
         let of_peers = of_partition + self.of_partition.len();
         let of_rows = of_peers + self.of_peers.len();
         let place = |source: &Source| match source {
             Source::Elsewhere(at) => elsewhere + at,
             Source::Tails(at) => of_tails + at,
+            Source::Firsts(of, at) => of_firsts[*of] + at,
             Source::Partition(at) => of_partition + at,
             Source::Peers(at) => of_peers + at,
             Source::Rows(at) => of_rows + at,
         };
-        let rows = self.of_rows.into_iter().map(|planned| {
-            let Planned { function, mut arguments, made, field } = planned;
-            let made = made.iter().map(|made| Arc::new(Column::new("made", place(made))) as _);
-            arguments.extend(made);
-            Made { function, arguments, field }
+        let firsts = self.of_firsts.into_iter().map(|of| {
+            let made = of.made.into_iter().map(|planned| planned.made(place)).collect();
+            FromFirsts { offset: of.offset, made }
         });
+        let rows = self.of_rows.into_iter().map(|planned| planned.made(place));
         let order_by = self.order_by.unwrap_or_default();
         Recipe {
             peers_by: partition_by.iter().cloned().chain(order_by).collect(),
             partition_by,
             elsewhere: self.elsewhere,
             of_tails: self.of_tails,
+            of_firsts: firsts.collect(),
             of_partition: self.of_partition,
             of_peers: self.of_peers,
             of_rows: rows.collect(),
@@ -420,13 +465,19 @@ fn counted() -> Made<RunningFunction> {
 }
 
 /// Nothing where a frame is of another kind.
-fn extent(window: &Arc<dyn WindowExpr>) -> Option<Extent> {
+fn extent(window: &Arc<dyn WindowExpr>, input: &SchemaRef) -> Option<Extent> {
     let frame: &WindowFrame = window.get_window_frame();
     let is_by_rows = frame.units == WindowFrameUnits::Rows;
-    if !frame.start_bound.is_unbounded() && frame.end_bound.is_unbounded() {
-        return begin(&frame.start_bound, is_by_rows, window.order_by().is_empty());
+    let begins_with_partition = frame.start_bound.is_unbounded();
+    if !begins_with_partition && frame.end_bound.is_unbounded() {
+        return match frame.start_bound {
+            WindowFrameBound::CurrentRow if !is_by_rows && window.order_by().is_empty() => {
+                Some(Extent::Partition)
+            }
+            _ => begin(window, input).map(Extent::From),
+        };
     }
-    if !frame.start_bound.is_unbounded() {
+    if !begins_with_partition {
         let before = reach(&frame.start_bound, false)?;
         let after = reach(&frame.end_bound, true)?;
         let is_near = (before + after) as u64 <= REACH_ROWS_MAX;
@@ -445,17 +496,19 @@ fn extent(window: &Arc<dyn WindowExpr>) -> Option<Extent> {
     }
 }
 
-/// The rows from a bound to the last of the partition.
-fn begin(bound: &WindowFrameBound, is_by_rows: bool, all_are_peers: bool) -> Option<Extent> {
-    match bound {
-        WindowFrameBound::CurrentRow if !is_by_rows && all_are_peers => Some(Extent::Partition),
-        WindowFrameBound::CurrentRow if !is_by_rows => Some(Extent::From(Begin::Peers)),
-        _ if !is_by_rows => None,
-        WindowFrameBound::Following(_) => {
-            reach(bound, true).map(|rows| Extent::From(Begin::After(rows)))
+/// Where a frame begins that ends with the partition.
+fn begin(window: &Arc<dyn WindowExpr>, input: &SchemaRef) -> Option<Begin> {
+    let frame: &WindowFrame = window.get_window_frame();
+    let bound = &frame.start_bound;
+    let near = match frame.units {
+        WindowFrameUnits::Rows => {
+            let before = reach(bound, false).map(Begin::Before);
+            before.or_else(|| reach(bound, true).map(Begin::After))
         }
-        _ => reach(bound, false).map(|rows| Extent::From(Begin::Before(rows))),
-    }
+        _ if matches!(bound, WindowFrameBound::CurrentRow) => Some(Begin::Peers),
+        _ => None,
+    };
+    near.or_else(|| Offset::of(window, input).map(Begin::Off))
 }
 
 /// Rows from the current one to a bound on its side.

@@ -12,11 +12,13 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::queue::Queue;
 use crate::memory::share_of;
 use crate::planner::spilling::{SpillingOperators, SpillingSorts};
 
@@ -158,6 +160,10 @@ const OF_RUNNING: &str = "min(n) OVER w, max(n) OVER w, sum(n) OVER w, max(s) OV
     stddev(i) OVER w, count(DISTINCT i) OVER w, first_value(s) OVER w, last_value(d) OVER w,
     nth_value(i, 3) OVER w, nth_value(s, 1) OVER w, bool_or(i > 3) OVER w, avg(i + 1) OVER w";
 
+/// Values of some row of a frame.
+const OF_ONE_ROW: &str = "first_value(s) OVER w, last_value(d) OVER w, nth_value(i, 3) OVER w,
+    nth_value(s, 1) OVER w, last_value(i + 1) OVER w, nth_value(v, 2) OVER w";
+
 #[tokio::test]
 async fn frames_agree_with_those_of_datafusion() {
     let running = [
@@ -240,7 +246,7 @@ async fn what_is_not_ours_stays_beside_what_is() {
     for query in queries {
         agree_in_batches(query, &batch, true).await;
     }
-    let query = "SELECT *, sum(i) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)
+    let query = "SELECT *, array_agg(i) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)
                  FROM t";
     agree_in_batches(query, &batch, false).await;
 }
@@ -258,8 +264,6 @@ async fn frames_that_end_with_the_partition_agree_with_those_of_datafusion() {
         "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
         "GROUPS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
     ];
-    let of_one_row = "first_value(s) OVER w, last_value(d) OVER w, nth_value(i, 3) OVER w,
-        nth_value(s, 1) OVER w, last_value(i + 1) OVER w, nth_value(v, 2) OVER w";
     for seed in 0..3 {
         let batch = few([0, 1, 120][seed as usize], seed);
         for partition in ["", "PARTITION BY g"] {
@@ -269,13 +273,97 @@ async fn frames_that_end_with_the_partition_agree_with_those_of_datafusion() {
                         continue;
                     }
                     let query = format!(
-                        "SELECT *, {AGGREGATES}, {of_one_row}, row_number() OVER w, sum(i) OVER ({partition})
+                        "SELECT *, {AGGREGATES}, {OF_ONE_ROW}, row_number() OVER w, sum(i) OVER ({partition})
                          FROM t WINDOW w AS ({partition} {order} {frame})"
                     );
                     agree_in_batches(&query, &batch, true).await;
                 }
             }
         }
+    }
+}
+
+/// Whether a frame from this bound on agrees, in all orders of a key.
+async fn agree_from(bound: &str, key: &str) {
+    let batch = few(120, 2);
+    for (partition, order) in [
+        ("", ""),
+        ("PARTITION BY g", "NULLS FIRST"),
+        ("PARTITION BY g", "DESC"),
+        ("", "DESC NULLS LAST"),
+    ] {
+        let query = format!(
+            "SELECT *, {AGGREGATES}, {OF_ONE_ROW}, sum(i) OVER ({partition} ORDER BY {key} {order})
+             FROM t WINDOW w AS ({partition} ORDER BY {key} {order} {bound} AND UNBOUNDED FOLLOWING)"
+        );
+        agree_in_batches(&query, &batch, true).await;
+    }
+}
+
+#[tokio::test]
+async fn frames_that_begin_some_peers_or_many_rows_off_agree_with_those_of_datafusion() {
+    for bound in [
+        "GROUPS BETWEEN 0 PRECEDING",
+        "GROUPS BETWEEN 2 PRECEDING",
+        "GROUPS BETWEEN 1 FOLLOWING",
+        "GROUPS BETWEEN 3 FOLLOWING",
+        "GROUPS BETWEEN 9000000000 FOLLOWING",
+        "ROWS BETWEEN 70000 PRECEDING",
+        "ROWS BETWEEN 70000 FOLLOWING",
+    ] {
+        agree_from(bound, "o").await;
+    }
+}
+
+#[tokio::test]
+async fn frames_that_begin_with_another_key_agree_with_those_of_datafusion() {
+    for (key, offsets) in [
+        ("o", ["0", "2", "1000"]),
+        ("i - 9223372036854775800", ["3", "20", "9000000000000000000"]),
+        ("9223372036854775790 + i", ["3", "20", "9000000000000000000"]),
+        ("u", ["1", "7", "60"]),
+        ("v", ["0.5", "3", "1e300"]),
+        ("n", ["0.5", "3", "1e300"]),
+        ("d", ["0.01", "2.5", "40"]),
+        ("CAST(o AS TINYINT)", ["1", "125", "127"]),
+        ("t", ["INTERVAL '3 days'", "INTERVAL '1 month'", "INTERVAL '2 hours'"]),
+        (
+            "CAST(t AS TIMESTAMP)",
+            ["INTERVAL '36 hours'", "INTERVAL '1 month'", "INTERVAL '300 years'"],
+        ),
+    ] {
+        for offset in offsets {
+            agree_from(&format!("RANGE BETWEEN {offset} PRECEDING"), key).await;
+            agree_from(&format!("RANGE BETWEEN {offset} FOLLOWING"), key).await;
+        }
+    }
+}
+
+/// Random portions go in and come out, in memory of any size.
+#[tokio::test]
+async fn a_queue_hands_on_what_it_was_given_in_its_order() {
+    for limit_bytes in [0, 3_000_000, usize::MAX] {
+        let pool = share_of(limit_bytes);
+        let environment = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool)).build_arc();
+        let context = TaskContext::default().with_runtime(environment.unwrap());
+        let spills = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let mut random = SmallRng::seed_from_u64(5);
+        let batches: Vec<_> = (0..100).flat_map(|seed| table(5000, seed)).collect();
+        let mut queue = Queue::new(&batches[0].schema(), &context, &spills);
+        let mut left = batches.iter();
+        for (at, batch) in batches.iter().enumerate() {
+            queue.push(batch.clone()).unwrap();
+            for _ in 0..random.random_range(0..=[1, 3][at / 50]) {
+                let Some(batch) = queue.pop().await.unwrap() else { break };
+                assert_eq!(Some(&batch), left.next(), "within {limit_bytes}");
+            }
+        }
+        while let Some(batch) = queue.pop().await.unwrap() {
+            assert_eq!(Some(&batch), left.next(), "within {limit_bytes}");
+        }
+        assert_eq!(left.next(), None);
+        assert_eq!(pool.reserved(), 0);
+        assert_eq!(spills.spill_file_count.value() > 0, limit_bytes < usize::MAX);
     }
 }
 
@@ -353,9 +441,32 @@ fn frames_that_end_with_the_partition_are_answered_under_any_limit() {
 }
 
 #[test]
+fn frames_that_begin_any_way_off_are_answered_under_any_limit() {
+    for bound in [
+        "ORDER BY id RANGE BETWEEN 3 PRECEDING",
+        "ORDER BY id DESC RANGE BETWEEN 50000 PRECEDING",
+        "ORDER BY id RANGE BETWEEN 50000 FOLLOWING",
+        "PARTITION BY g ORDER BY id RANGE BETWEEN 50000 FOLLOWING",
+        "PARTITION BY g ORDER BY id DESC RANGE BETWEEN 50000 PRECEDING",
+        "ORDER BY id GROUPS BETWEEN 7 PRECEDING",
+        "PARTITION BY g ORDER BY id GROUPS BETWEEN 30000 FOLLOWING",
+        "ORDER BY id ROWS BETWEEN 70000 PRECEDING",
+        "ORDER BY id ROWS BETWEEN 70000 FOLLOWING",
+    ] {
+        agree(
+            &format!(
+                "SELECT *, sum(v) OVER w, first_value(id) OVER w, last_value(v) OVER w, count(*) OVER w FROM t
+                 WINDOW w AS ({bound} AND UNBOUNDED FOLLOWING) ORDER BY id"
+            ),
+            &[1_000_000, 8_000_000, usize::MAX],
+        );
+    }
+}
+
+#[test]
 fn a_function_that_needs_all_rows_is_named_where_they_do_not_fit() {
-    let query = "SELECT id, first_value(v) OVER w FROM t
-                 WINDOW w AS (ORDER BY id RANGE BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY id";
+    let query = "SELECT id, nth_value(v, 70000) OVER w FROM t
+                 WINDOW w AS (ORDER BY id ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY id";
     agree(query, &[200_000_000, usize::MAX]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let error = runtime.block_on(async {
@@ -368,5 +479,5 @@ fn a_function_that_needs_all_rows_is_named_where_they_do_not_fit() {
         run(plan, 1_000_000).await.unwrap_err()
     });
     let message = crate::error::Error::from(error).to_string();
-    assert!(message.contains("first_value(t.v)"), "{message}");
+    assert!(message.contains("nth_value(t.v,Int64(70000))"), "{message}");
 }
