@@ -71,25 +71,23 @@ impl OptimizerRule for ApartAggregates {
     }
 }
 
-/// What aggregates are computed of.
+/// The different values of an expression, where a condition holds.
 #[derive(PartialEq)]
-enum Of {
-    /// All rows.
-    Rows,
-    /// The different values of an expression, where a condition holds.
-    Distinct(Expr, Option<Expr>),
+struct Distinct {
+    value: Expr,
+    condition: Option<Expr>,
 }
 
-/// Aggregates by what they are computed of, each with its place in the aggregation.
-struct Parts(Vec<(Of, Vec<(usize, AggregateFunction)>)>);
+/// Aggregates by what they are computed of, all rows or different values, each with its place in the aggregation.
+struct Parts(Vec<(Option<Distinct>, Vec<(usize, AggregateFunction)>)>);
 
 impl Parts {
     /// Those of an aggregation; none where one of its expressions is not an aggregate alone.
     fn of(aggregate: &Aggregate) -> Self {
-        let mut parts: Vec<(Of, Vec<(usize, AggregateFunction)>)> = Vec::new();
+        let mut parts: Vec<(Option<Distinct>, Vec<(usize, AggregateFunction)>)> = Vec::new();
         for (at, expr) in aggregate.aggr_expr.iter().enumerate() {
             let Expr::AggregateFunction(function) = expr else { return Self(Vec::new()) };
-            let (of, function) = (Of::new(function), (at, function.clone()));
+            let (of, function) = (Distinct::of(function), (at, function.clone()));
             match parts.iter_mut().find(|(other, _)| *other == of) {
                 Some((_, functions)) => functions.push(function),
                 None => parts.push((of, vec![function])),
@@ -108,9 +106,9 @@ impl Parts {
         let (mut distinct, mut others_fit) = (0, true);
         for (of, functions) in &self.0 {
             match of {
-                Of::Rows => others_fit &= functions.iter().all(plain),
-                Of::Distinct(_, None) => distinct += 1,
-                Of::Distinct(_, Some(_)) => return true,
+                None => others_fit &= functions.iter().all(plain),
+                Some(Distinct { condition: None, .. }) => distinct += 1,
+                Some(Distinct { condition: Some(_), .. }) => return true,
             }
         }
         distinct > 1 || distinct == 1 && !others_fit
@@ -123,7 +121,7 @@ impl Parts {
         for (of, functions) in self.0 {
             let (places, functions): (Vec<usize>, Vec<AggregateFunction>) =
                 functions.into_iter().unzip();
-            let part = of.aggregated(&aggregate.input, functions)?;
+            let part = aggregated(of, &aggregate.input, functions)?;
             let columns = part.schema().columns().into_iter().map(Expr::Column);
             let named = columns.zip(places).map(|(column, at)| column.alias(answer(at)));
             let named: Vec<Expr> = named.collect();
@@ -141,33 +139,31 @@ impl Parts {
     }
 }
 
-impl Of {
-    fn new(function: &AggregateFunction) -> Self {
+impl Distinct {
+    /// What an aggregate is computed of, if not of all rows.
+    fn of(function: &AggregateFunction) -> Option<Self> {
         let params = &function.params;
         let is_plain = params.order_by.is_empty() && params.null_treatment.is_none();
         let is_one = params.distinct && is_plain && OF_DISTINCT.contains(&function.func.name());
-        match params.args.as_slice() {
-            [value] if is_one => Self::Distinct(value.clone(), params.filter.as_deref().cloned()),
-            _ => Self::Rows,
-        }
+        let [value] = params.args.as_slice() else { return None };
+        let condition = params.filter.as_deref().cloned();
+        is_one.then(|| Self { value: value.clone(), condition })
     }
+}
 
-    /// The aggregates of what they are computed of.
-    fn aggregated(
-        self,
-        input: &Arc<LogicalPlan>,
-        mut functions: Vec<AggregateFunction>,
-    ) -> Result<LogicalPlan> {
-        let mut rows = LogicalPlanBuilder::from(Arc::clone(input));
-        if let Of::Distinct(_, condition) = self {
-            functions.iter_mut().for_each(|function| function.params.filter = None);
-            if let Some(condition) = condition {
-                rows = rows.filter(condition)?;
-            }
-        }
-        let functions = functions.into_iter().map(Expr::AggregateFunction);
-        rows.aggregate(Vec::<Expr>::new(), functions)?.build()
+/// The aggregates of what they are computed of.
+fn aggregated(
+    of: Option<Distinct>,
+    input: &Arc<LogicalPlan>,
+    mut functions: Vec<AggregateFunction>,
+) -> Result<LogicalPlan> {
+    let mut rows = LogicalPlanBuilder::from(Arc::clone(input));
+    if let Some(condition) = of.and_then(|of| of.condition) {
+        functions.iter_mut().for_each(|function| function.params.filter = None);
+        rows = rows.filter(condition)?;
     }
+    let functions = functions.into_iter().map(Expr::AggregateFunction);
+    rows.aggregate(Vec::<Expr>::new(), functions)?.build()
 }
 
 /// Whether a plan comes to the same rows when it is read again, by itself.
