@@ -28,7 +28,7 @@
 //!  └ first_rows     drops rows before they are sorted
 //! nearest        a condition, and the rows among those that meet it which are nearest to a vector
 //! transform      filters over numbers, and what is computed of the rows they keep
-//! decimals       arithmetic of decimals
+//! computed       arithmetic of decimals and patterns of texts
 //! expressions    those of a physical operator, rewritten where they stand
 //! scans          large files in parts that threads take as they come to them
 //! spilling       operators that finish whatever the memory
@@ -40,10 +40,10 @@ mod algebra;
 mod best_entries;
 mod bind;
 mod calibration;
+pub(crate) mod computed;
 mod contraction;
 pub(crate) mod cooperative;
 mod cost;
-pub(crate) mod decimals;
 mod estimate;
 mod expected;
 mod expressions;

@@ -51,8 +51,8 @@ use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
 use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
 use crate::pages::{KeptColumns, ParquetByPages};
+use crate::planner::computed::ComputedExpressions;
 use crate::planner::cooperative::{self, CooperativeJoins};
-use crate::planner::decimals::DecimalArithmetic;
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::remembered::WatchedPlanner;
 use crate::planner::scans::FileParts;
@@ -96,7 +96,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
-        .with_physical_optimizer_rule(Arc::new(DecimalArithmetic))
+        .with_physical_optimizer_rule(Arc::new(ComputedExpressions))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))
         .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))

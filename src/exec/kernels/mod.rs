@@ -18,6 +18,7 @@
 //! images     convolution and pooling of images that lie in rows
 //! vectors    products and distances of pairs of lists
 //! pairs      sums of products of pairs of columns
+//! parts      texts that consist of parts
 //! moments    sums of products of columns, by blocks of rows
 //! distinct   how many values differ, by a sketch of their hashes
 //! decimals   sums and products of decimals
@@ -55,6 +56,7 @@ pub mod moments;
 pub mod normalize;
 pub mod numbering;
 pub mod pairs;
+pub(crate) mod parts;
 pub mod reduce;
 pub mod selection;
 pub mod sparse;

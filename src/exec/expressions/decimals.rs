@@ -1,14 +1,13 @@
 //! Arithmetic of decimals as an expression of a running plan.
 //!
 //! Enters: an operator over two decimals, as DataFusion has planned it. Leaves: the same expression, computed by
-//! [`kernels::decimals`](super::kernels::decimals). It answers, and fails, as the other does.
+//! [`kernels::decimals`](crate::exec::kernels::decimals). It answers, and fails, as the other does.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::sort_properties::ExprProperties;
@@ -17,27 +16,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr_common::datum::apply;
 
-use super::kernels::decimals::{self, Operation};
-
-/// An expression over columns of a schema, with its operators over decimals ours.
-///
-/// # Errors
-/// None but DataFusion's, for an expression that does not fit the schema.
-pub(crate) fn with_ours(
-    expression: Arc<dyn PhysicalExpr>,
-    schema: &Schema,
-) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
-    expression.transform_up(|node| {
-        Ok(match DecimalExpr::of(node.as_ref(), schema)? {
-            Some(ours) => Transformed::yes(Arc::new(ours) as _),
-            None => Transformed::no(node),
-        })
-    })
-}
+use crate::exec::kernels::decimals::{self, Operation};
 
 /// An operator over decimals.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct DecimalExpr {
+pub(super) struct DecimalExpr {
     /// As it was planned, which says all there is to know of it but its numbers.
     planned: BinaryExpr,
     operation: Operation,
@@ -46,7 +29,10 @@ struct DecimalExpr {
 
 impl DecimalExpr {
     /// That of an operator over two decimals of 128 bits.
-    fn of(expression: &dyn PhysicalExpr, schema: &Schema) -> Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// None but DataFusion's, for an expression that does not fit the schema.
+    pub(super) fn of(expression: &dyn PhysicalExpr, schema: &Schema) -> Result<Option<Self>> {
         let Some(planned) = expression.downcast_ref::<BinaryExpr>() else { return Ok(None) };
         let operation = match planned.op() {
             Operator::Plus => Operation::Add,

@@ -1,7 +1,7 @@
-//! Arithmetic of decimals in projections, filters and aggregates becomes ours.
+//! What projections, filters and aggregates compute of decimals, and of texts by patterns, becomes ours.
 //!
-//! Enters: a plan after all rules that look for operators in expressions. Leaves: the same plan, in which those over
-//! decimals are computed by [`exec::decimals`](crate::exec::decimals).
+//! Enters: a plan after all rules that look for operators in expressions. Leaves: the same plan, in which those are computed
+//! by [`exec::expressions`](crate::exec::expressions).
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::expressions::with_rewritten;
-use crate::exec::decimals::with_ours;
+use crate::exec::expressions::with_ours;
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
-pub(crate) struct DecimalArithmetic;
+pub(crate) struct ComputedExpressions;
 
-impl PhysicalOptimizerRule for DecimalArithmetic {
+impl PhysicalOptimizerRule for ComputedExpressions {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -36,7 +36,7 @@ impl PhysicalOptimizerRule for DecimalArithmetic {
     }
 
     fn name(&self) -> &str {
-        "decimal_arithmetic"
+        "computed_expressions"
     }
 
     fn schema_check(&self) -> bool {
@@ -44,7 +44,7 @@ impl PhysicalOptimizerRule for DecimalArithmetic {
     }
 }
 
-/// The operator with other expressions; none where it has no decimals to compute.
+/// The operator with other expressions; none where nothing is ours.
 fn computed(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(node) = with_rewritten(node, with_ours)? {
         return Ok(Some(node));
