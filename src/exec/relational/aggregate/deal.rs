@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::DataType;
 use datafusion::common::hash_utils::create_hashes;
@@ -80,7 +80,7 @@ impl Dealer {
                 return Ok(None);
             }
             let taken = take_record_batch(groups, &UInt32Array::from(rows))?;
-            let columns = taken.columns().iter().map(with_own_texts).collect();
+            let columns = taken.columns().iter().map(with_own_texts).collect::<Result<_>>()?;
             Ok(Some(RecordBatch::try_new(taken.schema(), columns)?))
         };
         rows.into_iter().map(taken).collect()
@@ -88,16 +88,22 @@ impl Dealer {
 }
 
 /// A column whose texts point to no others: else each part would hold those of all.
-fn with_own_texts(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
+fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match column.data_type() {
         DataType::Utf8View if !column.as_string_view().data_buffers().is_empty() => {
             Arc::new(column.as_string_view().gc())
         }
         DataType::BinaryView if !column.as_binary_view().data_buffers().is_empty() => {
             Arc::new(column.as_binary_view().gc())
         }
+        DataType::List(item) => {
+            let lists = column.as_list::<i32>();
+            let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+            let values = with_own_texts(lists.values())?;
+            Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?)
+        }
         _ => Arc::clone(column),
-    }
+    })
 }
 
 /// How many different groups were dealt, about.

@@ -8,12 +8,14 @@
 //!
 //! - `run`: the way from inputs to outputs
 //! - `worker`: one who aggregates and deals out; `table`: groups and their keys
+//! - `distinct`: the different values of each group
 //! - `deal`, `parts`: groups by hash, in memory and in files
 //! - `values`: the answers of groups of which all values are known, and too many for any table; `chosen`: which of them are asked for
 //! - `spec`: keys, aggregates, and how rows look on their way
 
 mod chosen;
 mod deal;
+mod distinct;
 mod parts;
 mod run;
 mod spec;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result;
@@ -12,6 +12,8 @@ use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFuncti
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{GroupsAccumulatorAdapter, PhysicalExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+
+use super::distinct::DistinctValues;
 
 /// Aggregates whose answer over different values does not depend on the order of these.
 const OF_DISTINCT: [&str; 7] = ["count", "sum", "avg", "var", "var_pop", "stddev", "stddev_pop"];
@@ -35,16 +37,16 @@ pub(super) struct Spec {
 
 /// One aggregate.
 pub(super) struct Call {
-    aggregate: Arc<AggregateFunctionExpr>,
-    /// The same of values that are handed to it once each, if that is another.
-    of_values: Arc<AggregateFunctionExpr>,
+    /// Without DISTINCT.
+    plain: Arc<AggregateFunctionExpr>,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     /// Of the first argument.
     pub(super) data_type: DataType,
     /// The rows that it looks at.
     filter: Option<Arc<dyn PhysicalExpr>>,
-    /// Columns of its state.
+    /// Columns of its state, and the values in the first of them, where that is a list.
     pub(super) states: usize,
+    pub(super) item: Option<FieldRef>,
     pub(super) knows: Knows,
 }
 
@@ -135,7 +137,7 @@ impl Spec {
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
-        self.calls.iter().map(|call| accumulator(&call.aggregate)).collect()
+        self.calls.iter().map(Call::accumulator).collect()
     }
 
     /// Whether some aggregate knows all values of a group.
@@ -178,28 +180,35 @@ impl Call {
             Some(argument) => argument.data_type(schema)?,
             None => DataType::Null,
         };
-        let (knows, mut of_values) = (knows(aggregate), Arc::clone(aggregate));
-        if let Some(Knows::Values { are_distinct, .. }) = knows {
-            if are_distinct {
-                let function = Arc::new(aggregate.fun().clone());
-                let plain = AggregateExprBuilder::new(function, arguments.clone());
-                let plain = plain.schema(Arc::clone(schema)).alias(aggregate.name());
-                let plain = plain.order_by(aggregate.order_bys().to_vec());
-                of_values = Arc::new(plain.build()?);
-            }
+        let mut plain = Arc::clone(aggregate);
+        if aggregate.is_distinct() {
+            let function = Arc::new(aggregate.fun().clone());
+            let once = AggregateExprBuilder::new(function, arguments.clone());
+            let once = once.schema(Arc::clone(schema)).alias(aggregate.name());
+            plain = Arc::new(once.order_by(aggregate.order_bys().to_vec()).build()?);
+        }
+        let knows = knows(aggregate).unwrap_or(Knows::Sums);
+        if let Knows::Values { .. } = knows {
             // The share is in the function.
             arguments.truncate(1);
         }
-        let knows = knows.unwrap_or(Knows::Sums);
-        let (states, aggregate) = (aggregate.state_fields()?.len(), Arc::clone(aggregate));
-        Ok(Self {
-            aggregate,
-            of_values,
-            arguments,
-            data_type,
-            filter: filter.clone(),
-            states,
-            knows,
+        let (states, filter) = (aggregate.state_fields()?, filter.clone());
+        let item = match states.first().map(|state| state.data_type()) {
+            Some(DataType::List(item)) => Some(Arc::clone(item)),
+            _ => None,
+        };
+        let states = states.len();
+        Ok(Self { plain, arguments, data_type, filter, states, item, knows })
+    }
+
+    /// What adds up the groups.
+    fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
+        let plain = self.accumulator_of_values()?;
+        Ok(match (self.knows, &self.item) {
+            (Knows::Values { are_distinct: true, .. }, Some(item)) => {
+                Box::new(DistinctValues::new(plain, &self.data_type, item)?)
+            }
+            _ => plain,
         })
     }
 
@@ -208,13 +217,11 @@ impl Call {
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn accumulator_of_values(&self) -> Result<Box<dyn GroupsAccumulator>> {
-        accumulator(&self.of_values)
-    }
-
-    /// Whether it matters which values are one.
-    fn tells_values_apart(&self) -> bool {
-        let Knows::Values { are_distinct, answer } = self.knows else { return false };
-        are_distinct || matches!(answer, Answer::Most)
+        let plain = Arc::clone(&self.plain);
+        if plain.groups_accumulator_supported() {
+            return plain.create_groups_accumulator();
+        }
+        Ok(Box::new(GroupsAccumulatorAdapter::new(move || plain.create_accumulator())))
     }
 
     /// Whether it knows all values of a group.
@@ -229,7 +236,9 @@ impl Call {
     pub(super) fn arguments(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
         let argument = |of: &Arc<dyn PhysicalExpr>| {
             let values = of.evaluate(rows)?.into_array(rows.num_rows())?;
-            Ok(if self.tells_values_apart() { without_signed_zeros(values) } else { values })
+            // Different values are told apart by a table of groups.
+            let is_mode = matches!(self.knows, Knows::Values { answer: Answer::Most, .. });
+            Ok(if is_mode { without_signed_zeros(values) } else { values })
         };
         self.arguments.iter().map(argument).collect()
     }
@@ -243,14 +252,6 @@ impl Call {
         let chosen = filter.evaluate(rows)?.into_array(rows.num_rows())?;
         Ok(Some(as_boolean_array(&chosen)?.clone()))
     }
-}
-
-fn accumulator(aggregate: &Arc<AggregateFunctionExpr>) -> Result<Box<dyn GroupsAccumulator>> {
-    if aggregate.groups_accumulator_supported() {
-        return aggregate.create_groups_accumulator();
-    }
-    let aggregate = Arc::clone(aggregate);
-    Ok(Box::new(GroupsAccumulatorAdapter::new(move || aggregate.create_accumulator())))
 }
 
 /// Both zeros are one value, as in GROUP BY: of their sum with one the sign is gone.

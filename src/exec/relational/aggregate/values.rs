@@ -127,7 +127,11 @@ fn values(
 }
 
 /// The values of lists, which are equally long in each row, with the number of their group.
-fn unnested(numbers: &[usize], lists: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
+pub(super) fn unnested(
+    numbers: &[usize],
+    lists: &[ArrayRef],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
     let of = UInt32Array::from_iter_values(numbers.iter().map(|&number| number as u32));
     let mut of: ArrayRef = Arc::new(of);
     let mut lists = lists.to_vec();
