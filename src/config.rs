@@ -213,7 +213,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "temp_directory",
         unit: "path",
-        description: "where the database puts what does not fit into memory; the system's by default. Several, \
+        description: "where the database puts what does not fit into memory, made where it is not there; the system's by default. Several, \
                       the fastest first, as /fast (quota 10GB, compression none); /slow (compression zstd 9, \
                       page 1MB): a directory that is full is passed over, compression is none, lz4 (the \
                       default) or zstd with a level from 1 to 19, page the bytes written at a time (256KB)",
@@ -227,7 +227,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 none if none.is_empty() => vec![Directory::at(std::env::temp_dir())],
                 list => list,
             };
-            list.iter().try_for_each(Directory::check)?;
+            list.iter().try_for_each(Directory::provide)?;
             settings.temp_directories = list;
             Ok(())
         },

@@ -109,7 +109,8 @@ impl Builder {
         self
     }
 
-    /// Where rows go that do not fit into memory; the system's temporary directory unless set.
+    /// Where rows go that do not fit into memory, which is made where it is not there; the system's temporary
+    /// directory unless set.
     ///
     /// ```
     /// let folder = std::env::temp_dir();
@@ -178,13 +179,13 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// Where more than 1024 threads are asked for, the operating system refuses them, or there is no such
-    /// temporary directory.
+    /// Where more than 1024 threads are asked for, or the operating system refuses them or the temporary
+    /// directory.
     pub fn build(self) -> Result<Database> {
         let Self { settings, reclaim } = self;
         settings.check_threads().map_err(|error| Error::argument("threads", error))?;
-        let checked = settings.temp_directories.iter().try_for_each(Directory::check);
-        checked.map_err(|error| Error::argument("temp_directory", error))?;
+        let provided = settings.temp_directories.iter().try_for_each(Directory::provide);
+        provided.map_err(|error| Error::argument("temp_directory", error))?;
         let shared = Resources::new(&settings, reclaim)?;
         let blocks = Arc::clone(&shared.blocks);
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -75,13 +75,18 @@ impl Directory {
         Self { path, quota_bytes, compression, page_bytes: Self::PAGE_BYTES }
     }
 
+    /// Makes it where it is not there.
+    ///
     /// # Errors
-    /// Where it is not there.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        match self.path.is_dir() {
-            true => Ok(()),
-            false => Err(format!("there is no directory '{}'", self.path.display())),
+    /// Where that cannot be.
+    pub(crate) fn provide(&self) -> Result<(), String> {
+        if self.path.is_dir() {
+            return Ok(());
         }
+        let path = self.path.display();
+        let absent =
+            |error| format!("there is no directory '{path}', and none can be made: {error}");
+        std::fs::create_dir_all(&self.path).map_err(absent)
     }
 
     /// Every directory of a list, the fastest first.
