@@ -37,6 +37,7 @@ pub(super) struct Spec {
 
 /// One aggregate.
 pub(super) struct Call {
+    aggregate: Arc<AggregateFunctionExpr>,
     /// Without DISTINCT.
     plain: Arc<AggregateFunctionExpr>,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
@@ -197,12 +198,15 @@ impl Call {
             Some(DataType::List(item)) => Some(Arc::clone(item)),
             _ => None,
         };
-        let states = states.len();
-        Ok(Self { plain, arguments, data_type, filter, states, item, knows })
+        let (aggregate, states) = (Arc::clone(aggregate), states.len());
+        Ok(Self { aggregate, plain, arguments, data_type, filter, states, item, knows })
     }
 
-    /// What adds up the groups.
+    /// What adds up the groups: DataFusion's where that has all groups in one table, as of integers that differ.
     fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
+        if self.aggregate.groups_accumulator_supported() {
+            return self.aggregate.create_groups_accumulator();
+        }
         let plain = self.accumulator_of_values()?;
         Ok(match (self.knows, &self.item) {
             (Knows::Values { are_distinct: true, .. }, Some(item)) => {
