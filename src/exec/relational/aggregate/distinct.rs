@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt32Type}
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
+use super::spec::meet;
 use super::values::unnested;
 use crate::exec::relational::groups::Groups;
 
@@ -24,7 +25,7 @@ pub(super) struct DistinctValues {
     item: FieldRef,
     /// What adds them up, as values of this type.
     plain: Box<dyn GroupsAccumulator>,
-    data_type: DataType,
+    data_types: Vec<DataType>,
     groups: usize,
     /// The pairs of a batch.
     numbers: Vec<usize>,
@@ -35,7 +36,7 @@ impl DistinctValues {
     /// Where such values cannot be compared.
     pub(super) fn new(
         plain: Box<dyn GroupsAccumulator>,
-        data_type: &DataType,
+        data_types: &[DataType],
         item: &FieldRef,
     ) -> Result<Self> {
         let group = Field::new("group", DataType::UInt32, false);
@@ -46,7 +47,7 @@ impl DistinctValues {
             schema,
             item: Arc::clone(item),
             plain,
-            data_type: data_type.clone(),
+            data_types: data_types.to_vec(),
             groups: 0,
             numbers: Vec::new(),
         })
@@ -133,9 +134,11 @@ impl GroupsAccumulator for DistinctValues {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let (groups, values) = self.take(emit_to)?;
-        let values = cast(&values, &self.data_type)?;
+        let values = cast(&values, &self.data_types[0])?;
         let groups: Vec<usize> = numbers_of(&groups).collect();
-        self.plain.update_batch(&[values], &groups, None, std::mem::take(&mut self.groups))?;
+        let count = std::mem::take(&mut self.groups);
+        meet(self.plain.as_mut(), &self.data_types, count)?;
+        self.plain.update_batch(&[values], &groups, None, count)?;
         self.plain.evaluate(emit_to)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::common::cast::as_boolean_array;
@@ -41,8 +41,8 @@ pub(super) struct Call {
     /// Without DISTINCT.
     plain: Arc<AggregateFunctionExpr>,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
-    /// Of the first argument.
-    pub(super) data_type: DataType,
+    /// Of the arguments.
+    pub(super) data_types: Vec<DataType>,
     /// The rows that it looks at.
     filter: Option<Arc<dyn PhysicalExpr>>,
     /// Columns of its state, and the values in the first of them, where that is a list.
@@ -177,10 +177,6 @@ impl Call {
         schema: &SchemaRef,
     ) -> Result<Self> {
         let mut arguments = aggregate.expressions();
-        let data_type = match arguments.first() {
-            Some(argument) => argument.data_type(schema)?,
-            None => DataType::Null,
-        };
         let mut plain = Arc::clone(aggregate);
         if aggregate.is_distinct() {
             let function = Arc::new(aggregate.fun().clone());
@@ -193,13 +189,15 @@ impl Call {
             // The share is in the function.
             arguments.truncate(1);
         }
+        let data_types = arguments.iter().map(|argument| argument.data_type(schema));
+        let data_types = data_types.collect::<Result<_>>()?;
         let (states, filter) = (aggregate.state_fields()?, filter.clone());
         let item = match states.first().map(|state| state.data_type()) {
             Some(DataType::List(item)) => Some(Arc::clone(item)),
             _ => None,
         };
         let (aggregate, states) = (Arc::clone(aggregate), states.len());
-        Ok(Self { aggregate, plain, arguments, data_type, filter, states, item, knows })
+        Ok(Self { aggregate, plain, arguments, data_types, filter, states, item, knows })
     }
 
     /// What adds up the groups: DataFusion's where that has all groups in one table, as of integers that differ.
@@ -207,20 +205,30 @@ impl Call {
         if self.aggregate.groups_accumulator_supported() {
             return self.aggregate.create_groups_accumulator();
         }
-        let plain = self.accumulator_of_values()?;
+        let plain = self.plain()?;
         Ok(match (self.knows, &self.item) {
             (Knows::Values { are_distinct: true, .. }, Some(item)) => {
-                Box::new(DistinctValues::new(plain, &self.data_type, item)?)
+                Box::new(DistinctValues::new(plain, &self.data_types, item)?)
             }
             _ => plain,
         })
     }
 
-    /// What adds up values that are handed to it once each.
+    /// What adds up values that are handed to it once each, of so many groups.
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(super) fn accumulator_of_values(&self) -> Result<Box<dyn GroupsAccumulator>> {
+    pub(super) fn adder(&self, groups: usize) -> Result<Box<dyn GroupsAccumulator>> {
+        let mut adder = self.plain()?;
+        meet(adder.as_mut(), &self.data_types, groups)?;
+        Ok(adder)
+    }
+
+    /// What adds up rows or values without telling them apart.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn plain(&self) -> Result<Box<dyn GroupsAccumulator>> {
         let plain = Arc::clone(&self.plain);
         if plain.groups_accumulator_supported() {
             return plain.create_groups_accumulator();
@@ -256,6 +264,23 @@ impl Call {
         let chosen = filter.evaluate(rows)?.into_array(rows.num_rows())?;
         Ok(Some(as_boolean_array(&chosen)?.clone()))
     }
+}
+
+/// Shows an aggregate a row of each group that does not count: DataFusion's take a group that comes without any for one that
+/// has a value.
+///
+/// # Errors
+/// None but DataFusion's.
+pub(super) fn meet(
+    aggregate: &mut dyn GroupsAccumulator,
+    data_types: &[DataType],
+    groups: usize,
+) -> Result<()> {
+    let all: Vec<usize> = (0..groups).collect();
+    let arguments: Vec<ArrayRef> =
+        data_types.iter().map(|data_type| new_null_array(data_type, groups)).collect();
+    let none = BooleanArray::from(vec![false; groups]);
+    aggregate.update_batch(&arguments, &all, Some(&none), groups)
 }
 
 /// Both zeros are one value, as in GROUP BY: of their sum with one the sign is gone.

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::spec::Spec;
+use super::spec::{Spec, meet};
 use crate::exec::relational::groups::Groups;
 
 /// Bytes that a new group takes in an accumulator, about.
@@ -106,10 +106,12 @@ impl Table {
 
     /// Shows the aggregates the group that is there without a row.
     fn meet_all(&mut self) -> Result<()> {
-        match self.spec.groups.fields().is_empty() {
-            true => self.merge(&RecordBatch::new_empty(Arc::clone(&self.spec.states))),
-            false => Ok(()),
+        if self.spec.groups.fields().is_empty() {
+            for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
+                meet(accumulator.as_mut(), &call.data_types, self.groups.len())?;
+            }
         }
+        Ok(())
     }
 
     /// All groups and their states; the table is empty then.

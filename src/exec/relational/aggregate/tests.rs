@@ -97,7 +97,7 @@ fn batch(rows: usize, domain: i64, long_texts: bool, random: &mut SmallRng) -> R
 const KEYS: [&str; 10] =
     ["many", "whole", "few", "short", "code", "utf8", "truth", "day", "price", "real"];
 
-const CALLS: [&str; 20] = [
+const CALLS: [&str; 21] = [
     "count(*)",
     "count(many)",
     "sum(few)",
@@ -117,6 +117,7 @@ const CALLS: [&str; 20] = [
     "count(DISTINCT short) FILTER (WHERE few > 2)",
     "count(DISTINCT abs(real))",
     "sum(DISTINCT few)",
+    "avg(DISTINCT few) FILTER (WHERE few > 4)",
     "min(DISTINCT utf8)",
 ];
 
@@ -301,12 +302,13 @@ fn values_of_few_groups_are_datafusions_under_any_limit() {
     for query in [
         "SELECT k, median(v), count(*), sum(v), median(x) FROM t GROUP BY k",
         "SELECT median(d), median(v) FILTER (WHERE v < 100), median(none), count(v) FROM t",
-        "SELECT k, count(DISTINCT v), count(DISTINCT t), sum(DISTINCT d), count(DISTINCT none) FROM t GROUP BY k",
+        "SELECT k, count(DISTINCT v), count(DISTINCT t), sum(DISTINCT d), count(DISTINCT none), sum(DISTINCT none), \
+         avg(DISTINCT CASE WHEN k = 'group 1' THEN x END) IS NULL FROM t GROUP BY k",
         "SELECT k, percentile_cont(0.9) WITHIN GROUP (ORDER BY v), \
          percentile_cont(0.123) WITHIN GROUP (ORDER BY x DESC), median(DISTINCT d), avg(DISTINCT v) FROM t GROUP BY k",
         "SELECT k, mode(CASE WHEN v % 3 > 0 THEN v ELSE -1 END), mode(CASE WHEN v % 2 = 0 THEN 'a' ELSE t END), mode(none) FROM t GROUP BY k",
         "SELECT v % 2, count(DISTINCT abs(x)), count(DISTINCT k), max(t) FROM t GROUP BY v % 2",
-        "SELECT median(v), count(DISTINCT abs(x)) FROM t WHERE v < 0",
+        "SELECT median(v), count(DISTINCT abs(x)), sum(v), sum(DISTINCT d), corr(v, x), max(t), count(*) FROM t WHERE v < 0",
         "SELECT k, median(v) FROM t WHERE v < 0 GROUP BY k",
     ] {
         let plan = planned(&session, query);

@@ -22,7 +22,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 
 use super::SpillingAggregateExec;
 use super::chosen::{at_place, most_frequent};
@@ -41,7 +41,7 @@ pub(super) async fn answers(
     rows: &Rows,
     context: &Arc<TaskContext>,
 ) -> Result<RecordBatch> {
-    let accumulators = spec.calls.iter().map(|call| call.accumulator_of_values());
+    let accumulators = spec.calls.iter().map(|call| call.plain());
     let mut accumulators = accumulators.collect::<Result<Vec<_>>>()?;
     let (mut groups, mut numbers) = (Groups::new(&spec.groups)?, Vec::new());
     let mut states = rows.read();
@@ -56,6 +56,7 @@ pub(super) async fn answers(
     }
     for (at, (call, accumulator)) in spec.calls.iter().zip(&mut accumulators).enumerate() {
         let Knows::Values { are_distinct, answer } = call.knows else { continue };
+        *accumulator = call.adder(groups.len())?;
         let mut values = values(spec, at, rows, context);
         if are_distinct {
             values = distinct(values, context)?;
@@ -65,11 +66,8 @@ pub(super) async fn answers(
             Answer::At(place) => at_place(place, values, groups.len(), context).await?,
             Answer::Most => most_frequent(values, groups.len(), context).await?,
         };
-        // Groups without values have an answer, too.
-        let none = RecordBatch::new_empty(values.schema());
-        let mut values = values.chain(stream::iter([Ok(none)]));
         while let Some(values) = values.next().await.transpose()? {
-            let (of, values) = (numbers_of(&values), cast(values.column(1), &call.data_type)?);
+            let (of, values) = (numbers_of(&values), cast(values.column(1), &call.data_types[0])?);
             numbers.clear();
             numbers.extend(of.iter().map(|&group| group as usize));
             accumulator.update_batch(&[values], &numbers, None, groups.len())?;
