@@ -1,6 +1,7 @@
-//! A function as one of DataFusion's optimizer rules.
+//! A function as one of DataFusion's optimizer rules, and a rule of DataFusion's that some plans are kept from.
 
 use std::fmt;
+use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
@@ -54,5 +55,45 @@ impl OptimizerRule for Rule {
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
         (self.rewrite)(plan, config)
+    }
+}
+
+/// A rule of DataFusion's.
+pub(super) type Given = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// Whether a rule must not meet a plan.
+type Keeps = fn(&Given, &LogicalPlan, &dyn OptimizerConfig) -> Result<bool>;
+
+/// A rule of DataFusion's, but for some plans.
+#[derive(Debug)]
+pub(super) struct Except {
+    rule: Given,
+    keeps: Keeps,
+}
+
+impl Except {
+    pub(super) fn new(rule: Given, keeps: Keeps) -> Self {
+        Self { rule, keeps }
+    }
+}
+
+impl OptimizerRule for Except {
+    fn name(&self) -> &str {
+        self.rule.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.rule.apply_order()
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        match (self.keeps)(&self.rule, &plan, config)? {
+            true => Ok(Transformed::no(plan)),
+            false => self.rule.rewrite(plan, config),
+        }
     }
 }

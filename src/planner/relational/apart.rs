@@ -21,7 +21,7 @@ use datafusion::common::{Column, Result};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
 use crate::config::ForRules;
 use crate::planner::is_repeatable;
@@ -32,43 +32,28 @@ const OF_DISTINCT: [&str; 5] = ["count", "sum", "avg", "min", "max"];
 /// Those that DataFusion's rule takes without DISTINCT beside the argument that has it.
 const BESIDE_DISTINCT: [&str; 3] = ["sum", "min", "max"];
 
-/// The rule; see the header of this file.
-#[derive(Debug)]
-pub(super) struct ApartAggregates;
-
-impl OptimizerRule for ApartAggregates {
-    fn name(&self) -> &str {
-        "apart_aggregates"
+/// The rewrite; see the header of this file.
+///
+/// # Errors
+/// None but DataFusion's.
+pub(super) fn rewrite(
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+    let options = config.options();
+    let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.spills_groups);
+    if !is_on || !aggregate.group_expr.is_empty() {
+        return Ok(Transformed::no(plan));
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
+    let parts = Parts::of(aggregate);
+    if !parts.are_apart() || !can_be_read_again(&plan)? {
+        return Ok(Transformed::no(plan));
     }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
-        let options = config.options();
-        let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.spills_groups);
-        if !is_on || !aggregate.group_expr.is_empty() {
-            return Ok(Transformed::no(plan));
-        }
-        let parts = Parts::of(aggregate);
-        if !parts.are_apart() || !can_be_read_again(&plan)? {
-            return Ok(Transformed::no(plan));
-        }
-        Ok(match parts.joined(aggregate)? {
-            Some(joined) => Transformed::yes(joined),
-            None => Transformed::no(plan),
-        })
-    }
+    Ok(match parts.joined(aggregate)? {
+        Some(joined) => Transformed::yes(joined),
+        None => Transformed::no(plan),
+    })
 }
 
 /// The different values of an expression, where a condition holds.

@@ -7,51 +7,29 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
 use crate::config::ForRules;
-
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use crate::planner::rule::{Except, Given};
 
 /// Keys of any length from which on a group is better found once.
 const TEXTS_MIN: usize = 2;
 
 /// A rule of DataFusion's, kept from distinct counts that are better left in their groups.
-pub(super) fn of_short_keys(rule: Rule) -> Rule {
+pub(super) fn of_short_keys(rule: Given) -> Given {
     match rule.name() {
-        "single_distinct_aggregation_to_group_by" => Arc::new(OfShortKeys(rule)),
+        "single_distinct_aggregation_to_group_by" => Arc::new(Except::new(rule, is_left)),
         _ => rule,
     }
 }
 
-#[derive(Debug)]
-struct OfShortKeys(Rule);
-
-impl OptimizerRule for OfShortKeys {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let options = config.options();
-        let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.spills_groups);
-        if is_on
-            && let LogicalPlan::Aggregate(aggregate) = &plan
-            && counts_integers_by_texts(aggregate)?
-        {
-            return Ok(Transformed::no(plan));
-        }
-        self.0.rewrite(plan, config)
+fn is_left(_: &Given, plan: &LogicalPlan, config: &dyn OptimizerConfig) -> Result<bool> {
+    let options = config.options();
+    let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.spills_groups);
+    match plan {
+        LogicalPlan::Aggregate(aggregate) if is_on => counts_integers_by_texts(aggregate),
+        _ => Ok(false),
     }
 }
 

@@ -5,59 +5,35 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use crate::planner::rule::{Except, Given};
 
 /// A rule of DataFusion's, kept from joins in which NULL equals NULL if it would add keys to them.
-pub(super) fn of_one_meaning(rule: Rule) -> Rule {
+pub(super) fn of_one_meaning(rule: Given) -> Given {
     match rule.name() {
-        "extract_equijoin_predicate" | "eliminate_cross_join" => Arc::new(OfOneMeaning(rule)),
+        "extract_equijoin_predicate" | "eliminate_cross_join" => {
+            Arc::new(Except::new(rule, meets_equal_nulls))
+        }
         _ => rule,
     }
 }
 
-#[derive(Debug)]
-struct OfOneMeaning(Rule);
-
-impl OptimizerRule for OfOneMeaning {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        if self.meets_equal_nulls(&plan)? {
-            return Ok(Transformed::no(plan));
+/// Whether the rule would meet a join that holds NULL equal to NULL: at this node, or below it where the
+/// rule goes there by itself. Outer joins keep their keys.
+fn meets_equal_nulls(rule: &Given, plan: &LogicalPlan, _: &dyn OptimizerConfig) -> Result<bool> {
+    let holds = |plan: &LogicalPlan| match plan {
+        LogicalPlan::Join(join) => {
+            join.null_equality == NullEquality::NullEqualsNull
+                && (join.join_type == JoinType::Inner || rule.apply_order().is_some())
         }
-        self.0.rewrite(plan, config)
-    }
-}
-
-impl OfOneMeaning {
-    /// Whether the rule would meet a join that holds NULL equal to NULL: at this node, or below it where the
-    /// rule goes there by itself. Outer joins keep their keys.
-    fn meets_equal_nulls(&self, plan: &LogicalPlan) -> Result<bool> {
-        let holds = |plan: &LogicalPlan| match plan {
-            LogicalPlan::Join(join) => {
-                join.null_equality == NullEquality::NullEqualsNull
-                    && (join.join_type == JoinType::Inner || self.apply_order().is_some())
-            }
-            _ => false,
-        };
-        match self.apply_order() {
-            Some(_) => Ok(holds(plan)),
-            None => plan.exists(|node| Ok(holds(node))),
-        }
+        _ => false,
+    };
+    match rule.apply_order() {
+        Some(_) => Ok(holds(plan)),
+        None => plan.exists(|node| Ok(holds(node))),
     }
 }

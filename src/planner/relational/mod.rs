@@ -104,7 +104,7 @@ pub(crate) fn optimizer_rules(
     // Before the rule for those with one argument that is DISTINCT.
     let distinct =
         rules.iter().position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
-    let apart = Arc::new(apart::ApartAggregates);
+    let apart = Arc::new(Rule::bottom_up("apart_aggregates", apart::rewrite));
     rules.insert(distinct.unwrap_or(rules.len()), apart);
     // Before the rule that drops the columns nobody reads.
     let projections = rules.iter().rposition(|rule| rule.name() == "optimize_projections");
