@@ -133,6 +133,11 @@ const CASES: &[(&str, &str)] = &[
          count(DISTINCT (value * 7919) % 1500007) AS b, count(*) AS n FROM range(3000000) GROUP BY value % 2)",
     ),
     (
+        "medians of totals",
+        "SELECT sum(m), sum(d), count(*) FROM (SELECT value % 3 AS k, median((value * 7919) % 8000009) AS m, \
+         count(DISTINCT concat('text ', value % 700001)) AS d FROM range(2000000) GROUP BY ROLLUP (k))",
+    ),
+    (
         "medians of huge groups",
         "SELECT sum(k * m), sum(n) FROM (SELECT value % 3 AS k, median((value * 7919) % 8000009) AS m, count(*) AS n \
          FROM range(8000000) GROUP BY value % 3)",

@@ -7,7 +7,7 @@
 //!       …
 //! ```
 //!
-//! Left to DataFusion: grouping sets, rows that come in the order of their keys, the best few groups, and aggregates whose
+//! Left to DataFusion: rows that come in the order of their keys, the best few groups, and aggregates whose
 //! answer is all values of a group, or depends on the order of its rows. Without keys, aggregates of which nothing grows with
 //! the rows.
 
@@ -38,10 +38,11 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     let (first, dealt_by) = match last.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => (last, None),
         AggregateMode::Final => {
-            let Some(all) = last.input().downcast_ref::<CoalescePartitionsExec>() else {
+            // Grouping sets are in two phases over one input, too.
+            let all = last.input().downcast_ref::<CoalescePartitionsExec>();
+            let Some(first) = first_phase(all.map_or(last.input(), |all| all.input())) else {
                 return Ok(None);
             };
-            let Some(first) = first_phase(all.input()) else { return Ok(None) };
             (first, Some(last.output_group_expr()))
         }
         AggregateMode::FinalPartitioned => {
@@ -82,9 +83,7 @@ fn first_phase(plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
 
 /// Whether all that an aggregation does is to put rows into groups by their keys.
 fn is_plain(aggregation: &AggregateExec) -> bool {
-    let groups = aggregation.group_expr();
-    groups.is_single()
-        && aggregation.limit_options().is_none()
+    aggregation.limit_options().is_none()
         && *aggregation.input_order_mode() == InputOrderMode::Linear
         && !aggregation.input().boundedness().is_unbounded()
 }

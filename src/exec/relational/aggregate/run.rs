@@ -176,11 +176,16 @@ impl Run {
         mut worker: Worker,
         mut input: SendableRecordBatchStream,
     ) -> Result<Worker> {
+        let mut is_empty = true;
         while let Some(rows) = input.next().await.transpose()? {
             if rows.num_rows() > 0 {
                 let _timer = self.metrics.elapsed.timer();
                 worker.push(Given::Rows(&rows))?;
+                is_empty = false;
             }
+        }
+        if is_empty {
+            worker.table.meet_totals()?;
         }
         Ok(worker)
     }

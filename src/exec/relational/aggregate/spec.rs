@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, new_null_array};
-use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, SchemaRef};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
+};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result;
@@ -11,7 +13,9 @@ use datafusion::logical_expr::GroupsAccumulator;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{GroupsAccumulatorAdapter, PhysicalExpr};
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateMode, PhysicalGroupBy, evaluate_group_by,
+};
 
 use super::distinct::DistinctValues;
 
@@ -23,7 +27,8 @@ const OF_ANY: [&str; 2] = ["min", "max"];
 
 /// The keys and the aggregates of an aggregation.
 pub(super) struct Spec {
-    keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// The keys, of each grouping set.
+    keys: PhysicalGroupBy,
     pub(super) calls: Vec<Call>,
     /// The keys alone.
     pub(super) groups: SchemaRef,
@@ -115,7 +120,11 @@ impl Spec {
         output: SchemaRef,
         dealt_by: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Self> {
-        let keys = whole.group_expr().expr().iter().map(|(key, _name)| Arc::clone(key));
+        // Without keys DataFusion has no grouping set, and here there is one of no keys.
+        let keys = match whole.group_expr() {
+            of_none if of_none.groups().is_empty() => PhysicalGroupBy::new_single(Vec::new()),
+            keys => keys.clone(),
+        };
         let calls = whole.aggr_expr().iter().zip(whole.filter_expr());
         let schema = whole.input_schema();
         let calls = calls.map(|(aggregate, filter)| Call::new(aggregate, filter, &schema));
@@ -130,7 +139,7 @@ impl Spec {
         )?;
         let groups = whole.group_expr().group_schema(&whole.input_schema())?;
         let states = datafusion::physical_plan::ExecutionPlan::schema(&partial);
-        Ok(Self { keys: keys.collect(), calls, groups, states, output, dealt_by })
+        Ok(Self { keys, calls, groups, states, output, dealt_by })
     }
 
     /// What adds up the groups, for each aggregate.
@@ -160,13 +169,35 @@ impl Spec {
         (keys, states)
     }
 
-    /// The keys of some rows.
+    /// The keys of some rows, once for each grouping set.
     ///
     /// # Errors
     /// Those of the expressions.
-    pub(super) fn keys(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let key = |key: &Arc<dyn PhysicalExpr>| key.evaluate(rows)?.into_array(rows.num_rows());
-        self.keys.iter().map(key).collect()
+    pub(super) fn keys(&self, rows: &RecordBatch) -> Result<Vec<Vec<ArrayRef>>> {
+        evaluate_group_by(&self.keys, rows)
+    }
+
+    /// Groups that a row is in.
+    pub(super) fn sets(&self) -> usize {
+        self.keys.groups().len()
+    }
+
+    /// The keys of the groups that all rows are in, one row each; those of grouping sets without a key are there without
+    /// a row, too.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn totals(&self) -> Result<Vec<Vec<ArrayRef>>> {
+        let (nulls, sets) = (self.keys.null_expr(), self.keys.groups());
+        let is_total = |set: &[bool]| set.iter().all(|is_null| *is_null);
+        if self.keys.is_single() || !sets.iter().any(|set| is_total(set)) {
+            return Ok(Vec::new());
+        }
+        let of_nulls = PhysicalGroupBy::new(nulls.to_vec(), nulls.to_vec(), sets.to_vec(), true);
+        let row = RecordBatchOptions::new().with_row_count(Some(1));
+        let row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &row)?;
+        let keys = evaluate_group_by(&of_nulls, &row)?.into_iter().zip(sets);
+        Ok(keys.filter(|(_, set)| is_total(set)).map(|(keys, _)| keys).collect())
     }
 }
 

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::spec::{Spec, meet};
+use super::spec::{Call, Spec, meet};
 use crate::exec::relational::groups::Groups;
 
 /// Bytes that a new group takes in an accumulator, about.
@@ -37,26 +37,44 @@ impl Table {
     /// # Errors
     /// Those of expressions and aggregates.
     pub(super) fn update(&mut self, rows: &RecordBatch) -> Result<()> {
-        self.groups.number(&self.spec.keys(rows)?, rows.num_rows(), &mut self.numbers)?;
-        for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
-            let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
+        let read = |call: &Call| Ok((call.arguments(rows)?, call.chosen(rows)?));
+        let read = self.spec.calls.iter().map(read).collect::<Result<Vec<_>>>()?;
+        for keys in self.spec.keys(rows)? {
+            self.groups.number(&keys, rows.num_rows(), &mut self.numbers)?;
             let groups = self.groups.len();
-            accumulator.update_batch(&arguments, &self.numbers, chosen.as_ref(), groups)?;
+            for ((arguments, chosen), accumulator) in read.iter().zip(&mut self.accumulators) {
+                accumulator.update_batch(arguments, &self.numbers, chosen.as_ref(), groups)?;
+            }
         }
         Ok(())
     }
 
-    /// Rows as groups of one row each.
+    /// Rows as groups of one row each, for each grouping set.
     ///
     /// # Errors
     /// Those of expressions and aggregates.
-    pub(super) fn states_of(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        let mut columns = self.spec.keys(rows)?;
+    pub(super) fn states_of(&self, rows: &RecordBatch) -> Result<Vec<RecordBatch>> {
+        let mut states = Vec::new();
         for (call, accumulator) in self.spec.calls.iter().zip(&self.accumulators) {
             let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
-            columns.extend(accumulator.convert_to_state(&arguments, chosen.as_ref())?);
+            states.extend(accumulator.convert_to_state(&arguments, chosen.as_ref())?);
         }
-        Ok(RecordBatch::try_new(Arc::clone(&self.spec.states), columns)?)
+        let groups = |mut keys: Vec<ArrayRef>| {
+            keys.extend_from_slice(&states);
+            Ok(RecordBatch::try_new(Arc::clone(&self.spec.states), keys)?)
+        };
+        self.spec.keys(rows)?.into_iter().map(groups).collect()
+    }
+
+    /// Meets the groups that are there without a row; the table is empty before.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn meet_totals(&mut self) -> Result<()> {
+        for keys in self.spec.totals()? {
+            self.groups.number(&keys, 1, &mut self.numbers)?;
+        }
+        self.meet_all()
     }
 
     /// Adds groups that were aggregated before.
@@ -104,14 +122,17 @@ impl Table {
         Ok(())
     }
 
-    /// Shows the aggregates the group that is there without a row.
+    /// Shows the aggregates the groups that are there, which may be without a row.
     fn meet_all(&mut self) -> Result<()> {
-        if self.spec.groups.fields().is_empty() {
-            for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
-                meet(accumulator.as_mut(), &call.data_types, self.groups.len())?;
-            }
+        for (call, accumulator) in self.spec.calls.iter().zip(&mut self.accumulators) {
+            meet(accumulator.as_mut(), &call.data_types, self.groups.len())?;
         }
         Ok(())
+    }
+
+    /// Shows them the one group that there is without keys.
+    fn meet_only(&mut self) -> Result<()> {
+        if self.spec.groups.fields().is_empty() { self.meet_all() } else { Ok(()) }
     }
 
     /// All groups and their states; the table is empty then.
@@ -122,7 +143,7 @@ impl Table {
         if self.len() == 0 {
             return Ok(RecordBatch::new_empty(Arc::clone(&self.spec.states)));
         }
-        self.meet_all()?;
+        self.meet_only()?;
         let mut columns = self.groups.take()?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state(EmitTo::All)?);
@@ -138,7 +159,7 @@ impl Table {
         if self.len() == 0 {
             return Ok(RecordBatch::new_empty(Arc::clone(&self.spec.output)));
         }
-        self.meet_all()?;
+        self.meet_only()?;
         let mut columns = self.groups.take()?;
         for accumulator in &mut self.accumulators {
             columns.push(accumulator.evaluate(EmitTo::All)?);

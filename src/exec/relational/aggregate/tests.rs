@@ -134,7 +134,17 @@ fn random_query(random: &mut SmallRng) -> String {
     };
     let keys = choose(&KEYS, 1, 3);
     let columns = [keys.clone(), choose(&CALLS, 0, 5)].concat();
-    format!("SELECT {} FROM t GROUP BY {}", columns.join(", "), keys.join(", "))
+    let (columns, first, keys) = (columns.join(", "), keys[0], keys.join(", "));
+    let no_row = if random.random_bool(0.1) { " WHERE few > 99" } else { "" };
+    match random.random_range(0..6) {
+        0 => format!("SELECT {columns} FROM t{no_row} GROUP BY ROLLUP ({keys})"),
+        1 => format!("SELECT {columns}, grouping({first}) FROM t{no_row} GROUP BY CUBE ({keys})"),
+        2 => {
+            let sets = format!("(), ({keys}), ({first}), (), ({first})");
+            format!("SELECT {columns} FROM t{no_row} GROUP BY GROUPING SETS ({sets})")
+        }
+        _ => format!("SELECT {columns} FROM t{no_row} GROUP BY {keys}"),
+    }
 }
 
 fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -> SessionContext {
@@ -203,7 +213,7 @@ fn found(plan: &Arc<dyn ExecutionPlan>) -> Option<&SpillingAggregateExec> {
 #[test]
 fn groups_of_any_kind_are_datafusions_under_any_limit() {
     let mut spilled = 0;
-    for seed in 0..60 {
+    for seed in 0..80 {
         let mut random = SmallRng::seed_from_u64(seed);
         let partitions = random.random_range(1..4);
         let partitions = table(random.random_range(50..30_000), partitions, &mut random);
@@ -310,6 +320,8 @@ fn values_of_few_groups_are_datafusions_under_any_limit() {
         "SELECT v % 2, count(DISTINCT abs(x)), count(DISTINCT k), max(t) FROM t GROUP BY v % 2",
         "SELECT median(v), count(DISTINCT abs(x)), sum(v), sum(DISTINCT d), corr(v, x), max(t), count(*) FROM t WHERE v < 0",
         "SELECT k, median(v) FROM t WHERE v < 0 GROUP BY k",
+        "SELECT k, grouping(k), median(v), count(DISTINCT t), sum(v) FROM t GROUP BY ROLLUP (k)",
+        "SELECT k, median(v), count(DISTINCT abs(x)), count(*) FROM t WHERE v < 0 GROUP BY GROUPING SETS ((k), (), ())",
     ] {
         let plan = planned(&session, query);
         let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
@@ -363,7 +375,7 @@ fn what_is_not_of_groups_or_grows_with_rows_stays_datafusions() {
         ("SELECT few, array_agg(exact) FROM t GROUP BY few", false),
         ("SELECT few, first_value(exact ORDER BY many) FROM t GROUP BY few", false),
         ("SELECT few, count(DISTINCT many), count(DISTINCT short) FROM t GROUP BY few", true),
-        ("SELECT few, code, count(*) FROM t GROUP BY ROLLUP (few, code)", false),
+        ("SELECT few, code, count(*) FROM t GROUP BY ROLLUP (few, code)", true),
     ] {
         let plan = ours(&session, &planned(&session, query));
         assert_eq!(found(&plan).is_some(), is_ours, "{query}");

@@ -73,10 +73,12 @@ pub(super) struct Worker {
     divides_few: bool,
     /// Of aggregates, those that know all values of a group.
     valued: usize,
+    /// Groups that a row is in.
+    sets: usize,
     /// Whether memory was refused for the values of few groups; not once groups were dealt out, for then they are here and there.
     pub(super) is_overfull: bool,
     sketch: Sketch,
-    /// Rows of the input that the table holds.
+    /// Rows of the input that the table holds, as often as they are in a group.
     rows: usize,
     /// Rows that are dealt out as they are; none where a table is worth while.
     waiting: Option<Vec<RecordBatch>>,
@@ -106,6 +108,7 @@ impl Worker {
             divides: dealer.parts() > 1,
             divides_few: groups_max.is_some(),
             valued: spec.calls.iter().filter(|call| call.knows_values()).count(),
+            sets: spec.sets(),
             is_overfull: false,
             sketch: Sketch::default(),
             rows: 0,
@@ -120,19 +123,23 @@ impl Worker {
     /// # Errors
     /// Those of expressions, aggregates and files.
     pub(super) fn push(&mut self, given: Given<'_>) -> Result<()> {
-        let (Given::Rows(batch) | Given::States(batch)) = given;
+        // Each of a batch may be a group, or several by grouping sets.
+        let groups = match given {
+            Given::Rows(rows) => rows.num_rows() * self.sets,
+            Given::States(states) => states.num_rows(),
+        };
         let value_bytes = match given {
             _ if self.valued == 0 => 0,
-            Given::Rows(rows) => rows.num_rows() * self.valued * VALUE_BYTES,
+            Given::Rows(_) => groups * self.valued * VALUE_BYTES,
             Given::States(states) => get_record_batch_memory_size(states),
         };
-        self.make_room(batch.num_rows(), value_bytes)?;
+        self.make_room(groups, value_bytes)?;
         match given {
             Given::Rows(rows) if self.waiting.is_some() => return self.wait(rows),
             Given::Rows(rows) => self.table.update(rows)?,
             Given::States(states) => self.table.merge(states)?,
         }
-        self.rows += batch.num_rows();
+        self.rows += groups;
         if self.table.len() >= self.groups_max {
             let few = (self.rows as f64) < ROWS_OF_GROUP * self.table.len() as f64;
             self.deal()?;
@@ -145,11 +152,12 @@ impl Worker {
 
     /// Deals rows out as groups of one row each, once there are enough of them.
     fn wait(&mut self, rows: &RecordBatch) -> Result<()> {
-        let states = self.table.states_of(rows)?;
         let Some(waiting) = &mut self.waiting else { return Ok(()) };
-        self.waiting_bytes += get_record_batch_memory_size(&states);
-        waiting.push(states);
-        self.rows += rows.num_rows();
+        for states in self.table.states_of(rows)? {
+            self.waiting_bytes += get_record_batch_memory_size(&states);
+            self.rows += states.num_rows();
+            waiting.push(states);
+        }
         if self.rows >= ROWS_DEALT { self.deal_waiting() } else { Ok(()) }
     }
 
