@@ -87,6 +87,9 @@ impl AsMut<[u8]> for Memory {
     }
 }
 
+/// What is done before something is waited for.
+pub(super) type BeforeWaiting = Arc<dyn Fn() + Send + Sync>;
+
 /// The bytes of parts of a file.
 ///
 /// # Errors
@@ -95,6 +98,7 @@ pub(super) async fn fetch(
     file: &Arc<File>,
     parts: &[Range<u64>],
     spare: &Arc<Spare>,
+    before_waiting: Option<&BeforeWaiting>,
 ) -> Checked<Vec<Bytes>> {
     let mut fetched = Vec::with_capacity(parts.len());
     for part in parts {
@@ -102,8 +106,9 @@ pub(super) async fn fetch(
         let (mut memory, at) = (spare.take(count), part.start);
         let done = read_at_once(file, memory.as_mut(), at);
         if done < count {
-            let file = Arc::clone(file);
+            let (file, before_waiting) = (Arc::clone(file), before_waiting.cloned());
             let reading = move || {
+                before_waiting.iter().for_each(|ask| ask());
                 read(&file, &mut memory.as_mut()[done..], at + done as u64).map(|()| memory)
             };
             memory = tokio::task::spawn_blocking(reading).await.map_err(Flaw::new)??;
@@ -187,11 +192,11 @@ mod tests {
         std::fs::write(named.path(), &bytes).unwrap();
         let (file, spare) = (Arc::new(File::open(named.path()).unwrap()), Arc::default());
         let parts = [0..10, 5..5, 90..200_001, 299_999..300_000];
-        let found = fetch(&file, &parts, &spare).await.unwrap();
+        let found = fetch(&file, &parts, &spare, None).await.unwrap();
         for (part, found) in parts.iter().zip(found) {
             assert_eq!(found, &bytes[part.start as usize..part.end as usize]);
         }
         let beyond = std::slice::from_ref(&(0..300_001));
-        assert!(fetch(&file, beyond, &spare).await.is_err());
+        assert!(fetch(&file, beyond, &spare, None).await.is_err());
     }
 }

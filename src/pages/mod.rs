@@ -11,7 +11,7 @@
 //!     └ opener which files: by their footers
 //!        ├ pruning   row groups and pages that a condition leaves
 //!        ├ condition its steps, each with the columns that it is about
-//!        ├ fetch     the columns of a row group as they are in the file
+//!        ├ fetch     the columns of a row group as they are in the file; small: those of files after it
 //!        └ window   batches of a row group: step by step, then all other columns
 //!           └ column    rows of one column; texts and lists where it has those
 //!              ├ chunk     pages of a column, decompressed; header: what stands before each
@@ -40,6 +40,7 @@ mod page;
 mod pruning;
 mod rule;
 mod runs;
+mod small;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -31,10 +31,11 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData
 
 use super::chunk::Source;
 use super::condition::{Step, steps};
-use super::fetch::{Spare, fetch};
+use super::fetch::{BeforeWaiting, Spare, fetch};
 use super::flaw::{Checked, Flaw};
 use super::layout::{Layout, is_view_of};
 use super::pruning::Pruning;
+use super::small::{SMALL_BYTES, SmallFiles};
 use super::source::Means;
 use super::window::{By, Place, Windows};
 
@@ -60,6 +61,7 @@ struct Scan {
     columns: SchemaRef,
     projector: Projector,
     spare: Arc<Spare>,
+    small: OnceLock<SmallFiles>,
     /// Files that were left to DataFusion.
     left: Count,
 }
@@ -96,6 +98,7 @@ impl Opener {
             columns,
             projector,
             spare: Arc::default(),
+            small: OnceLock::new(),
             left,
         })))
     }
@@ -130,8 +133,19 @@ impl Scan {
         let (spare, kept) = (&self.spare, &self.means.kept);
         let place = Place::open(path.clone(), bytes, metadata, layouts, spare, kept);
         let place = place.map_err(of_path)?;
-        let reading = Reading { scan: self, place, groups, pruning, steps, windows: None };
+        let before_waiting = (bytes < SMALL_BYTES).then(|| self.asking_from(path));
+        let reading =
+            Reading { scan: self, place, before_waiting, groups, pruning, steps, windows: None };
         Ok(try_unfold(reading, Reading::next).boxed())
+    }
+
+    /// Asks for a small file and those after it.
+    fn asking_from(self: &Arc<Self>, path: PathBuf) -> BeforeWaiting {
+        let scan = Arc::clone(self);
+        Arc::new(move || {
+            let small = scan.small.get_or_init(|| SmallFiles::of(&scan.config.file_groups));
+            small.ask_from(&path);
+        })
     }
 
     /// The footer, from memory where this or another statement has read it.
@@ -215,6 +229,7 @@ impl Scan {
 struct Reading {
     scan: Arc<Scan>,
     place: Arc<Place>,
+    before_waiting: Option<BeforeWaiting>,
     groups: VecDeque<usize>,
     pruning: Pruning,
     steps: Vec<Step>,
@@ -267,7 +282,7 @@ impl Reading {
         } else if bytes > group_bytes_max {
             By::Threads(1)
         } else {
-            let fetched = fetched(&self.place, group, parts).await;
+            let fetched = fetched(&self.place, group, parts, self.before_waiting.as_ref()).await;
             let (sources, bytes) = fetched.map_err(|flaw| flaw.at(&self.place.path))?;
             self.pruning.scanned(bytes);
             By::Here(sources)
@@ -284,12 +299,13 @@ async fn fetched(
     place: &Place,
     group: usize,
     parts: Vec<Range<u64>>,
+    before_waiting: Option<&BeforeWaiting>,
 ) -> Checked<(Vec<Source>, u64)> {
     let kept: Vec<Option<Source>> = (0..parts.len()).map(|at| place.kept(group, at)).collect();
     let missing = parts.into_iter().zip(&kept).filter(|(_, kept)| kept.is_none());
     let missing: Vec<Range<u64>> = missing.map(|(part, _)| part).collect();
     let bytes = missing.iter().map(|part| part.end - part.start).sum();
-    let fetched = fetch(&place.file, &missing, &place.spare).await?;
+    let fetched = fetch(&place.file, &missing, &place.spare, before_waiting).await?;
     let mut fetched = fetched.into_iter().zip(missing);
     let source = |kept: Option<Source>| {
         kept.or_else(|| fetched.next().map(|(bytes, part)| Source::Fetched(bytes, part.start)))
