@@ -41,18 +41,19 @@ impl SmallFiles {
 
     /// Asks for a file, and for those after it, if that has not been done; says for how many.
     pub(super) fn ask_from(&self, path: &Path) -> usize {
-        let Some(&at) = self.places.get(path) else { return 0 };
+        let Some(&first) = self.places.get(path) else { return 0 };
         let mut bytes = 0;
         let fits = |&(_, more): &&(PathBuf, u64)| {
             bytes += more;
             bytes <= TOGETHER_BYTES
         };
-        let count = self.files[at..].iter().take_while(fits).count();
-        if self.asked.fetch_max(at + count, Ordering::Relaxed) > at {
+        let end = first + self.files[first..].iter().take_while(fits).count();
+        let ahead = |asked: usize| (asked <= first).then_some(end);
+        if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, ahead).is_err() {
             return 0;
         }
-        self.files[at..at + count].iter().for_each(|(path, _)| ask(path));
-        count
+        self.files[first..end].iter().for_each(|(path, _)| ask(path));
+        end - first
     }
 }
 
