@@ -184,8 +184,9 @@ impl Run {
                 is_empty = false;
             }
         }
-        if is_empty {
-            worker.table.meet_totals()?;
+        match is_empty {
+            true => worker.table.meet_totals()?,
+            false => worker.end_rows()?,
         }
         Ok(worker)
     }

@@ -27,8 +27,11 @@ const OF_ANY: [&str; 2] = ["min", "max"];
 
 /// The keys and the aggregates of an aggregation.
 pub(super) struct Spec {
-    /// The keys, of each grouping set.
-    keys: PhysicalGroupBy,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// The grouping sets; one of all keys where there are none.
+    sets: Vec<Set>,
+    /// That of them of whose groups those of all others are made, if any is.
+    finest: Option<usize>,
     pub(super) calls: Vec<Call>,
     /// The keys alone.
     pub(super) groups: SchemaRef,
@@ -38,6 +41,14 @@ pub(super) struct Spec {
     pub(super) output: SchemaRef,
     /// By what groups are dealt out, of their states or their answers.
     pub(super) dealt_by: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// A grouping set.
+pub(super) struct Set {
+    /// Of each key, whether it is left out.
+    is_null: Vec<bool>,
+    /// By what its groups differ from those of other sets, where there are some.
+    id: Option<ScalarValue>,
 }
 
 /// One aggregate.
@@ -120,15 +131,12 @@ impl Spec {
         output: SchemaRef,
         dealt_by: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Self> {
-        // Without keys DataFusion has no grouping set, and here there is one of no keys.
-        let keys = match whole.group_expr() {
-            of_none if of_none.groups().is_empty() => PhysicalGroupBy::new_single(Vec::new()),
-            keys => keys.clone(),
-        };
-        let calls = whole.aggr_expr().iter().zip(whole.filter_expr());
         let schema = whole.input_schema();
+        let calls = whole.aggr_expr().iter().zip(whole.filter_expr());
         let calls = calls.map(|(aggregate, filter)| Call::new(aggregate, filter, &schema));
-        let calls = calls.collect::<Result<_>>()?;
+        let calls = calls.collect::<Result<Vec<_>>>()?;
+        let sets = sets(whole.group_expr())?;
+        let finest = finest(&sets, &calls);
         let partial = AggregateExec::try_new(
             AggregateMode::Partial,
             whole.group_expr().clone(),
@@ -139,7 +147,8 @@ impl Spec {
         )?;
         let groups = whole.group_expr().group_schema(&whole.input_schema())?;
         let states = datafusion::physical_plan::ExecutionPlan::schema(&partial);
-        Ok(Self { keys, calls, groups, states, output, dealt_by })
+        let keys = whole.group_expr().expr().iter().map(|(key, _name)| Arc::clone(key)).collect();
+        Ok(Self { keys, sets, finest, calls, groups, states, output, dealt_by })
     }
 
     /// What adds up the groups, for each aggregate.
@@ -169,36 +178,111 @@ impl Spec {
         (keys, states)
     }
 
-    /// The keys of some rows, once for each grouping set.
+    /// The keys of some rows.
     ///
     /// # Errors
     /// Those of the expressions.
-    pub(super) fn keys(&self, rows: &RecordBatch) -> Result<Vec<Vec<ArrayRef>>> {
-        evaluate_group_by(&self.keys, rows)
+    pub(super) fn keys(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let key = |key: &Arc<dyn PhysicalExpr>| key.evaluate(rows)?.into_array(rows.num_rows());
+        self.keys.iter().map(key).collect()
     }
 
-    /// Groups that a row is in.
-    pub(super) fn sets(&self) -> usize {
-        self.keys.groups().len()
+    /// Whether groups of some grouping sets are made of those of another.
+    pub(super) fn has_finest(&self) -> bool {
+        self.finest.is_some()
     }
 
-    /// The keys of the groups that all rows are in, one row each; those of grouping sets without a key are there without
-    /// a row, too.
+    /// The sets that rows are added to.
+    pub(super) fn sets_of_rows(&self) -> &[Set] {
+        self.finest.map_or(&self.sets, |finest| std::slice::from_ref(&self.sets[finest]))
+    }
+
+    /// The other sets, whose groups are made of those of the finest.
+    pub(super) fn coarser_sets(&self) -> impl Iterator<Item = &Set> {
+        let of_finest = |finest| {
+            let sets = self.sets.iter().enumerate();
+            sets.filter(move |(at, _)| *at != finest).map(|(_, set)| set)
+        };
+        self.finest.into_iter().flat_map(of_finest)
+    }
+
+    /// Groups of the finest set as parts of those of another.
+    ///
+    /// # Errors
+    /// None but Arrow's.
+    pub(super) fn coarser(&self, set: &Set, states: &RecordBatch) -> Result<RecordBatch> {
+        let (keys, known) = states.columns().split_at(self.groups.fields().len());
+        let mut columns = set.of(&keys[..self.keys.len()], states.num_rows())?;
+        columns.extend_from_slice(known);
+        Ok(RecordBatch::try_new(states.schema(), columns)?)
+    }
+
+    /// The keys of the groups that are there without a row, one for each set without a key.
     ///
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn totals(&self) -> Result<Vec<Vec<ArrayRef>>> {
-        let (nulls, sets) = (self.keys.null_expr(), self.keys.groups());
-        let is_total = |set: &[bool]| set.iter().all(|is_null| *is_null);
-        if self.keys.is_single() || !sets.iter().any(|set| is_total(set)) {
-            return Ok(Vec::new());
-        }
-        let of_nulls = PhysicalGroupBy::new(nulls.to_vec(), nulls.to_vec(), sets.to_vec(), true);
-        let row = RecordBatchOptions::new().with_row_count(Some(1));
-        let row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &row)?;
-        let keys = evaluate_group_by(&of_nulls, &row)?.into_iter().zip(sets);
-        Ok(keys.filter(|(_, set)| is_total(set)).map(|(keys, _)| keys).collect())
+        let keys = self.groups.fields().iter().take(self.keys.len());
+        let nulls: Vec<ArrayRef> = keys.map(|key| new_null_array(key.data_type(), 1)).collect();
+        let totals = self.sets.iter().filter(|set| set.id.is_some() && set.is_total());
+        totals.map(|set| set.of(&nulls, 1)).collect()
     }
+}
+
+impl Set {
+    /// Whether each group of another set is made of groups of this one.
+    fn is_finer(&self, other: &Self) -> bool {
+        self.is_null.iter().zip(&other.is_null).all(|(own, other)| !own || *other)
+    }
+
+    /// Whether all rows are one group of it.
+    fn is_total(&self) -> bool {
+        self.is_null.iter().all(|is_null| *is_null)
+    }
+
+    /// The keys of so many rows as they are in this set.
+    ///
+    /// # Errors
+    /// None but Arrow's.
+    pub(super) fn of(&self, keys: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
+        let key = |(key, is_null): (&ArrayRef, &bool)| match is_null {
+            true => new_null_array(key.data_type(), rows),
+            false => Arc::clone(key),
+        };
+        let mut keys: Vec<ArrayRef> = keys.iter().zip(&self.is_null).map(key).collect();
+        if let Some(id) = &self.id {
+            keys.push(id.to_array_of_size(rows)?);
+        }
+        Ok(keys)
+    }
+}
+
+/// The grouping sets of an aggregation.
+fn sets(keys: &PhysicalGroupBy) -> Result<Vec<Set>> {
+    if keys.is_single() {
+        return Ok(vec![Set { is_null: vec![false; keys.expr().len()], id: None }]);
+    }
+    // What tells sets apart is DataFusion's to say: of a row of nothing, for the keys that are left out are literals.
+    let (nulls, sets) = (keys.null_expr().to_vec(), keys.groups().to_vec());
+    let of_nulls = PhysicalGroupBy::new(nulls.clone(), nulls, sets.clone(), true);
+    let row = RecordBatchOptions::new().with_row_count(Some(1));
+    let row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &row)?;
+    let keys = evaluate_group_by(&of_nulls, &row)?.into_iter().zip(sets);
+    let set = |(mut keys, is_null): (Vec<ArrayRef>, Vec<bool>)| {
+        let id = keys.pop().map(|id| ScalarValue::try_from_array(&id, 0)).transpose()?;
+        Ok(Set { is_null, id })
+    };
+    keys.map(set).collect()
+}
+
+/// The set of whose groups those of all others are made; none where there are no others, or that is no less work: all values
+/// of a group are as many as its rows.
+fn finest(sets: &[Set], calls: &[Call]) -> Option<usize> {
+    let knows_all = |call: &Call| matches!(call.knows, Knows::Values { are_distinct: false, .. });
+    if sets.len() < 2 || calls.iter().any(knows_all) {
+        return None;
+    }
+    sets.iter().position(|set| sets.iter().all(|other| set.is_finer(other)))
 }
 
 impl Call {

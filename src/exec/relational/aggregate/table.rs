@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::spec::{Call, Spec, meet};
+use super::spec::{Call, Set, Spec, meet};
 use crate::exec::relational::groups::Groups;
 
 /// Bytes that a new group takes in an accumulator, about.
@@ -32,15 +32,16 @@ impl Table {
         Ok(Self { spec: Arc::clone(spec), groups, accumulators, numbers: Vec::new() })
     }
 
-    /// Adds rows.
+    /// Adds rows to their groups of each grouping set, or of the finest alone: those of others are made of these.
     ///
     /// # Errors
     /// Those of expressions and aggregates.
     pub(super) fn update(&mut self, rows: &RecordBatch) -> Result<()> {
+        let (keys, count) = (self.spec.keys(rows)?, rows.num_rows());
         let read = |call: &Call| Ok((call.arguments(rows)?, call.chosen(rows)?));
         let read = self.spec.calls.iter().map(read).collect::<Result<Vec<_>>>()?;
-        for keys in self.spec.keys(rows)? {
-            self.groups.number(&keys, rows.num_rows(), &mut self.numbers)?;
+        for set in self.spec.sets_of_rows() {
+            self.groups.number(&set.of(&keys, count)?, count, &mut self.numbers)?;
             let groups = self.groups.len();
             for ((arguments, chosen), accumulator) in read.iter().zip(&mut self.accumulators) {
                 accumulator.update_batch(arguments, &self.numbers, chosen.as_ref(), groups)?;
@@ -49,21 +50,22 @@ impl Table {
         Ok(())
     }
 
-    /// Rows as groups of one row each, for each grouping set.
+    /// Rows as groups of one row each, of each grouping set that rows are added to.
     ///
     /// # Errors
     /// Those of expressions and aggregates.
     pub(super) fn states_of(&self, rows: &RecordBatch) -> Result<Vec<RecordBatch>> {
+        let keys = self.spec.keys(rows)?;
         let mut states = Vec::new();
         for (call, accumulator) in self.spec.calls.iter().zip(&self.accumulators) {
             let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
             states.extend(accumulator.convert_to_state(&arguments, chosen.as_ref())?);
         }
-        let groups = |mut keys: Vec<ArrayRef>| {
-            keys.extend_from_slice(&states);
-            Ok(RecordBatch::try_new(Arc::clone(&self.spec.states), keys)?)
+        let groups = |set: &Set| {
+            let columns = [set.of(&keys, rows.num_rows())?, states.clone()].concat();
+            Ok(RecordBatch::try_new(Arc::clone(&self.spec.states), columns)?)
         };
-        self.spec.keys(rows)?.into_iter().map(groups).collect()
+        self.spec.sets_of_rows().iter().map(groups).collect()
     }
 
     /// Meets the groups that are there without a row; the table is empty before.

@@ -250,8 +250,16 @@ fn many_groups_are_dealt_out_and_come_back() {
         (0..80).map(|at| batch(partition * 400_000 + at * 5000)).collect::<Vec<_>>()
     };
     let partitions = [batches(0), batches(1), batches(2)];
-    let query = "SELECT k, count(*), sum(v), min(v), max(v) FROM t GROUP BY k";
-    for (threads, limit_bytes) in [(2, 1 << 40), (1, 1 << 40), (3, 6 << 20), (2, 1 << 20)] {
+    let alone = "SELECT k, count(*), sum(v), min(v), max(v) FROM t GROUP BY k";
+    let rolled_up = "SELECT k % 1000, k, count(*), sum(v) FROM t GROUP BY ROLLUP (k % 1000, k)";
+    for (query, threads, limit_bytes) in [
+        (alone, 2, 1 << 40),
+        (alone, 1, 1 << 40),
+        (alone, 3, 6 << 20),
+        (alone, 2, 1 << 20),
+        (rolled_up, 2, 1 << 40),
+        (rolled_up, 3, 6 << 20),
+    ] {
         let session = session(threads, random.random_range(3000..9000), &partitions);
         let plan = planned(&session, query);
         let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());

@@ -38,6 +38,9 @@ const ROWS_OF_GROUP: f64 = 1.25;
 /// Rows that are dealt out at once where they are in no table.
 const ROWS_DEALT: usize = 1 << 16;
 
+/// Groups that are taken in at once where they are at hand.
+const ROWS_PUSHED: usize = 1 << 13;
+
 /// A table is there a second time when its groups are dealt out or leave.
 const COPIES: usize = 2;
 
@@ -73,8 +76,11 @@ pub(super) struct Worker {
     divides_few: bool,
     /// Of aggregates, those that know all values of a group.
     valued: usize,
-    /// Groups that a row is in.
-    sets: usize,
+    spec: Arc<Spec>,
+    /// Whether the table holds groups of the finest grouping set, of which those of others are still to be made.
+    is_finest: bool,
+    /// Bytes of groups that others are made of.
+    finest_bytes: usize,
     /// Whether memory was refused for the values of few groups; not once groups were dealt out, for then they are here and there.
     pub(super) is_overfull: bool,
     sketch: Sketch,
@@ -108,7 +114,9 @@ impl Worker {
             divides: dealer.parts() > 1,
             divides_few: groups_max.is_some(),
             valued: spec.calls.iter().filter(|call| call.knows_values()).count(),
-            sets: spec.sets(),
+            spec: Arc::clone(spec),
+            is_finest: false,
+            finest_bytes: 0,
             is_overfull: false,
             sketch: Sketch::default(),
             rows: 0,
@@ -125,7 +133,7 @@ impl Worker {
     pub(super) fn push(&mut self, given: Given<'_>) -> Result<()> {
         // Each of a batch may be a group, or several by grouping sets.
         let groups = match given {
-            Given::Rows(rows) => rows.num_rows() * self.sets,
+            Given::Rows(rows) => rows.num_rows() * self.spec.sets_of_rows().len(),
             Given::States(states) => states.num_rows(),
         };
         let value_bytes = match given {
@@ -136,7 +144,10 @@ impl Worker {
         self.make_room(groups, value_bytes)?;
         match given {
             Given::Rows(rows) if self.waiting.is_some() => return self.wait(rows),
-            Given::Rows(rows) => self.table.update(rows)?,
+            Given::Rows(rows) => {
+                self.table.update(rows)?;
+                self.is_finest = self.spec.has_finest();
+            }
             Given::States(states) => self.table.merge(states)?,
         }
         self.rows += groups;
@@ -167,7 +178,58 @@ impl Worker {
         let states = concat_batches(first.schema_ref(), &waiting)?;
         drop(waiting);
         (self.rows, self.waiting_bytes) = (0, 0);
-        self.deal_groups(states)
+        match self.spec.has_finest() {
+            true => self.deal_finest(states),
+            false => self.deal_groups(states),
+        }
+    }
+
+    /// Takes what was the last row: the groups of all grouping sets are there, or dealt out.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(super) fn end_rows(&mut self) -> Result<()> {
+        if !self.is_finest || self.has_dealt() {
+            return Ok(());
+        }
+        self.is_finest = false;
+        let finest = self.table.take_states()?;
+        self.push_parts(&finest)?;
+        self.push_coarser(&finest)
+    }
+
+    /// Makes the groups of the other grouping sets of those of the finest, and deals all of them out.
+    fn deal_finest(&mut self, finest: RecordBatch) -> Result<()> {
+        self.push_coarser(&finest)?;
+        self.deal_groups(finest)?;
+        match self.table.len() {
+            0 => Ok(()),
+            _ => {
+                let coarser = self.table.take_states()?;
+                self.deal_groups(coarser)
+            }
+        }
+    }
+
+    fn push_coarser(&mut self, finest: &RecordBatch) -> Result<()> {
+        self.finest_bytes = get_record_batch_memory_size(finest);
+        let spec = Arc::clone(&self.spec);
+        for set in spec.coarser_sets() {
+            self.push_parts(&spec.coarser(set, finest)?)?;
+        }
+        self.finest_bytes = 0;
+        Ok(())
+    }
+
+    /// Takes groups in, some at a time: there is room for few.
+    fn push_parts(&mut self, groups: &RecordBatch) -> Result<()> {
+        // A part of lists would be taken for as large as all of them.
+        let rows_max = if self.valued == 0 { ROWS_PUSHED } else { groups.num_rows() };
+        for start in (0..groups.num_rows()).step_by(rows_max.max(1)) {
+            let rows = rows_max.min(groups.num_rows() - start);
+            self.push(Given::States(&groups.slice(start, rows)))?;
+        }
+        Ok(())
     }
 
     /// Whether groups have been dealt out.
@@ -178,7 +240,10 @@ impl Worker {
     /// Bytes of all there is, and of what it becomes when it is dealt out.
     fn bytes(&self) -> usize {
         let values = (VALUE_COPIES - COPIES) * self.value_bytes();
-        COPIES * (self.table.bytes() + self.waiting_bytes) + values + self.held.bytes()
+        COPIES * (self.table.bytes() + self.waiting_bytes)
+            + values
+            + self.finest_bytes
+            + self.held.bytes()
     }
 
     fn value_bytes(&self) -> usize {
@@ -239,7 +304,10 @@ impl Worker {
             return Ok(());
         }
         let groups = self.table.take_states()?;
-        self.deal_groups(groups)
+        match std::mem::take(&mut self.is_finest) {
+            true => self.deal_finest(groups),
+            false => self.deal_groups(groups),
+        }
     }
 
     fn deal_groups(&mut self, groups: RecordBatch) -> Result<()> {
