@@ -142,6 +142,16 @@ impl Error {
             format!("{sum} is no {name}; sum(CAST(… AS DECIMAL(38, 0))) holds it"),
         )
     }
+
+    /// A sum of decimals that has more digits than their type.
+    pub(crate) fn decimal_sum(precision: u8, scale: i8) -> Self {
+        Self::argument(
+            "sum",
+            format!(
+                "it has more digits than a DECIMAL({precision}, {scale}); sum(CAST(… AS DOUBLE)) is near it"
+            ),
+        )
+    }
 }
 
 impl fmt::Display for Error {

@@ -11,7 +11,7 @@ use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{
     ArrowNativeType, DataType, Decimal128Type, Float64Type, Int64Type, UInt64Type, i256,
 };
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use crate::error::Error;
@@ -235,11 +235,14 @@ impl Measure for Floats {
     }
 }
 
-/// The sum of decimals, which wraps around as DataFusion's does, or their mean, cut off after the digits of its type.
+/// The sum of decimals, or their mean, cut off after the digits of its type.
 pub(super) struct Decimals {
     data_type: DataType,
     is_mean: bool,
 }
+
+/// A sum that has left 128 bits, whatever is added to it.
+const BEYOND: i128 = i128::MIN;
 
 impl Measure for Decimals {
     type Column = Numbers<i128>;
@@ -254,18 +257,31 @@ impl Measure for Decimals {
     }
 
     fn joined(left: Sum<i128>, right: Sum<i128>) -> Sum<i128> {
-        Sum { sum: left.sum.wrapping_add(right.sum), count: left.count + right.count }
+        let sum = left.sum.checked_add(right.sum);
+        let is_beyond = left.sum == BEYOND || right.sum == BEYOND;
+        let sum = sum.filter(|_| !is_beyond).unwrap_or(BEYOND);
+        Sum { sum, count: left.count + right.count }
     }
 
     fn values(&self, states: &[Sum<i128>]) -> Result<ArrayRef> {
-        let overflow = || DataFusionError::Execution("avg: the sum has too many digits".into());
-        let value = |state: &Sum<i128>| match self.is_mean {
-            true => {
-                let sum = state.sum.checked_mul(10i128.pow(MEAN_DIGITS_MORE));
-                sum.map(|sum| sum / i128::from(state.count)).ok_or_else(overflow)
-            }
-            false => Ok(state.sum),
+        let DataType::Decimal128(precision, scale) = self.data_type else {
+            return internal_err!("a sum of decimals of the type {}", self.data_type);
         };
+        let end = 10_u128.pow(u32::from(precision));
+        let overflow = || match self.is_mean {
+            true => DataFusionError::Execution("avg: the sum has too many digits".into()),
+            false => Error::decimal_sum(precision, scale).into(),
+        };
+        let value = |state: &Sum<i128>| {
+            let value = match self.is_mean {
+                true => {
+                    state.sum.checked_mul(10i128.pow(MEAN_DIGITS_MORE))? / i128::from(state.count)
+                }
+                false => state.sum,
+            };
+            (value.unsigned_abs() < end).then_some(value)
+        };
+        let value = |state: &Sum<i128>| value(state).ok_or_else(overflow);
         let values = states.iter().map(|state| state.some().map(|_| value(state)).transpose());
         let values = values.collect::<Result<PrimitiveArray<Decimal128Type>>>()?;
         Ok(Arc::new(values.with_data_type(self.data_type.clone())))
