@@ -4,7 +4,7 @@
 //! that, by DataFusion's.
 
 use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{ArrowNativeType, SchemaRef};
 use datafusion::error::Result;
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
@@ -35,21 +35,24 @@ struct Words<W> {
     words: Vec<W>,
 }
 
-impl<W: Word> Words<W> {
+impl<W: Word + ArrowNativeType> Words<W> {
     fn new(layout: Layout) -> Self {
         Self { layout, numbering: Numbering::default(), words: Vec::new() }
     }
 
     /// The numbers of these keys; false where they do not fit.
     fn number(&mut self, keys: &[ArrayRef], numbers: &mut Vec<usize>) -> bool {
-        if !self.layout.pack(keys, &mut self.words) {
-            return false;
-        }
+        let as_they_are = self.layout.as_they_are(keys);
+        let words = match &as_they_are {
+            Some(words) => words.as_ref(),
+            None if self.layout.pack(keys, &mut self.words) => self.words.as_slice(),
+            None => return false,
+        };
         match keys[0].nulls().filter(|nulls| self.layout.is_alone() && nulls.null_count() > 0) {
-            None => self.numbering.number(&self.words, numbers),
+            None => self.numbering.number(words, numbers),
             Some(nulls) => {
                 let is_valid = |at| nulls.is_valid(at);
-                self.numbering.number_with_nulls(&self.words, is_valid, numbers);
+                self.numbering.number_with_nulls(words, is_valid, numbers);
             }
         }
         true

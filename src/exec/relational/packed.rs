@@ -106,6 +106,27 @@ impl Layout {
         self.places.len() == 1
     }
 
+    /// The words of a column that is alone and has them already, with any in place of NULL.
+    pub(super) fn as_they_are<W: Word + ArrowNativeType>(
+        &self,
+        keys: &[ArrayRef],
+    ) -> Option<ScalarBuffer<W>> {
+        let ([place], [key]) = (self.places.as_slice(), keys) else { return None };
+        if self.bits as usize != 8 * size_of::<W>() {
+            return None;
+        }
+        match place.cell {
+            Cell::Number(_) => Some(cells(key)),
+            Cell::View => {
+                let views = key.as_string_view().views();
+                let longest = views.iter().fold(0, |longest, &view| longest.max(view as u32));
+                let words = || ScalarBuffer::new(views.inner().clone(), 0, views.len());
+                (longest <= VIEW_BYTES).then(words)
+            }
+            Cell::Truth | Cell::Real(_) | Cell::Text => None,
+        }
+    }
+
     /// Puts the rows of some columns into words; false where a text is too long for that.
     pub(super) fn pack<W: Word>(&self, keys: &[ArrayRef], words: &mut Vec<W>) -> bool {
         words.clear();

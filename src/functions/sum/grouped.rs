@@ -1,14 +1,17 @@
 //! The sums of many groups.
 //!
-//! An addition waits for the one before it where both are of one group. Rows of few groups are therefore added in turn to
-//! four sums of each, which are put together after each batch.
+//! They have 64 bits each while no sum can have left them, by the largest of the numbers and how many there were, and
+//! 128 from then on. An addition waits for the one before it where both are of one group: rows of few groups are
+//! added in turn to four sums of each, which are put together after each batch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, PrimitiveArray,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, Int64Array,
+    PrimitiveArray,
 };
+use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Decimal128Type, Int64Type, UInt64Type,
@@ -27,16 +30,127 @@ const LANES: usize = 4;
 /// See the header of this file.
 #[derive(Debug)]
 pub(super) struct GroupedSums {
-    sums: Vec<i128>,
+    sums: Sums,
+    /// What no sum is beyond, nor its negative, while they have 64 bits.
+    most: u128,
     seen: Seen,
-    /// The sums of few groups while a batch is added.
-    lanes: Vec<i128>,
     sum_type: SumType,
+}
+
+#[derive(Debug)]
+enum Sums {
+    Narrow(Vec<i64>),
+    Wide(Vec<i128>),
+}
+
+/// A sum on its way.
+trait Running: Copy + Default {
+    /// With another number; and whether it has left its bits.
+    fn plus(self, number: i128) -> (Self, bool);
+
+    fn wide(self) -> i128;
+}
+
+impl Running for i64 {
+    fn plus(self, number: i128) -> (Self, bool) {
+        (self.wrapping_add(number as i64), false)
+    }
+
+    fn wide(self) -> i128 {
+        self.into()
+    }
+}
+
+impl Running for i128 {
+    fn plus(self, number: i128) -> (Self, bool) {
+        self.overflowing_add(number)
+    }
+
+    fn wide(self) -> i128 {
+        self
+    }
+}
+
+/// Adds numbers to the sums of their groups; false where one has left its bits.
+fn add<S: Running, T: ArrowPrimitiveType<Native: Into<i128>>>(
+    sums: &mut [S],
+    numbers: &PrimitiveArray<T>,
+    groups: &[usize],
+) -> bool {
+    let mut is_beyond = false;
+    let mut put = |sums: &mut [S], at: usize, number: i128| {
+        let (sum, beyond) = sums[at].plus(number);
+        sums[at] = sum;
+        is_beyond |= beyond;
+    };
+    let values = numbers.values();
+    if numbers.null_count() > 0 {
+        for (&group, number) in groups.iter().zip(numbers) {
+            number.into_iter().for_each(|number| put(sums, group, number.into()));
+        }
+    } else if sums.len() <= FEW_GROUPS {
+        let mut lanes = [S::default(); FEW_GROUPS * LANES];
+        let (groups, last_groups) = groups.as_chunks::<LANES>();
+        let (values, last_values) = values.as_chunks::<LANES>();
+        for (groups, values) in groups.iter().zip(values) {
+            for lane in 0..LANES {
+                put(&mut lanes, LANES * groups[lane] + lane, values[lane].into());
+            }
+        }
+        for (&group, &value) in last_groups.iter().zip(last_values) {
+            put(&mut lanes, LANES * group, value.into());
+        }
+        for group in 0..sums.len() {
+            lanes[LANES * group..][..LANES].iter().for_each(|sum| put(sums, group, sum.wide()));
+        }
+    } else {
+        let pairs = groups.iter().zip(values);
+        pairs.for_each(|(&group, &value)| put(sums, group, value.into()));
+    }
+    !is_beyond
+}
+
+/// What no number is beyond, nor its negative.
+fn most<T: ArrowPrimitiveType<Native: Into<i128>>>(numbers: &PrimitiveArray<T>) -> u128 {
+    let bits = |bits: u128, &number: &T::Native| {
+        let number: i128 = number.into();
+        bits | (number ^ (number >> 127)) as u128
+    };
+    numbers.values().iter().fold(0, bits) + 1
+}
+
+impl Sums {
+    fn len(&self) -> usize {
+        match self {
+            Self::Narrow(sums) => sums.len(),
+            Self::Wide(sums) => sums.len(),
+        }
+    }
+
+    fn resize(&mut self, groups: usize) {
+        match self {
+            Self::Narrow(sums) => sums.resize(groups, 0),
+            Self::Wide(sums) => sums.resize(groups, 0),
+        }
+    }
+
+    fn widen(&mut self) {
+        if let Self::Narrow(sums) = self {
+            *self = Self::Wide(std::mem::take(sums).into_iter().map(i128::from).collect());
+        }
+    }
+
+    fn wide(self) -> Vec<i128> {
+        match self {
+            Self::Narrow(sums) => sums.into_iter().map(i128::from).collect(),
+            Self::Wide(sums) => sums,
+        }
+    }
 }
 
 impl GroupedSums {
     pub(super) fn new(sum_type: SumType) -> Self {
-        Self { sums: Vec::new(), seen: Seen::default(), lanes: Vec::new(), sum_type }
+        Self { sums: Sums::Narrow(Vec::new()), most: 0, seen: Seen::default(), sum_type }
     }
 
     /// Adds numbers; false where a sum has left 128 bits.
@@ -46,48 +160,30 @@ impl GroupedSums {
         groups: &[usize],
     ) -> bool {
         let numbers = numbers.as_primitive::<T>();
-        let mut is_beyond = false;
-        let mut put = |sums: &mut [i128], at: usize, number: i128| {
-            let (sum, beyond) = sums[at].overflowing_add(number);
-            sums[at] = sum;
-            is_beyond |= beyond;
-        };
-        let values = numbers.values();
-        if numbers.null_count() > 0 {
-            for (&group, number) in groups.iter().zip(numbers) {
-                number.into_iter().for_each(|number| put(&mut self.sums, group, number.into()));
+        if let Sums::Narrow(_) = self.sums {
+            let more = most(numbers).saturating_mul(numbers.len() as u128);
+            self.most = self.most.saturating_add(more);
+            if self.most > i64::MAX as u128 {
+                self.sums.widen();
             }
-        } else if self.sums.len() <= FEW_GROUPS {
-            self.lanes.clear();
-            self.lanes.resize(LANES * self.sums.len(), 0);
-            let (groups, last_groups) = groups.as_chunks::<LANES>();
-            let (values, last_values) = values.as_chunks::<LANES>();
-            for (groups, values) in groups.iter().zip(values) {
-                for lane in 0..LANES {
-                    put(&mut self.lanes, LANES * groups[lane] + lane, values[lane].into());
-                }
-            }
-            for (&group, &value) in last_groups.iter().zip(last_values) {
-                put(&mut self.lanes, LANES * group, value.into());
-            }
-            for (group, lanes) in self.lanes.as_chunks::<LANES>().0.iter().enumerate() {
-                lanes.iter().for_each(|&sum| put(&mut self.sums, group, sum));
-            }
-        } else {
-            let pairs = groups.iter().zip(values);
-            pairs.for_each(|(&group, &value)| put(&mut self.sums, group, value.into()));
         }
-        !is_beyond
+        match &mut self.sums {
+            Sums::Narrow(sums) => add(sums, numbers, groups),
+            Sums::Wide(sums) => add(sums, numbers, groups),
+        }
     }
 
-    fn take(&mut self, emit_to: EmitTo) -> Vec<Option<i128>> {
-        let sums = emit_to.take_needed(&mut self.sums);
-        match self.seen.take(emit_to) {
-            Some(seen) => {
-                sums.into_iter().zip(seen).map(|(sum, seen)| seen.then_some(sum)).collect()
-            }
-            None => sums.into_iter().map(Some).collect(),
+    /// The sums of some groups, which are zero where there is none, and where that is.
+    fn take(&mut self, emit_to: EmitTo) -> (Sums, Option<NullBuffer>) {
+        let nulls = self.seen.take(emit_to).map(NullBuffer::from);
+        let sums = match &mut self.sums {
+            Sums::Narrow(sums) => Sums::Narrow(emit_to.take_needed(sums)),
+            Sums::Wide(sums) => Sums::Wide(emit_to.take_needed(sums)),
+        };
+        if self.sums.len() == 0 {
+            (self.sums, self.most) = (Sums::Narrow(Vec::new()), 0);
         }
+        (sums, nulls)
     }
 }
 
@@ -102,7 +198,7 @@ impl GroupsAccumulator for GroupedSums {
         let chosen_values = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
         let values = chosen_values.as_ref().unwrap_or(&values[0]);
         self.seen.add(group_indices, values, self.sums.len()..group_count);
-        self.sums.resize(group_count, 0);
+        self.sums.resize(group_count);
         let fits = match values.data_type() {
             DataType::UInt64 => self.add::<UInt64Type>(values, group_indices),
             DataType::Int64 => self.add::<Int64Type>(values, group_indices),
@@ -123,34 +219,23 @@ impl GroupsAccumulator for GroupedSums {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let sums = Decimal128Array::from_iter(self.take(emit_to));
+        let (sums, nulls) = self.take(emit_to);
+        let sums = Decimal128Array::try_new(sums.wide().into(), nulls)?;
         Ok(vec![Arc::new(sums.with_data_type(self.sum_type.state()))])
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        fn made<T: ArrowPrimitiveType>(
-            sums: &[Option<i128>],
-            sum_type: &SumType,
-            native: impl Fn(i128) -> T::Native,
-        ) -> Result<ArrayRef> {
-            let sum = |sum: &Option<i128>| {
-                Ok(sum.map(|sum| sum_type.fitting(sum)).transpose()?.map(&native))
-            };
-            let sums = sums.iter().map(sum).collect::<Result<PrimitiveArray<T>>>()?;
-            Ok(Arc::new(sums.with_data_type(sum_type.0.clone())))
-        }
-        let sums = self.take(emit_to);
-        match self.sum_type.0 {
-            DataType::UInt64 => made::<UInt64Type>(&sums, &self.sum_type, |sum| sum as u64),
-            DataType::Decimal32(..) => {
-                made::<Decimal32Type>(&sums, &self.sum_type, |sum| sum as i32)
+        let (sums, nulls) = self.take(emit_to);
+        let sums = match (&self.sum_type.0, sums) {
+            (DataType::Int64, Sums::Narrow(sums)) => {
+                return Ok(Arc::new(Int64Array::try_new(sums.into(), nulls)?));
             }
-            DataType::Decimal64(..) => {
-                made::<Decimal64Type>(&sums, &self.sum_type, |sum| sum as i64)
-            }
-            DataType::Decimal128(..) => made::<Decimal128Type>(&sums, &self.sum_type, |sum| sum),
-            _ => made::<Int64Type>(&sums, &self.sum_type, |sum| sum as i64),
+            (_, sums) => sums.wide(),
+        };
+        for &sum in &sums {
+            self.sum_type.fitting(sum)?;
         }
+        self.sum_type.column(sums, nulls)
     }
 
     fn convert_to_state(
@@ -164,8 +249,39 @@ impl GroupsAccumulator for GroupedSums {
     }
 
     fn size(&self) -> usize {
-        let sums = self.sums.capacity() + self.lanes.capacity();
-        sums * size_of::<i128>() + self.seen.0.as_ref().map_or(0, Vec::capacity)
+        let sums = match &self.sums {
+            Sums::Narrow(sums) => sums.capacity() * size_of::<i64>(),
+            Sums::Wide(sums) => sums.capacity() * size_of::<i128>(),
+        };
+        sums + self.seen.0.as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+impl SumType {
+    /// Sums, all of which fit, as a column of the type.
+    fn column(&self, sums: Vec<i128>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        fn of<T: ArrowPrimitiveType>(
+            sums: Vec<T::Native>,
+            nulls: Option<NullBuffer>,
+            data_type: &DataType,
+        ) -> Result<ArrayRef> {
+            let column = PrimitiveArray::<T>::try_new(sums.into(), nulls)?;
+            Ok(Arc::new(column.with_data_type(data_type.clone())))
+        }
+        let each = sums.iter();
+        match &self.0 {
+            decimal @ DataType::Decimal128(..) => of::<Decimal128Type>(sums, nulls, decimal),
+            decimal @ DataType::Decimal64(..) => {
+                of::<Decimal64Type>(each.map(|&sum| sum as i64).collect(), nulls, decimal)
+            }
+            decimal @ DataType::Decimal32(..) => {
+                of::<Decimal32Type>(each.map(|&sum| sum as i32).collect(), nulls, decimal)
+            }
+            unsigned @ DataType::UInt64 => {
+                of::<UInt64Type>(each.map(|&sum| sum as u64).collect(), nulls, unsigned)
+            }
+            integer => of::<Int64Type>(each.map(|&sum| sum as i64).collect(), nulls, integer),
+        }
     }
 }
 
@@ -236,6 +352,8 @@ mod tests {
         for round in 0..200 {
             let groups = [1, 5, FEW_GROUPS, FEW_GROUPS + 1, 500][round % 5];
             let (mut one, mut other) = (sums(), sums());
+            // Some sums stay within 64 bits, some leave them on the way, and some never are.
+            let shift = [0, 16, 17, 40][round % 4];
             let mut expected: BTreeMap<usize, Option<i128>> = BTreeMap::new();
             let (mut known, mut known_to_other) = (0, 0);
             for batch in 0..8 {
@@ -251,8 +369,9 @@ mod tests {
                     of_rows.push(group);
                 }
                 let value = |random: &mut SmallRng| {
-                    (!has_nulls || random.random_bool(0.5))
-                        .then(|| i128::from(random.random::<i64>()) * random.random_range(1..1000))
+                    (!has_nulls || random.random_bool(0.5)).then(|| {
+                        i128::from(random.random::<i64>() >> shift) * random.random_range(1..1000)
+                    })
                 };
                 let values: Vec<_> = (0..rows).map(|_| value(&mut random)).collect();
                 let chosen: Vec<_> = (0..rows)
