@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Datum, Decimal128Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::numeric;
-use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Decimal128Type};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Decimal128Type};
 use arrow::error::ArrowError;
 
 /// What becomes of two decimals.
@@ -38,7 +38,7 @@ impl Operation {
 /// The operation row by row, of columns or of a column and a constant; the result is of `data_type`, as Arrow derives it.
 ///
 /// # Errors
-/// Arrow's: a result that leaves 128 bits, a division by zero.
+/// Arrow's: a result that leaves 128 bits, or has more digits than its type; a division by zero.
 pub(crate) fn computed(
     operation: Operation,
     left: &dyn Datum,
@@ -46,9 +46,27 @@ pub(crate) fn computed(
     data_type: &DataType,
 ) -> Result<ArrayRef, ArrowError> {
     match narrow(operation, left, right, data_type) {
-        Some(results) => Ok(Arc::new(results)),
-        None => operation.wide()(left, right),
+        Some(results) if operation == Operation::Multiply => Ok(Arc::new(results)),
+        Some(results) => within(Arc::new(results)),
+        None => within(operation.wide()(left, right)?),
     }
+}
+
+/// Results that have no more digits than their type. Only those of the widest can have, for others are as wide as any result;
+/// and products of 64 bits have at most 38.
+///
+/// # Errors
+/// For the first one that has more.
+fn within(results: ArrayRef) -> Result<ArrayRef, ArrowError> {
+    const END: u128 = 10_u128.pow(DECIMAL128_MAX_PRECISION as u32);
+    if let DataType::Decimal128(precision @ DECIMAL128_MAX_PRECISION, _) = *results.data_type() {
+        let decimals = results.as_primitive::<Decimal128Type>();
+        let is_beyond = |&value: &i128| value.unsigned_abs() >= END;
+        if decimals.values().iter().any(is_beyond) {
+            decimals.validate_decimal_precision(precision)?;
+        }
+    }
+    Ok(results)
 }
 
 /// The same where every number has 64 bits; none where it does not, or where it is Arrow's to answer.
@@ -189,7 +207,7 @@ mod tests {
                 2 => (&one, &other),
                 _ => (&left, &right),
             };
-            let expected = operation.wide()(left, right);
+            let expected = operation.wide()(left, right).and_then(within);
             let data_type = match &expected {
                 Ok(expected) => expected.data_type().clone(),
                 // That of nothing at all, of which nothing can fail but its scale.

@@ -1,10 +1,11 @@
-//! Integer arithmetic that leaves its type is an error, where DataFusion's wraps around.
+//! Arithmetic that leaves its type is an error, where DataFusion's wraps around, or has more digits than there are.
 //!
 //! Operators of a running plan get Arrow's checked kernels. What is constant DataFusion computes while it
 //! plans, with kernels of its own choice; so there the operators become calls of checked functions.
 
 use std::sync::Arc;
 
+use arrow::array::Datum;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -21,6 +22,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinary;
+use datafusion::physical_expr_common::datum::apply;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -28,6 +30,7 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
 };
 
+use crate::exec::kernels::decimals::{self, Operation};
 use crate::planner::expressions::{Rewritten, with_rewritten};
 
 /// Whether an operator can leave an integer's range.
@@ -123,16 +126,17 @@ impl AnalyzerRule for CheckedConstants {
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
                 let checked = expression.transform_up(|inner| {
-                    Ok(match inner {
-                        Expr::BinaryExpr(BinaryExpr { left, op, right })
+                    let data_type = inner.get_type(&no_columns);
+                    Ok(match (inner, data_type) {
+                        (Expr::BinaryExpr(BinaryExpr { left, op, right }), Ok(data_type))
                             if overflows(op)
-                                && is_constant_integer(&left, &no_columns)
-                                && is_constant_integer(&right, &no_columns) =>
+                                && is_exact_constant(&left, &no_columns)
+                                && is_exact_constant(&right, &no_columns) =>
                         {
-                            let function = ScalarUDF::from(Checked::new(op));
+                            let function = ScalarUDF::from(Checked::new(op, data_type));
                             Transformed::yes(function.call(vec![*left, *right]))
                         }
-                        inner => Transformed::no(inner),
+                        (inner, _) => Transformed::no(inner),
                     })
                 })?;
                 Ok(checked.update_data(|data| name.restore(data)))
@@ -142,7 +146,8 @@ impl AnalyzerRule for CheckedConstants {
     }
 }
 
-fn is_constant_integer(expression: &Expr, no_columns: &DFSchema) -> bool {
+/// Whether an expression is a constant integer or decimal.
+fn is_exact_constant(expression: &Expr, no_columns: &DFSchema) -> bool {
     let plain = !expression
         .exists(|node| {
             Ok(!matches!(
@@ -155,19 +160,21 @@ fn is_constant_integer(expression: &Expr, no_columns: &DFSchema) -> bool {
             ) || node.is_volatile_node())
         })
         .expect("the closure does not fail");
-    plain && expression.get_type(no_columns).is_ok_and(|data_type| data_type.is_integer())
+    let is_exact = |of: DataType| of.is_integer() || matches!(of, DataType::Decimal128(..));
+    plain && expression.get_type(no_columns).is_ok_and(is_exact)
 }
 
 /// An operator as a function that fails where the result does not fit.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Checked {
     operator: Operator,
+    data_type: DataType,
     signature: Signature,
 }
 
 impl Checked {
-    fn new(operator: Operator) -> Self {
-        Self { operator, signature: Signature::any(2, Volatility::Immutable) }
+    fn new(operator: Operator, data_type: DataType) -> Self {
+        Self { operator, data_type, signature: Signature::any(2, Volatility::Immutable) }
     }
 }
 
@@ -184,17 +191,22 @@ impl ScalarUDFImpl for Checked {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        Ok(arguments[0].clone())
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.data_type.clone())
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [left, right] = take_function_args(self.name(), &args.args)?;
-        let kernel = match self.operator {
-            Operator::Plus => numeric::add,
-            Operator::Minus => numeric::sub,
-            _ => numeric::mul,
+        let (of_integers, of_decimals) = match self.operator {
+            Operator::Plus => (numeric::add as fn(&dyn Datum, &dyn Datum) -> _, Operation::Add),
+            Operator::Minus => (numeric::sub as _, Operation::Subtract),
+            _ => (numeric::mul as _, Operation::Multiply),
         };
-        datafusion::physical_expr_common::datum::apply(left, right, kernel)
+        apply(left, right, |left, right| match self.data_type {
+            DataType::Decimal128(..) => {
+                decimals::computed(of_decimals, left, right, &self.data_type)
+            }
+            _ => of_integers(left, right),
+        })
     }
 }
