@@ -1,8 +1,8 @@
 //! The sums of many groups.
 //!
-//! They have 64 bits each while no sum can have left them, by the largest of the numbers and how many there were, and
-//! 128 from then on. An addition waits for the one before it where both are of one group: rows of few groups are
-//! added in turn to four sums of each, which are put together after each batch.
+//! An addition waits for the one before it where both are of one group: rows of few groups are added in turn to four sums
+//! of each, which are put together after each batch. Many sums wait for memory: they have 64 bits each and not 128 while no
+//! one can have left them, by the largest of the numbers and how many there were.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,16 +31,20 @@ const LANES: usize = 4;
 #[derive(Debug)]
 pub(super) struct GroupedSums {
     sums: Sums,
-    /// What no sum is beyond, nor its negative, while they have 64 bits.
-    most: u128,
+    /// Whether some sum may have left 64 bits.
+    has_wide: bool,
     seen: Seen,
     sum_type: SumType,
 }
 
 #[derive(Debug)]
 enum Sums {
-    Narrow(Vec<i64>),
     Wide(Vec<i128>),
+    Narrow {
+        sums: Vec<i64>,
+        /// What none of them is beyond, nor its negative.
+        most: u128,
+    },
 }
 
 /// A sum on its way.
@@ -111,46 +115,51 @@ fn add<S: Running, T: ArrowPrimitiveType<Native: Into<i128>>>(
 }
 
 /// What no number is beyond, nor its negative.
-fn most<T: ArrowPrimitiveType<Native: Into<i128>>>(numbers: &PrimitiveArray<T>) -> u128 {
-    let bits = |bits: u128, &number: &T::Native| {
+fn most<N: Copy + Into<i128>>(numbers: &[N]) -> u128 {
+    let bits = |bits: u128, &number: &N| {
         let number: i128 = number.into();
         bits | (number ^ (number >> 127)) as u128
     };
-    numbers.values().iter().fold(0, bits) + 1
+    numbers.iter().fold(0, bits) + 1
 }
 
 impl Sums {
     fn len(&self) -> usize {
         match self {
-            Self::Narrow(sums) => sums.len(),
             Self::Wide(sums) => sums.len(),
+            Self::Narrow { sums, .. } => sums.len(),
         }
     }
 
     fn resize(&mut self, groups: usize) {
         match self {
-            Self::Narrow(sums) => sums.resize(groups, 0),
             Self::Wide(sums) => sums.resize(groups, 0),
+            Self::Narrow { sums, .. } => sums.resize(groups, 0),
         }
     }
 
-    fn widen(&mut self) {
-        if let Self::Narrow(sums) = self {
-            *self = Self::Wide(std::mem::take(sums).into_iter().map(i128::from).collect());
+    /// With 64 bits each where they fit.
+    fn narrow(self) -> Self {
+        match self {
+            Self::Wide(sums) if most(&sums) <= i64::MAX as u128 => Self::Narrow {
+                most: most(&sums),
+                sums: sums.into_iter().map(|sum| sum as i64).collect(),
+            },
+            sums => sums,
         }
     }
 
     fn wide(self) -> Vec<i128> {
         match self {
-            Self::Narrow(sums) => sums.into_iter().map(i128::from).collect(),
             Self::Wide(sums) => sums,
+            Self::Narrow { sums, .. } => sums.into_iter().map(i128::from).collect(),
         }
     }
 }
 
 impl GroupedSums {
     pub(super) fn new(sum_type: SumType) -> Self {
-        Self { sums: Sums::Narrow(Vec::new()), most: 0, seen: Seen::default(), sum_type }
+        Self { sums: Sums::Wide(Vec::new()), has_wide: false, seen: Seen::default(), sum_type }
     }
 
     /// Adds numbers; false where a sum has left 128 bits.
@@ -160,28 +169,38 @@ impl GroupedSums {
         groups: &[usize],
     ) -> bool {
         let numbers = numbers.as_primitive::<T>();
-        if let Sums::Narrow(_) = self.sums {
-            let more = most(numbers).saturating_mul(numbers.len() as u128);
-            self.most = self.most.saturating_add(more);
-            if self.most > i64::MAX as u128 {
-                self.sums.widen();
-            }
+        let mut sums = std::mem::replace(&mut self.sums, Sums::Wide(Vec::new()));
+        if sums.len() > FEW_GROUPS && !self.has_wide {
+            sums = sums.narrow();
+            self.has_wide = matches!(sums, Sums::Wide(_));
         }
-        match &mut self.sums {
-            Sums::Narrow(sums) => add(sums, numbers, groups),
+        if let Sums::Narrow { most: so_far, .. } = &mut sums {
+            let more = most(numbers.values()).saturating_mul(numbers.len() as u128);
+            *so_far = so_far.saturating_add(more);
+            self.has_wide = *so_far > i64::MAX as u128;
+        }
+        if self.has_wide {
+            sums = Sums::Wide(sums.wide());
+        }
+        let fits = match &mut sums {
             Sums::Wide(sums) => add(sums, numbers, groups),
-        }
+            Sums::Narrow { sums, .. } => add(sums, numbers, groups),
+        };
+        self.sums = sums;
+        fits
     }
 
     /// The sums of some groups, which are zero where there is none, and where that is.
     fn take(&mut self, emit_to: EmitTo) -> (Sums, Option<NullBuffer>) {
         let nulls = self.seen.take(emit_to).map(NullBuffer::from);
         let sums = match &mut self.sums {
-            Sums::Narrow(sums) => Sums::Narrow(emit_to.take_needed(sums)),
             Sums::Wide(sums) => Sums::Wide(emit_to.take_needed(sums)),
+            Sums::Narrow { sums, most } => {
+                Sums::Narrow { sums: emit_to.take_needed(sums), most: *most }
+            }
         };
         if self.sums.len() == 0 {
-            (self.sums, self.most) = (Sums::Narrow(Vec::new()), 0);
+            (self.sums, self.has_wide) = (Sums::Wide(Vec::new()), false);
         }
         (sums, nulls)
     }
@@ -227,7 +246,7 @@ impl GroupsAccumulator for GroupedSums {
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let (sums, nulls) = self.take(emit_to);
         let sums = match (&self.sum_type.0, sums) {
-            (DataType::Int64, Sums::Narrow(sums)) => {
+            (DataType::Int64, Sums::Narrow { sums, .. }) => {
                 return Ok(Arc::new(Int64Array::try_new(sums.into(), nulls)?));
             }
             (_, sums) => sums.wide(),
@@ -250,8 +269,8 @@ impl GroupsAccumulator for GroupedSums {
 
     fn size(&self) -> usize {
         let sums = match &self.sums {
-            Sums::Narrow(sums) => sums.capacity() * size_of::<i64>(),
             Sums::Wide(sums) => sums.capacity() * size_of::<i128>(),
+            Sums::Narrow { sums, .. } => sums.capacity() * size_of::<i64>(),
         };
         sums + self.seen.0.as_ref().map_or(0, Vec::capacity)
     }
