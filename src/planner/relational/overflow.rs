@@ -8,13 +8,13 @@ use std::sync::Arc;
 use arrow::array::Datum;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
-use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, utils::take_function_args};
+use datafusion::common::utils::take_function_args;
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::BinaryExpr;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -110,7 +110,8 @@ fn checked(expression: Arc<dyn PhysicalExpr>) -> Result<Rewritten> {
     })
 }
 
-/// Checks what is computed while planning. Runs last, when operands have their final types.
+/// Checks what is computed while planning, and writes negatives so that they are checked when the plan runs. Runs last, when
+/// operands have their final types.
 #[derive(Debug)]
 pub(super) struct CheckedConstants;
 
@@ -123,11 +124,13 @@ impl AnalyzerRule for CheckedConstants {
         let no_columns = DFSchema::empty();
         plan.transform_up_with_subqueries(|node| {
             let names = NamePreserver::new(&node);
+            let columns = merge_schema(&node.inputs());
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
                 let checked = expression.transform_up(|inner| {
-                    let data_type = inner.get_type(&no_columns);
-                    Ok(match (inner, data_type) {
+                    let inner = subtracted(inner, &columns);
+                    let data_type = inner.data.get_type(&no_columns);
+                    Ok(match (inner.data, data_type) {
                         (Expr::BinaryExpr(BinaryExpr { left, op, right }), Ok(data_type))
                             if overflows(op)
                                 && is_exact_constant(&left, &no_columns)
@@ -136,13 +139,27 @@ impl AnalyzerRule for CheckedConstants {
                             let function = ScalarUDF::from(Checked::new(op, data_type));
                             Transformed::yes(function.call(vec![*left, *right]))
                         }
-                        (inner, _) => Transformed::no(inner),
+                        (other, _) => Transformed { data: other, ..inner },
                     })
                 })?;
                 Ok(checked.update_data(|data| name.restore(data)))
             })
         })
         .map(|transformed| transformed.data)
+    }
+}
+
+/// The negative of an integer as its difference from zero, which is checked; that of the least has no room.
+fn subtracted(expression: Expr, columns: &DFSchema) -> Transformed<Expr> {
+    match expression {
+        Expr::Negative(integer) => {
+            let data_type = integer.get_type(columns).ok().filter(DataType::is_signed_integer);
+            match data_type.and_then(|of| ScalarValue::new_zero(&of).ok()) {
+                Some(zero) => Transformed::yes(Expr::Literal(zero, None) - *integer),
+                None => Transformed::no(Expr::Negative(integer)),
+            }
+        }
+        other => Transformed::no(other),
     }
 }
 
