@@ -165,6 +165,8 @@ pub(super) fn read(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -196,7 +198,14 @@ mod tests {
         for (part, found) in parts.iter().zip(found) {
             assert_eq!(found, &bytes[part.start as usize..part.end as usize]);
         }
+        // What is beyond the end is in no memory, and so is asked for.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let ask: BeforeWaiting = Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
         let beyond = std::slice::from_ref(&(0..300_001));
-        assert!(fetch(&file, beyond, &spare, None).await.is_err());
+        assert!(fetch(&file, beyond, &spare, Some(&ask)).await.is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

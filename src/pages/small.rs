@@ -24,7 +24,7 @@ pub(super) struct SmallFiles {
     files: Vec<(PathBuf, u64)>,
     places: FxHashMap<PathBuf, usize>,
     /// Of them, so many were asked for.
-    asked: AtomicUsize,
+    taken: AtomicUsize,
 }
 
 impl SmallFiles {
@@ -36,24 +36,28 @@ impl SmallFiles {
             .filter_map(|file| Some((store.path_to_filesystem(&file.location).ok()?, file.size)))
             .collect();
         let places = files.iter().enumerate().map(|(at, (path, _))| (path.clone(), at)).collect();
-        Self { files, places, asked: AtomicUsize::new(0) }
+        Self { files, places, taken: AtomicUsize::new(0) }
     }
 
-    /// Asks for a file, and for those after it, if that has not been done; says for how many.
-    pub(super) fn ask_from(&self, path: &Path) -> usize {
-        let Some(&first) = self.places.get(path) else { return 0 };
+    /// Asks for a file, and for those after it, if that has not been done.
+    pub(super) fn ask_from(&self, path: &Path) {
+        self.take_from(path).iter().for_each(|(path, _)| ask(path));
+    }
+
+    /// A file and those after it, a megabyte together; none where they were taken before.
+    fn take_from(&self, path: &Path) -> &[(PathBuf, u64)] {
+        let Some(&first) = self.places.get(path) else { return &[] };
         let mut bytes = 0;
         let fits = |&(_, more): &&(PathBuf, u64)| {
             bytes += more;
             bytes <= TOGETHER_BYTES
         };
         let end = first + self.files[first..].iter().take_while(fits).count();
-        let ahead = |asked: usize| (asked <= first).then_some(end);
-        if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, ahead).is_err() {
-            return 0;
+        let ahead = |taken: usize| (taken <= first).then_some(end);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, ahead) {
+            Ok(_) => &self.files[first..end],
+            Err(_) => &[],
         }
-        self.files[first..end].iter().for_each(|(path, _)| ask(path));
-        end - first
     }
 }
 
@@ -76,18 +80,16 @@ mod tests {
 
     #[test]
     fn files_are_asked_for_a_megabyte_at_a_time_and_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |at: usize| folder.path().join(format!("{at}"));
+        let path = |at: usize| std::env::temp_dir().join(at.to_string());
         let file = |at: usize| {
             let bytes = if at == 3 { SMALL_BYTES } else { 40_000 };
-            std::fs::write(path(at), vec![1; bytes as usize]).unwrap();
             PartitionedFile::new(path(at).to_str().unwrap(), bytes)
         };
         let groups = [0..30, 30..70].map(|at| FileGroup::new(at.map(file).collect()));
         let files = SmallFiles::of(&groups);
-        let asked = |at: usize| files.ask_from(&path(at));
+        let taken = |at: usize| files.take_from(&path(at)).len();
         // One that is large is not among them; 26 of the others are a megabyte.
-        assert_eq!([asked(3), asked(0), asked(1), asked(25), asked(26)], [0, 26, 0, 0, 0]);
-        assert_eq!([asked(27), asked(52), asked(53), asked(69)], [26, 0, 17, 0]);
+        assert_eq!([taken(3), taken(0), taken(1), taken(25), taken(26)], [0, 26, 0, 0, 0]);
+        assert_eq!([taken(27), taken(52), taken(53), taken(69)], [26, 0, 17, 0]);
     }
 }
