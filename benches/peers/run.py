@@ -6,6 +6,7 @@
     run.py memory HARNESS           the most memory that each end-to-end case of HARNESS/matrix takes, as a process
     run.py limits [CASE ...]        work that does not fit into the memory limit, beside DuckDB: limits.py
     run.py limits-tpch HARNESS [MIB] [QUERY ...]    TPC-H, scale factor 10, under a memory limit, beside DuckDB
+    run.py grouping-sets            ROLLUP, CUBE and GROUPING SETS beside DuckDB: grouping_sets.py
     run.py small-files              5,000 files of 9 kB as one table, beside DuckDB: small_files.py
     run.py product [SIDE]           the product of two matrices as a join of their entries, beside a @ b and DuckDB
     run.py start                    processes from their start to the answer of SELECT 1, and their peak memory
@@ -34,6 +35,7 @@ import sys
 import tempfile
 import time
 
+import grouping_sets
 import limits
 import small_files
 
@@ -218,6 +220,8 @@ if __name__ == "__main__":
             limits.run_tpch(RELATRIX, harness, options)
         case ["product", *side]:
             run_product(int(*side or [2000]))
+        case ["grouping-sets"]:
+            grouping_sets.run(RELATRIX, os.environ["BENCH_DATA"])
         case ["small-files"]:
             small_files.run(RELATRIX, os.environ["BENCH_DATA"])
         case ["start"]:
