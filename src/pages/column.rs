@@ -21,6 +21,10 @@ use super::values::{
     Binary, Bits32, Bits64, Dictionary, Digits, Digits32, Digits64, Stored, Truth, Utf8,
 };
 
+/// Rows of a column for each value of its dictionary, at least, where these are few: to look at all of them then takes a quarter of
+/// the time that the rows take, at most.
+const ROWS_OF_VALUE_MIN: usize = 4;
+
 /// The rows of one column of a row group.
 pub(super) trait Column: Send {
     /// The next rows, or of them those at places that are chosen, in ascending order.
@@ -28,6 +32,14 @@ pub(super) trait Column: Send {
     /// # Errors
     /// Where there are fewer, or the file is not what its footer says.
     fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef>;
+
+    /// As [`Column::read`], but texts that are of one dictionary of few values by their places there, for whoever decides by its values.
+    ///
+    /// # Errors
+    /// As for [`Column::read`].
+    fn read_codes(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
+        self.read(rows, chosen)
+    }
 
     /// Passes over rows, and over whole pages without looking at them.
     ///
@@ -100,13 +112,14 @@ pub(super) struct Pages<S: Stored> {
     chunk: Chunk,
     form: Form,
     dictionary: Dictionary<S>,
-    /// Levels of the column that are not seen yet, at most.
+    /// Levels of the column, and those that are not seen yet, at most.
+    count: usize,
     left: usize,
 }
 
 impl<S: Stored> Pages<S> {
-    fn new(chunk: Chunk, left: usize, form: Form) -> Self {
-        Self { chunk, form, dictionary: Dictionary::none(), left }
+    fn new(chunk: Chunk, count: usize, form: Form) -> Self {
+        Self { chunk, form, dictionary: Dictionary::none(), count, left: count }
     }
 
     /// The definition level of a value that is there.
@@ -200,7 +213,7 @@ pub(super) struct Window<'a, C> {
     nulls: NullBufferBuilder,
 }
 
-impl<'a, C> Window<'a, C> {
+impl<'a, C: Copy + Default> Window<'a, C> {
     pub(super) fn new(rows: usize, chosen: Option<&'a [u32]>) -> Self {
         let count = chosen.map_or(rows, <[u32]>::len);
         let (cells, nulls) = (Vec::with_capacity(count), NullBufferBuilder::new(count));
@@ -209,6 +222,13 @@ impl<'a, C> Window<'a, C> {
 
     pub(super) fn is_done(&self) -> bool {
         self.done == self.rows
+    }
+
+    /// How many rows are not done, and which of them are asked for.
+    pub(super) fn left(&self) -> (usize, Option<Vec<u32>>) {
+        let chosen = self.chosen_of_next(self.rows - self.done);
+        let done = self.done as u32;
+        (self.rows - self.done, chosen.map(|of| of.iter().map(|place| place - done).collect()))
     }
 
     /// The cells, and which of them are NULL.
@@ -221,6 +241,45 @@ impl<'a, C> Window<'a, C> {
         let chosen = self.chosen?;
         let place = |row: usize| chosen.partition_point(|&place| (place as usize) < row);
         Some(&chosen[place(self.done)..place(self.done + count)])
+    }
+
+    /// Reads those of the next rows that are in this page, of which `at` levels are done, and says how many those are;
+    /// `take` appends its next values, or those of them that are chosen, by places from another on.
+    fn step<S: Stored>(
+        &mut self,
+        page: &mut DataPage<S>,
+        at: usize,
+        take: impl FnOnce(&mut DataPage<S>, usize, Option<(&[u32], usize)>, &mut Vec<C>) -> Checked<()>,
+    ) -> Checked<usize> {
+        let here = (self.rows - self.done).min(page.count - at);
+        let chosen = self.chosen_of_next(here);
+        let cells = &mut self.cells;
+        match &page.definitions {
+            Definitions::All => {
+                take(page, here, chosen.map(|chosen| (chosen, self.done)), cells)?;
+                self.nulls.append_n_non_nulls(chosen.map_or(here, <[u32]>::len));
+            }
+            Definitions::Each(_) => {
+                let is_there = page.are_there(at..at + here);
+                let there = is_there.iter().filter(|&&is_there| is_there).count();
+                let first = cells.len();
+                take(page, there, None, cells)?;
+                spread(cells, first, here, |i| is_there[i]);
+                match chosen {
+                    None => is_there.iter().for_each(|&is_there| self.nulls.append(is_there)),
+                    Some(chosen) => {
+                        for (at, &place) in chosen.iter().enumerate() {
+                            let place = place as usize - self.done;
+                            cells[first + at] = cells[first + place];
+                            self.nulls.append(is_there[place]);
+                        }
+                        cells.truncate(first + chosen.len());
+                    }
+                }
+            }
+        }
+        self.done += here;
+        Ok(here)
     }
 }
 
@@ -239,43 +298,35 @@ impl<S: Stored> Rows<S> {
         Ok(())
     }
 
+    /// The dictionary of the page that the next row is in, where it has one of few values.
+    pub(super) fn dictionary(&mut self) -> Checked<Option<&mut Dictionary<S>>> {
+        self.open()?;
+        let has_indices = self.page.as_ref().is_some_and(DataPage::has_indices);
+        let Pages { dictionary, count, .. } = &mut self.pages;
+        let has_few = dictionary.len() <= *count / ROWS_OF_VALUE_MIN;
+        Ok((has_indices && has_few).then_some(dictionary))
+    }
+
     /// Reads those of the next rows that are in one page.
     pub(super) fn step(&mut self, window: &mut Window<'_, S::Cell>) -> Checked<()> {
         self.open()?;
         let page = self.page.as_mut().expect("a page was opened above");
-        let here = (window.rows - window.done).min(page.count - self.at);
-        let chosen = window.chosen_of_next(here);
-        let (dictionary, cells) = (&self.pages.dictionary, &mut window.cells);
-        match (&page.definitions, chosen) {
-            (Definitions::All, None) => {
-                page.take(here, dictionary, cells)?;
-                window.nulls.append_n_non_nulls(here);
-            }
-            (Definitions::All, Some(chosen)) => {
-                page.take_chosen(here, (chosen, window.done), dictionary, cells)?;
-                window.nulls.append_n_non_nulls(chosen.len());
-            }
-            (Definitions::Each(_), _) => {
-                let is_there = page.are_there(self.at..self.at + here);
-                let there = is_there.iter().filter(|&&is_there| is_there).count();
-                let first = cells.len();
-                page.take(there, dictionary, cells)?;
-                spread(cells, first, here, |i| is_there[i]);
-                match chosen {
-                    None => is_there.iter().for_each(|&is_there| window.nulls.append(is_there)),
-                    Some(chosen) => {
-                        for (at, &place) in chosen.iter().enumerate() {
-                            let place = place as usize - window.done;
-                            cells[first + at] = cells[first + place];
-                            window.nulls.append(is_there[place]);
-                        }
-                        cells.truncate(first + chosen.len());
-                    }
-                }
-            }
-        }
-        self.at += here;
-        window.done += here;
+        let dictionary = &self.pages.dictionary;
+        self.at += window.step(page, self.at, |page, count, chosen, cells| match chosen {
+            None => page.take(count, dictionary, cells),
+            Some(chosen) => page.take_chosen(count, chosen, dictionary, cells),
+        })?;
+        Ok(())
+    }
+
+    /// As [`Rows::step`], by their places in its dictionary.
+    pub(super) fn step_codes(&mut self, window: &mut Window<'_, u32>) -> Checked<()> {
+        self.open()?;
+        let page = self.page.as_mut().expect("a page was opened above");
+        let most = self.pages.dictionary.len();
+        self.at += window.step(page, self.at, |page, count, chosen, codes| {
+            page.take_indices(count, chosen, most, codes)
+        })?;
         Ok(())
     }
 

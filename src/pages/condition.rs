@@ -1,17 +1,23 @@
 //! A condition without whose rows whoever asks for them can do: step by step, on the columns that each step is about.
 //!
 //! What is found out here saves reading the rest; whoever asked looks at the condition again. So a step that keeps most
-//! rows is given up, and one that cannot be computed keeps all.
+//! rows is given up, and one that cannot be computed keeps all. A step about one column of texts that are of a
+//! dictionary of few values is computed for these, once, and rows are kept by their codes.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::compute::prep_null_mask_filter;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, RecordBatch, new_null_array,
+};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::{concat, prep_null_mask_filter};
+use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
-use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
+
+use super::texts::decoded;
 
 /// Windows in which a step may keep most rows before it is given up: to look at it costs time.
 const TRIES: usize = 8;
@@ -25,6 +31,19 @@ pub(super) struct Step {
     schema: SchemaRef,
     /// Windows of which it has kept most rows, since it last did not.
     kept: usize,
+    /// What it says of the dictionary that was seen last.
+    of_values: Option<OfValues>,
+}
+
+/// What a step says of the values of a dictionary.
+struct OfValues {
+    values: ArrayRef,
+    /// Which state of the step said it: an operator may narrow it.
+    generation: u64,
+    /// Rows that have been asked for.
+    rows: usize,
+    /// Which values meet it, and last whether NULL does.
+    met: Option<Vec<bool>>,
 }
 
 /// The steps of a condition over columns that are read, the quickest first.
@@ -69,7 +88,12 @@ impl Step {
         }
         let schema = Arc::new(columns.project(&places).ok()?);
         let expression = reassign_expr_columns(Arc::clone(conjunct), &schema).ok()?;
-        Some(Self { expression, places, schema, kept: 0 })
+        Some(Self { expression, places, schema, kept: 0, of_values: None })
+    }
+
+    /// Whether it can be computed for the values of a column's dictionary.
+    pub(super) fn is_of_one_column(&self) -> bool {
+        self.places.len() == 1
     }
 
     /// Whether it has let many rows go lately.
@@ -84,9 +108,57 @@ impl Step {
         kept
     }
 
-    fn computed(&self, columns: &[Option<ArrayRef>]) -> Option<BooleanArray> {
+    fn computed(&mut self, columns: &[Option<ArrayRef>]) -> Option<BooleanArray> {
         let columns = self.places.iter().map(|&place| columns[place].clone());
-        let columns = columns.collect::<Option<Vec<_>>>()?;
+        let mut columns = columns.collect::<Option<Vec<_>>>()?;
+        if let [column] = &columns[..]
+            && let Some(codes) = column.as_dictionary_opt()
+            && let Some(met) = self.met(codes)
+        {
+            return Some(looked_up(codes, met));
+        }
+        for column in &mut columns {
+            if let Some(codes) = column.as_dictionary_opt() {
+                *column = decoded(codes).ok()?;
+            }
+        }
+        self.evaluated(columns)
+    }
+
+    /// Which values of a dictionary meet it, and last whether NULL does; `None` as long as fewer rows were asked for than there are
+    /// values: most of a dictionary may be of rows that nobody asks for.
+    fn met(&mut self, codes: &DictionaryArray<UInt32Type>) -> Option<&[bool]> {
+        let (values, generation) = (codes.values(), snapshot_generation(&self.expression));
+        let known = self
+            .of_values
+            .take()
+            .filter(|known| Arc::ptr_eq(&known.values, values) && known.generation == generation);
+        let mut known = known.unwrap_or_else(|| OfValues {
+            values: Arc::clone(values),
+            generation,
+            rows: 0,
+            met: None,
+        });
+        known.rows += codes.len();
+        if known.met.is_none() && known.rows >= values.len() {
+            known.met = Some(self.met_by(values));
+        }
+        self.of_values.insert(known).met.as_deref()
+    }
+
+    fn met_by(&self, values: &ArrayRef) -> Vec<bool> {
+        let null = new_null_array(values.data_type(), 1);
+        let all = match self.schema.field(0).is_nullable() {
+            true => concat(&[values, &null]).ok(),
+            false => Some(Arc::clone(values)),
+        };
+        let met = all.and_then(|all| self.evaluated(vec![all]));
+        // It may fail for a value that no row has.
+        met.map_or(vec![true; values.len() + 1], |met| met.values().iter().collect())
+    }
+
+    /// The rows that meet it.
+    fn evaluated(&self, columns: Vec<ArrayRef>) -> Option<BooleanArray> {
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).ok()?;
         let kept = self.expression.evaluate(&batch).ok()?.into_array(batch.num_rows()).ok()?;
         let kept = kept.as_boolean_opt()?;
@@ -94,10 +166,23 @@ impl Step {
     }
 }
 
+/// The rows whose value meets a step, of values and then of NULL.
+fn looked_up(codes: &DictionaryArray<UInt32Type>, met: &[bool]) -> BooleanArray {
+    let (keys, null) = (codes.keys().values(), codes.values().len());
+    let rows = match codes.nulls() {
+        None => BooleanBuffer::collect_bool(keys.len(), |row| met[keys[row] as usize]),
+        Some(nulls) => BooleanBuffer::collect_bool(keys.len(), |row| {
+            met[if nulls.is_valid(row) { keys[row] as usize } else { null }]
+        }),
+    };
+    BooleanArray::new(rows, None)
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::array::{Int64Array, StringViewArray, UInt32Array};
     use arrow::datatypes::{Field, Schema};
+    use datafusion::common::ScalarValue;
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{binary, col, lit};
 
@@ -168,5 +253,45 @@ mod tests {
         let step = &mut steps(&wrong, &columns())[0];
         assert_eq!(kept(step, &numbers([1, 0, 2, 3])), None);
         assert_eq!(kept(step, &numbers([1, 1, 2, 3])), Some(vec![]));
+    }
+
+    /// Rows of texts by their places in a dictionary.
+    fn by_codes(values: &ArrayRef, codes: &[Option<u32>]) -> Vec<Option<ArrayRef>> {
+        let codes = UInt32Array::from(codes.to_vec());
+        vec![Some(Arc::new(DictionaryArray::new(codes, Arc::clone(values)))), None, None]
+    }
+
+    fn text(text: &str) -> Arc<dyn PhysicalExpr> {
+        lit(ScalarValue::Utf8View(Some(text.to_owned())))
+    }
+
+    #[test]
+    fn a_step_is_computed_for_the_values_of_a_dictionary_once() {
+        let values = || Arc::new(StringViewArray::from(vec!["a", "b", "c", "d", "e"])) as ArrayRef;
+        let codes = [Some(1), None, Some(0), Some(1)];
+        let met = Some(BooleanArray::from(vec![true, false, false, true]));
+        let step = &mut steps(&of(column("s"), Operator::Eq, text("b")), &columns())[0];
+        let rows = by_codes(&values(), &codes);
+        let known = |step: &Step| step.of_values.as_ref().and_then(|known| known.met.clone());
+        // As long as fewer rows were asked for than there are values, each is computed by itself.
+        assert_eq!((step.kept(&rows), known(step)), (met.clone(), None));
+        let of_values = Some(vec![false, true, false, false, false, false]);
+        assert_eq!((step.kept(&rows), known(step)), (met.clone(), of_values));
+        // What is known is not computed again, but for another dictionary.
+        step.of_values.as_mut().unwrap().met = Some(vec![true, false, false, false, false, true]);
+        assert_eq!(step.kept(&rows), Some(BooleanArray::from(vec![false, true, true, false])));
+        assert_eq!(step.kept(&by_codes(&values(), &codes)), met);
+    }
+
+    #[test]
+    fn a_filter_that_is_narrowed_is_computed_for_the_values_again() {
+        let values: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "b"]));
+        let rows = by_codes(&values, &[Some(0), Some(1), None, Some(0)]);
+        let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![column("s")], lit(true)));
+        let step = &mut steps(&(Arc::clone(&dynamic) as _), &columns())[0];
+        assert_eq!(step.kept(&rows), None);
+        dynamic.update(of(column("s"), Operator::Eq, text("b"))).unwrap();
+        let met = BooleanArray::from(vec![false, true, false, false]);
+        assert_eq!(step.kept(&rows), Some(met));
     }
 }

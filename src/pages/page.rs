@@ -196,6 +196,30 @@ impl<S: Stored> DataPage<S> {
         Ok(())
     }
 
+    /// Appends the next indices of a dictionary of `most` values, or of them those that are chosen, as for
+    /// [`DataPage::take_chosen`].
+    ///
+    /// # Errors
+    /// As for [`DataPage::take`], and where its values are none.
+    pub(super) fn take_indices(
+        &mut self,
+        count: usize,
+        chosen: Option<(&[u32], usize)>,
+        most: usize,
+        taken: &mut Vec<u32>,
+    ) -> Checked<()> {
+        let Values::Indices(runs) = &mut self.values else {
+            return Err(Flaw::new("no indices where they should be"));
+        };
+        let (page, index) = (&self.bytes, |at: usize| at as u32);
+        match chosen {
+            None => look_up(runs, page, count, most, index, taken),
+            Some((chosen, first)) => {
+                look_up_chosen(runs, page, Wanted { count, chosen, first }, most, index, taken)
+            }
+        }
+    }
+
     /// Passes over values; that there are too few is seen by whoever takes the next.
     pub(super) fn skip(&mut self, count: usize) -> Checked<()> {
         match &mut self.values {

@@ -5,16 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, StringViewArray, UInt64Array,
+};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{cast, concat_batches, filter_record_batch, take};
 use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, TimeUnit};
 use bytes::Bytes;
-use datafusion::common::{ScalarValue, assert_contains};
+use datafusion::common::{ScalarValue, ToDFSchema, assert_contains};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{binary, col, lit};
+use datafusion::prelude::SessionContext;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection,
@@ -439,6 +442,104 @@ fn rows_that_do_not_meet_the_condition_are_not_read() {
                 assert!(found.num_rows() <= most, "{name}, {at}: {}", found.num_rows());
             }
         }
+    }
+}
+
+/// A condition as SQL says it.
+fn condition(sql: &str, schema: &Schema) -> Arc<dyn PhysicalExpr> {
+    let (context, schema) = (SessionContext::new(), schema.clone().to_dfschema().unwrap());
+    let condition = context.parse_sql_expr(sql, &schema).unwrap();
+    context.create_physical_expr(condition, &schema).unwrap()
+}
+
+/// Texts of which there are few, but for one in each hundred rows that is there once; the same as bytes, with NULLs, and with
+/// nothing else in the first row group; and the number of each row.
+fn few_texts() -> RecordBatch {
+    let kinds = ["MAIL", "SHIP", "", "a text that no view holds whole", "AIR"];
+    let text = |i: usize| match i % 100 {
+        99 => format!("the only text of row {i}"),
+        _ => kinds[(i * 7 + i / 5) % 5].to_owned(),
+    };
+    let texts: ArrayRef = Arc::new((0..ROWS).map(|i| Some(text(i))).collect::<StringViewArray>());
+    let nulls = with_nulls(&texts, 1);
+    let late = (0..ROWS as u64).map(|i| (i >= 300).then_some(i)).collect::<UInt64Array>();
+    let columns: [(_, ArrayRef, _); 5] = [
+        ("row", Arc::new(Int32Array::from_iter_values(0..ROWS as i32)), false),
+        ("s", Arc::clone(&texts), false),
+        ("holed", Arc::clone(&nulls), true),
+        ("bytes", cast(&nulls, &DataType::BinaryView).unwrap(), true),
+        ("late", take(&texts, &late, None).unwrap(), true),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+#[test]
+fn texts_of_a_dictionary_are_decided_by_its_values() {
+    let conditions = [
+        "s = 'SHIP'",
+        "s = 'SHIP' OR s = 'a text that no view holds whole'",
+        "s IN ('AIR', '', 'nowhere') AND s <> ''",
+        "s LIKE 'a text%whole'",
+        // Where a dictionary is given up, they are not in it.
+        "s = 'the only text of row 299' OR s = 'the only text of row 499'",
+        "s = 'nowhere'",
+        "holed = 'SHIP'",
+        "holed IS NULL AND row % 2 = 0",
+        "holed IS NULL OR holed = 'SHIP'",
+        "NOT (holed <> 'SHIP')",
+        "holed IS NOT DISTINCT FROM 'SHIP'",
+        "CASE WHEN holed IS NULL THEN 'MAIL' ELSE holed END = 'MAIL'",
+        "bytes = X'53484950'",
+        "late = 'AIR'",
+        "row % 3 = 1 AND holed = 'SHIP'",
+        "s = 'SHIP' AND late = s",
+        // Of these a step keeps most rows.
+        "late IS NULL",
+        "holed IS DISTINCT FROM 'SHIP'",
+        "holed <> 'SHIP' OR holed IS NULL",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("few.parquet");
+    let batch = few_texts();
+    let fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
+    let properties = || WriterProperties::builder().set_write_batch_size(7);
+    for (name, properties) in [
+        ("one page", properties()),
+        ("pages", properties().set_data_page_row_count_limit(40)),
+        ("dictionary given up", properties().set_dictionary_page_size_limit(80)),
+        ("plain", properties().set_dictionary_enabled(false).set_encoding(Encoding::PLAIN)),
+    ] {
+        write(&path, &batch, properties);
+        for (at, sql) in conditions.iter().enumerate() {
+            let condition = condition(sql, &batch.schema());
+            let expected = meeting(&condition, &batch);
+            for how in [(0, 50), (2, 50), (0, 300)] {
+                let found = by_pages_where(&path, &fields, (None, Some(&condition)), how).unwrap();
+                let found = concat_batches(&batch.schema(), &found).unwrap();
+                let met = if at < 16 { found.clone() } else { meeting(&condition, &found) };
+                assert_eq!(met, expected, "{name}: {sql}, {how:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_condition_that_fails_for_a_text_that_no_row_has_keeps_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fails.parquet");
+    let selection = [RowSelector::skip(50), RowSelector::select(250)];
+    // Of many values each row is looked at by itself.
+    for (has_dictionary, values, expected) in [(true, 4, 250), (false, 4, 62), (true, 50, 5)] {
+        let text = |i| format!("{}{}", if i < 50 { "x" } else { "" }, i % values);
+        let texts = (0..300).map(|i| Some(text(i))).collect::<StringViewArray>();
+        let batch = RecordBatch::try_from_iter([("s", Arc::new(texts) as _)]).unwrap();
+        let fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
+        let condition = condition("CAST(s AS BIGINT) = 1", &batch.schema());
+        let properties = WriterProperties::builder().set_encoding(Encoding::PLAIN);
+        write(&path, &batch, properties.set_dictionary_enabled(has_dictionary));
+        let rows = (Some(&selection[..]), Some(&condition));
+        let found = by_pages_where(&path, &fields, rows, (0, 50)).unwrap();
+        assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), expected);
     }
 }
 

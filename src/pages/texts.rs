@@ -1,12 +1,15 @@
-//! The rows of a column of texts, as views of the pages that they are in.
+//! The rows of a column of texts, as views of the pages that they are in, or as codes: their places in a dictionary.
 //!
 //! The views were checked when they were made, once for each page: Arrow would do so again for each batch.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryViewArray, StringViewArray};
-use arrow::buffer::{Buffer, ScalarBuffer};
-use arrow::datatypes::DataType;
+use arrow::array::{
+    ArrayRef, AsArray, BinaryViewArray, DictionaryArray, StringViewArray, UInt32Array,
+};
+use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{DataType, UInt32Type};
 
 use super::column::{Column, Rows, Window};
 use super::flaw::{Checked, Flaw};
@@ -48,22 +51,74 @@ impl<S: Stored<Cell = u128>> Column for Texts<S> {
             }
         }
         let (views, nulls) = window.finish();
-        let views = ScalarBuffer::from(views);
-        Ok(match &self.data_type {
-            DataType::Utf8View => {
-                // SAFETY: `values` makes views of texts alone that are UTF-8, and within the page that is their buffer.
-                let texts = unsafe { StringViewArray::new_unchecked(views, buffers, nulls) };
-                Arc::new(if chosen.is_some() { texts.gc() } else { texts })
+        let texts = array(&self.data_type, views, buffers, nulls);
+        Ok(if chosen.is_some() { compact(&texts) } else { texts })
+    }
+
+    fn read_codes(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
+        let mut window = Window::new(rows, chosen);
+        let mut values: Option<ArrayRef> = None;
+        while !window.is_done()
+            && let Some(dictionary) = self.rows.dictionary()?
+        {
+            let of_page = dictionary.array(|views, bytes| {
+                let buffers =
+                    if views.iter().any(|&view| is_long(view)) { vec![bytes] } else { vec![] };
+                array(&self.data_type, views.to_vec(), buffers, None)
+            });
+            if !Arc::ptr_eq(values.get_or_insert_with(|| Arc::clone(of_page)), of_page) {
+                break;
             }
-            _ => {
-                // SAFETY: `values` makes views of bytes alone that are within the page that is their buffer.
-                let bytes = unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) };
-                Arc::new(if chosen.is_some() { bytes.gc() } else { bytes })
-            }
-        })
+            self.rows.step_codes(&mut window)?;
+        }
+        let Some(values) = values else { return self.read(rows, chosen) };
+        let (left, chosen_of_left) = window.left();
+        let (codes, nulls) = window.finish();
+        let codes = UInt32Array::new(codes.into(), nulls);
+        // SAFETY: `page` takes no index that is beyond its dictionary, and NULL is none.
+        let codes = unsafe { DictionaryArray::new_unchecked(codes, values) };
+        if left == 0 {
+            return Ok(Arc::new(codes));
+        }
+        // The writer has given its dictionary up within these rows.
+        let others = self.read(left, chosen_of_left.as_deref())?;
+        Ok(concat(&[&*decoded(&codes)?, &*others])?)
     }
 
     fn skip(&mut self, rows: usize) -> Checked<()> {
         self.rows.skip(rows)
+    }
+}
+
+/// Texts of which each is the value that its code names.
+pub(super) fn decoded(codes: &DictionaryArray<UInt32Type>) -> Checked<ArrayRef> {
+    Ok(take(codes.values(), codes.keys(), None)?)
+}
+
+/// The same texts, which hold no others.
+pub(super) fn compact(texts: &ArrayRef) -> ArrayRef {
+    match texts.as_string_view_opt() {
+        Some(texts) => Arc::new(texts.gc()),
+        None => Arc::new(texts.as_binary_view().gc()),
+    }
+}
+
+/// Views that `values` made, of texts in these buffers.
+fn array(
+    data_type: &DataType,
+    views: Vec<u128>,
+    buffers: Vec<Buffer>,
+    nulls: Option<NullBuffer>,
+) -> ArrayRef {
+    let views = ScalarBuffer::from(views);
+    match data_type {
+        DataType::Utf8View => {
+            // SAFETY: `values` makes views of texts alone that are UTF-8, and within the page that is their buffer.
+            Arc::new(unsafe { StringViewArray::new_unchecked(views, buffers, nulls) })
+        }
+        _ => {
+            // SAFETY: `values` makes views of bytes alone that are within the page that is their buffer.
+            Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) })
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow::array::make_view;
+use arrow::array::{ArrayRef, make_view};
 use arrow::buffer::Buffer;
 use arrow::datatypes::ArrowNativeType;
 
@@ -47,18 +47,20 @@ pub(super) struct Dictionary<S: Stored> {
     page: PageBytes,
     /// Where values have no width.
     cells: Option<Vec<S::Cell>>,
+    /// Its values, where somebody has asked for them.
+    array: Option<ArrayRef>,
 }
 
 impl<S: Stored> Dictionary<S> {
     pub(super) fn none() -> Self {
-        Self { page: PageBytes::none(), cells: None }
+        Self { page: PageBytes::none(), cells: None, array: None }
     }
 
     /// # Errors
     /// As for [`Stored::cells`].
     pub(super) fn new(page: PageBytes, value_bytes: usize) -> Checked<Self> {
         let cells = S::cells(&page, 0..page.len(), value_bytes)?;
-        Ok(Self { page, cells })
+        Ok(Self { page, cells, array: None })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -77,6 +79,12 @@ impl<S: Stored> Dictionary<S> {
     /// Its bytes, which others have from now on as well.
     pub(super) fn share_bytes(&mut self) -> Buffer {
         self.page.share()
+    }
+
+    /// The array of its cells and its bytes, which is made once.
+    pub(super) fn array(&mut self, make: impl FnOnce(&[S::Cell], Buffer) -> ArrayRef) -> &ArrayRef {
+        let cells = self.cells.as_deref().unwrap_or_default();
+        self.array.get_or_insert_with(|| make(cells, self.page.share()))
     }
 }
 

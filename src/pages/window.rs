@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray};
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter;
 use parquet::arrow::arrow_reader::RowSelector;
 use parquet::file::metadata::ParquetMetaData;
@@ -24,6 +24,7 @@ use super::fetch::Spare;
 use super::flaw::{Checked, Flaw};
 use super::kept::{FileColumns, KeptColumns};
 use super::layout::Layout;
+use super::texts::{compact, decoded};
 use crate::error::Result;
 
 /// A file, and which of its columns are read.
@@ -105,9 +106,11 @@ impl Place {
         request: &Request,
     ) -> Checked<Vec<ArrayRef>> {
         let arrays = columns.iter_mut().zip(places).map(|(column, &at)| {
-            let read = column
-                .skip(request.skipped)
-                .and_then(|()| column.read(request.rows, request.chosen.as_deref()));
+            let (rows, chosen) = (request.rows, request.chosen.as_deref());
+            let read = column.skip(request.skipped).and_then(|()| match request.by_codes {
+                true => column.read_codes(rows, chosen),
+                false => column.read(rows, chosen),
+            });
             read.map_err(|flaw| self.within(at, flaw))
         });
         arrays.collect()
@@ -157,6 +160,8 @@ struct Request {
     rows: usize,
     /// The places of the rows that are asked for, where not all are.
     chosen: Option<Arc<[u32]>>,
+    /// Whether texts of a dictionary may come as their codes.
+    by_codes: bool,
 }
 
 /// The rows of one window, as far as they are read.
@@ -182,6 +187,17 @@ impl Window {
             *column = filter(column, kept)?;
         }
         Ok(())
+    }
+
+    /// The columns, of which none is of codes any more.
+    fn finish(self) -> Checked<Vec<ArrayRef>> {
+        let is_narrow = self.chosen.is_some();
+        let columns = self.columns.into_iter().flatten().map(|column| {
+            let Some(codes) = column.as_dictionary_opt() else { return Ok(column) };
+            let texts = decoded(codes)?;
+            Ok(if is_narrow { compact(&texts) } else { texts })
+        });
+        columns.collect()
     }
 }
 
@@ -221,7 +237,8 @@ impl Windows {
         let columns = vec![None; self.place.layouts.len()];
         let mut window = Window { rows, chosen: None, columns };
         for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
-            self.read(&mut window, |part| part.has_any(&step.places)).await?;
+            let of_step = |part: &Part| part.has_any(&step.places);
+            self.read(&mut window, of_step, step.is_of_one_column()).await?;
             if let Some(kept) = step.kept(&window.columns) {
                 window.narrow(&kept)?;
             }
@@ -231,8 +248,8 @@ impl Windows {
                 return Ok(Some(Vec::new()));
             }
         }
-        self.read(&mut window, |_| true).await?;
-        Ok(Some(window.columns.into_iter().flatten().collect()))
+        self.read(&mut window, |_| true, false).await?;
+        window.finish().map(Some)
     }
 
     /// Rows of the next window.
@@ -252,11 +269,16 @@ impl Windows {
     }
 
     /// Reads what is missing of some parts at once, each column into its place.
-    async fn read(&mut self, window: &mut Window, is_asked: impl Fn(&Part) -> bool) -> Checked<()> {
+    async fn read(
+        &mut self,
+        window: &mut Window,
+        is_asked: impl Fn(&Part) -> bool,
+        by_codes: bool,
+    ) -> Checked<()> {
         let asked = |part: &&mut Part| is_asked(part) && !part.is_read(window);
         let mut parts: Vec<&mut Part> = self.parts.iter_mut().filter(asked).collect();
         for part in &mut parts {
-            part.ask(window.rows, window.chosen.clone()).await;
+            part.ask(window.rows, window.chosen.clone(), by_codes).await;
         }
         for part in parts {
             let arrays = part.answer(&self.place).await?;
@@ -302,8 +324,9 @@ impl Part {
         self.places.iter().all(|&place| window.columns[place].is_some())
     }
 
-    async fn ask(&mut self, rows: usize, chosen: Option<Arc<[u32]>>) {
-        let request = Request { skipped: std::mem::take(&mut self.skipped), rows, chosen };
+    async fn ask(&mut self, rows: usize, chosen: Option<Arc<[u32]>>, by_codes: bool) {
+        let skipped = std::mem::take(&mut self.skipped);
+        let request = Request { skipped, rows, chosen, by_codes };
         match &mut self.reader {
             Reader::Here { asked, .. } => *asked = Some(request),
             // A thread that has ended has left an answer that says why.
