@@ -357,8 +357,8 @@ pub(crate) struct Running {
     stop: watch::Sender<Option<Stop>>,
     time_limit: Option<Duration>,
     started: Instant,
-    /// The scans of the latest of its plans.
-    scans: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+    /// The scans of the latest of its plans, and the rows that each had given before it began: a scan may have run before.
+    scans: Mutex<Vec<(Arc<dyn ExecutionPlan>, usize)>>,
     turn: Mutex<Option<Turn>>,
     /// Whether its reader keeps all rows.
     collects: AtomicBool,
@@ -395,7 +395,11 @@ impl Running {
 
     /// Lets progress be read from the scans of a plan while it runs.
     pub(crate) fn watch(&self, scans: Vec<Arc<dyn ExecutionPlan>>) {
-        *self.scans.lock().unwrap_or_else(PoisonError::into_inner) = scans;
+        let scans = scans.into_iter().map(|scan| {
+            let before = rows_given(scan.as_ref()).unwrap_or(0);
+            (scan, before)
+        });
+        *self.scans.lock().unwrap_or_else(PoisonError::into_inner) = scans.collect();
     }
 
     /// The value of `future`, or the reason why the statement was stopped before it was there.
@@ -461,10 +465,9 @@ impl Running {
         let elapsed = self.started.elapsed();
         let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut rows_read, mut rows_expected, mut is_known) = (0, 0, true);
-        for scan in scans.iter() {
-            // Not every scan counts what it gives.
-            let counted = scan.metrics().and_then(|metrics| metrics.output_rows());
-            let read = counted.unwrap_or(0);
+        for (scan, before) in scans.iter() {
+            let counted = rows_given(scan.as_ref());
+            let read = counted.unwrap_or(0).saturating_sub(*before);
             let expected = scan
                 .statistics_from_inputs(&[], &StatisticsArgs::default())
                 .ok()
@@ -477,6 +480,11 @@ impl Running {
         let fraction = is_known.then(|| rows_read as f64 / rows_expected as f64);
         Progress { fraction, rows: rows_read as u64, elapsed }
     }
+}
+
+/// The rows that a scan has given; not every one counts them.
+fn rows_given(scan: &dyn ExecutionPlan) -> Option<usize> {
+    scan.metrics().and_then(|metrics| metrics.output_rows())
 }
 
 /// How far a statement is, judged by the rows its scans have given.

@@ -224,6 +224,26 @@ impl Scope {
         Some(tables)
     }
 
+    /// Reads what another statement has read, which is there as it was: tables by their numbers.
+    ///
+    /// # Errors
+    /// Where a table has gone in between.
+    pub(crate) fn reads_the_same(&self, reads: &Reads) -> Result<HashMap<u64, Snapshot>> {
+        let mut tables = HashMap::new();
+        let mut others = reads.clone();
+        others.tables.clear();
+        for (name, content) in &reads.tables {
+            match content {
+                Content::Rows(Source::Version { table, .. }) => {
+                    tables.insert(*table, self.snapshot(name)?);
+                }
+                other => others.tables.push((name.clone(), other.clone())),
+            }
+        }
+        *self.others() = others;
+        Ok(tables)
+    }
+
     /// Whether the names of tables stand for what another statement has read under them.
     pub(crate) fn is_current(&self, reads: &Reads) -> bool {
         reads.tables.iter().all(|(name, content)| {

@@ -50,6 +50,12 @@ pub(super) fn rewrite(
     Ok(Transformed::yes(ranking.over(rows)?))
 }
 
+/// Whether a plan's node is one of this rule's.
+pub(super) fn is_node(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Extension(extension) = plan else { return false };
+    extension.node.as_any().is::<FirstRowsNode>()
+}
+
 /// Rows without those that are not among the first of their group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Hash)]
 struct FirstRowsNode {

@@ -1,7 +1,7 @@
 //! Plans for any values and any rows: parameters stand for the values, numbers of tables for their versions.
 //!
-//! Enters: an optimized plan with parameters. Leaves: the same without rows, and later, once values are in it, a plan to be
-//! run. Not here: for which statements such plans are kept (`session::plans`).
+//! Enters: an optimized plan, with parameters or without. Leaves: the same without rows, and later, once values are in it, a
+//! plan to be run. Not here: for which statements such plans are kept (`session::plans`, `session::templates`).
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -12,12 +12,14 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
+use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableType};
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{Optimizer, OptimizerConfig};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::{first_rows, shared};
 use crate::storage::Snapshot;
 
 /// The place of a table's rows in a plan.
@@ -77,12 +79,48 @@ pub(crate) fn is_for_any(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_for_any)
 }
 
+/// Whether a plan has no nodes but such as hold nothing of what it reads, and reads a table's rows.
+///
+/// # Errors
+/// None but DataFusion's.
+pub(crate) fn is_for_rows(plan: &LogicalPlan) -> Result<bool> {
+    let (mut is_plain, mut has_rows) = (true, false);
+    plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::TableScan(scan) => {
+                let is_table = snapshot(scan)?.is_some();
+                has_rows |= is_table;
+                is_plain &= is_table || source_as_provider(&scan.source)?.is::<ListingTable>();
+            }
+            LogicalPlan::Extension(_) => {
+                is_plain &= shared::behind(node).is_some() || first_rows::is_node(node);
+            }
+            LogicalPlan::Projection(_)
+            | LogicalPlan::Filter(_)
+            | LogicalPlan::SubqueryAlias(_)
+            | LogicalPlan::Subquery(_)
+            | LogicalPlan::Aggregate(_)
+            | LogicalPlan::Window(_)
+            | LogicalPlan::Join(_)
+            | LogicalPlan::Sort(_)
+            | LogicalPlan::Limit(_)
+            | LogicalPlan::Distinct(_)
+            | LogicalPlan::Union(_)
+            | LogicalPlan::Values(_)
+            | LogicalPlan::EmptyRelation(_) => {}
+            _ => is_plain = false,
+        }
+        Ok(if is_plain { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_plain && has_rows)
+}
+
 /// The plan without the rows of its tables.
 ///
 /// # Errors
 /// None but DataFusion's.
 pub(crate) fn without_rows(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let without = plan.transform_up(|node| {
+    let without = plan.transform_up_with_subqueries(|node| {
         with_rows(node, |scan| {
             let rows = snapshot(scan)?.map(|snapshot| {
                 let (of, schema) = (snapshot.table().id(), snapshot.schema());
@@ -98,12 +136,22 @@ pub(crate) fn without_rows(plan: LogicalPlan) -> Result<LogicalPlan> {
 ///
 /// # Errors
 /// None but DataFusion's: where a constant cannot be computed.
-pub(crate) fn of_rows(
+pub(crate) fn of_values(
     plan: LogicalPlan,
     tables: &HashMap<u64, Snapshot>,
     config: &dyn OptimizerConfig,
 ) -> Result<LogicalPlan> {
-    let plan = plan.transform_up(|node| {
+    // What is computed of values alone is a value, as it would be had they been there before.
+    let simplify = Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())]);
+    simplify.optimize(of_rows(plan, tables)?, config, |_, _| ())
+}
+
+/// The plan of tables as they are, by their numbers.
+///
+/// # Errors
+/// None but DataFusion's.
+pub(crate) fn of_rows(plan: LogicalPlan, tables: &HashMap<u64, Snapshot>) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
         with_rows(node, |scan| {
             let place = source_as_provider(&scan.source)?;
             let place = (place.as_ref() as &dyn Any).downcast_ref::<Rows>();
@@ -111,9 +159,7 @@ pub(crate) fn of_rows(
             Ok(snapshot.map(|snapshot| Arc::new(snapshot.clone()) as _))
         })
     })?;
-    // What is computed of values alone is a value, as it would be had they been there before.
-    let simplify = Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())]);
-    simplify.optimize(plan.data, config, |_, _| ())
+    Ok(plan.data)
 }
 
 /// The rows of a table as a statement sees them, where a scan has such.

@@ -16,6 +16,7 @@
 //!  └ MatrixExec
 //!
 //! generic        plans for any values and any rows
+//! template       operators chosen once, and made anew for each run
 //! repeatable     whether a plan comes to the same each time
 //! remembered     groups that are remembered, in place of an aggregation or of most of its rows
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
@@ -81,6 +82,7 @@ pub(crate) mod spilling;
 mod statistics;
 mod stored_cells;
 mod subscript;
+mod template;
 pub(crate) mod transform;
 mod written;
 
@@ -95,3 +97,4 @@ pub(crate) use nearest::NearestRows;
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
 pub(crate) use repeatable::is_repeatable;
 pub(crate) use statistics::{Analysis, Statistics};
+pub(crate) use template::Template;

@@ -1,9 +1,10 @@
 //! SHOW MEMORY: what is held, by whom, and where the rest is.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::settings::{Row, table};
-use super::{Session, Started, locked};
+use super::{Session, Started};
 use crate::error::Result;
 use crate::memory::Resident;
 
@@ -97,9 +98,9 @@ impl Session {
             ),
             count(
                 "plan_hits",
-                locked(&self.plans).hits(),
+                self.plan_hits.load(Ordering::Relaxed),
                 "queries",
-                "of this connection, whose plans were known but for values and rows",
+                "of this connection, whose plans were known from the time before",
             ),
         ]);
         for directory in self.shared.disk.usage() {

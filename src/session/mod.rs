@@ -14,11 +14,14 @@ mod memory;
 mod parameters;
 mod plans;
 mod prepare;
+mod recent;
 mod remember;
 mod settings;
+mod templates;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,20 +29,20 @@ use arrow::array::{AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Schema, UInt64Type};
 use async_trait::async_trait;
 use datafusion::catalog::Session as PlanningSession;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::spill_file::TempFileFactory;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{Analyze, Explain, LogicalPlan, Statement as PlannedStatement};
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Question};
 use crate::catalog::{CATALOG, Catalog, LocalFiles, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
@@ -68,8 +71,10 @@ use crate::sql::{self, DisplayNames, Statement, StatementKind};
 use crate::value::Parameters;
 
 use self::explain::Explained;
-use self::plans::{Planning, Plans};
+use self::plans::Planning;
+use self::recent::Recent;
 use self::remember::Asked;
+use self::templates::Choice;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
 pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<SessionState> {
@@ -239,7 +244,10 @@ pub(crate) struct Session {
     /// What RESET goes back to.
     defaults: Settings,
     prepared: Mutex<HashMap<String, prepare::Prepared>>,
-    plans: Mutex<Plans>,
+    plans: Mutex<Recent<plans::Known>>,
+    templates: Mutex<Recent<templates::Known>>,
+    /// Queries of which a plan was known.
+    plan_hits: AtomicU64,
     pub(crate) statements: Arc<Statements>,
     planning_time: Mutex<Duration>,
 }
@@ -298,6 +306,8 @@ impl Session {
             defaults,
             prepared: Mutex::default(),
             plans: Mutex::default(),
+            templates: Mutex::default(),
+            plan_hits: AtomicU64::new(0),
             statements: Arc::default(),
             planning_time: Mutex::default(),
         }
@@ -367,7 +377,9 @@ impl Session {
                     Explained::Analyzed(batch) => Ok(rows(batch)),
                     Explained::Plan(plan) => {
                         let plan = self.optimized(&scope, &plan)?;
-                        self.run(&scope, plan, &DisplayNames::default(), None, began, running).await
+                        let names = DisplayNames::default();
+                        let way = Way { scope: &scope, names: &names, began, running };
+                        self.run(&way, plan, None, None).await
                     }
                 }
             }
@@ -431,12 +443,22 @@ impl Session {
         if let Some(answer) = asked.as_ref().and_then(Asked::answer) {
             return Ok(self.answered(answer, &names, began, running));
         }
+        let way = Way { scope: &scope, names: &names, began, running };
+        let keep = match self.choice(&syntax, parameters, &scope, running)? {
+            Choice::Made(operators) => return self.rows(&way, scope.session(), operators, asked),
+            Choice::Planned(plan) => {
+                let plan = Optimized { state: Arc::clone(scope.session()), plan };
+                return self.run(&way, plan, asked, None).await;
+            }
+            Choice::Keep(question) => Some(question),
+            Choice::Choose => None,
+        };
         let planning = self.planning(&syntax, parameters, &scope)?;
         let learnt = match planning {
             Planning::Known(plan) => {
                 // Names are not looked up any more.
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&scope, plan, &names, asked, began, running).await;
+                return self.run(&way, plan, asked, keep).await;
             }
             Planning::Learnt(question, syntax) => Some((question, syntax)),
             Planning::Made => None,
@@ -474,7 +496,7 @@ impl Session {
                 if let Some((question, syntax)) = learnt {
                     self.learn(question, syntax, parameters, &plan, &scope, running).await;
                 }
-                self.run(&scope, plan, &names, asked, began, running).await
+                self.run(&way, plan, asked, keep).await
             }
         }
     }
@@ -550,35 +572,70 @@ impl Session {
     /// Logical plan to rows, or to the count of those written.
     async fn run(
         &self,
-        scope: &Arc<Scope>,
-        Optimized { state, plan: logical }: Optimized,
-        names: &DisplayNames,
+        way: &Way<'_>,
+        optimized: Optimized,
         asked: Option<Asked>,
-        began: Instant,
-        running: &Arc<Running>,
+        keep: Option<Question>,
     ) -> Result<Started> {
-        let writes = match &logical {
+        let operators = self.operators(&optimized, keep, way.scope, way.running).await?;
+        let Optimized { state, plan } = optimized;
+        let writes = match &plan {
             LogicalPlan::Dml(_) | LogicalPlan::Copy(_) => true,
             LogicalPlan::Extension(extension) => modify::is_modification(extension),
+            LogicalPlan::Analyze(analyze) => {
+                let (operators, context) = (way.stoppable(self, operators)?, task(&state));
+                let rows =
+                    self.beside_estimates(&analyze.input, operators, Arc::clone(&context))?;
+                return Ok(way.started(rows, &context));
+            }
             _ => false,
         };
-        let plan = state.query_planner().create_physical_plan(&logical, state.as_ref()).await?;
-        let plan = cooperative::stoppable(plan, running.stop_check())?;
-        *locked(&self.planning_time) = began.elapsed();
-        running.watch(exec::scans(&plan));
         if writes {
-            return Ok(Started::Count(written(&collect(plan, task(&state)).await?)));
+            let operators = way.stoppable(self, operators)?;
+            return Ok(Started::Count(written(&collect(operators, task(&state)).await?)));
         }
-        let context = task(&state);
+        self.rows(way, &state, operators, asked)
+    }
+
+    /// Operators to rows, remembered or compared with what is.
+    fn rows(
+        &self,
+        way: &Way<'_>,
+        state: &SessionState,
+        operators: Arc<dyn ExecutionPlan>,
+        asked: Option<Asked>,
+    ) -> Result<Started> {
+        let (operators, context) = (way.stoppable(self, operators)?, task(state));
+        let rows = execute_stream(operators, Arc::clone(&context))?;
+        Ok(way.started(self.watched(asked, rows, way.scope, way.began), &context))
+    }
+}
+
+/// A statement that is on its way to its rows.
+struct Way<'s> {
+    scope: &'s Arc<Scope>,
+    names: &'s DisplayNames,
+    began: Instant,
+    running: &'s Arc<Running>,
+}
+
+impl Way<'_> {
+    /// The operators that are run: planning has ended.
+    fn stoppable(
+        &self,
+        session: &Session,
+        operators: Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let operators = cooperative::stoppable(operators, self.running.stop_check())?;
+        *locked(&session.planning_time) = self.began.elapsed();
+        self.running.watch(exec::scans(&operators));
+        Ok(operators)
+    }
+
+    fn started(&self, rows: SendableRecordBatchStream, context: &TaskContext) -> Started {
         let kept = Kept::new("answer", context.memory_pool());
-        let stream = match &logical {
-            LogicalPlan::Analyze(analyze) => {
-                self.beside_estimates(&analyze.input, plan, context)?
-            }
-            _ => self.watched(asked, execute_stream(plan, context)?, scope, began),
-        };
-        let stream = names.renamed(stream);
-        Ok(Started::Rows(ResultStream::start(stream, Arc::clone(running), kept)))
+        let rows = self.names.renamed(rows);
+        Started::Rows(ResultStream::start(rows, Arc::clone(self.running), kept))
     }
 }
 

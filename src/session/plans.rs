@@ -6,8 +6,8 @@
 //! from then on          that one, with values and the tables' versions in it
 //! ```
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
@@ -22,20 +22,9 @@ use crate::planner::generic;
 use crate::query::Running;
 use crate::value::Parameters;
 
-/// So many queries a session knows of; a plan takes some tens of KiB.
-const PLANS_MAX: usize = 64;
-
-/// What a session knows of queries, by their text and the types of their parameters.
-#[derive(Debug, Default)]
-pub(super) struct Plans {
-    known: HashMap<Question, (Known, u64)>,
-    /// Counts questions.
-    clock: u64,
-    hits: u64,
-}
-
+/// What a session knows of a query, by its text and the types of its parameters.
 #[derive(Debug, Clone)]
-enum Known {
+pub(super) enum Known {
     /// It was asked once.
     Asked,
     Plan(Arc<Plan>),
@@ -45,33 +34,9 @@ enum Known {
 
 /// A plan for any values and rows, and what was read for it.
 #[derive(Debug)]
-struct Plan {
+pub(super) struct Plan {
     plan: LogicalPlan,
     reads: Reads,
-}
-
-impl Plans {
-    /// How often a plan was known.
-    pub(super) fn hits(&self) -> u64 {
-        self.hits
-    }
-
-    fn get(&mut self, query: &Question) -> Option<Known> {
-        self.clock += 1;
-        let (known, used) = self.known.get_mut(query)?;
-        *used = self.clock;
-        Some(known.clone())
-    }
-
-    fn keep(&mut self, query: Question, known: Known) {
-        if self.known.len() >= PLANS_MAX && !self.known.contains_key(&query) {
-            let oldest = self.known.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(query, _)| query.clone()) {
-                self.known.remove(&oldest);
-            }
-        }
-        self.known.insert(query, (known, self.clock));
-    }
 }
 
 /// What becomes of the plan of a query.
@@ -106,7 +71,7 @@ impl Session {
             Some(Known::Unfit) => {}
             Some(Known::Plan(known)) => {
                 if let Some(plan) = bound(&known, parameters, scope, scope.session())? {
-                    locked(&self.plans).hits += 1;
+                    self.plan_hits.fetch_add(1, Ordering::Relaxed);
                     return Ok(Planning::Known(plan));
                 }
                 locked(&self.plans).keep(question, Known::Asked);
@@ -164,5 +129,5 @@ fn bound(
 ) -> Result<Option<LogicalPlan>> {
     let Some(tables) = scope.read_again(&known.reads) else { return Ok(None) };
     let plan = parameters.fill(known.plan.clone())?;
-    Ok(Some(generic::of_rows(plan, &tables, state)?))
+    Ok(Some(generic::of_values(plan, &tables, state)?))
 }

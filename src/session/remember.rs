@@ -55,10 +55,7 @@ impl Session {
         }
         let query = query_of(statement)?;
         let question = self.shared.cache.question(query, parameters, self.asked_under())?;
-        let is_current = |reads: &Reads| {
-            let is_there = |(name, id): &(String, u64)| self.matrices.is(name, *id);
-            scope.is_current(reads) && reads.matrices().iter().all(is_there)
-        };
+        let is_current = |reads: &Reads| self.is_current(scope, reads);
         let remembered = self.shared.cache.answer(&question, is_current);
         Some(Asked { question, text: text.to_owned(), remembered, mode })
     }

@@ -9,6 +9,7 @@ mod plans;
 mod remembered;
 mod remembered_groups;
 mod shared_plans;
+mod templates;
 #[cfg(target_os = "linux")]
 mod threads;
 mod zones;

@@ -24,6 +24,7 @@ mod selectivity;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -55,6 +56,7 @@ const RUN_ROWS: usize = 2048;
 pub(crate) struct Statistics {
     footers: Arc<FileMetadataCache>,
     kept: Mutex<HashMap<Source, Arc<Facts>>>,
+    analyses: AtomicU64,
 }
 
 /// What is known of a source.
@@ -114,7 +116,7 @@ impl fmt::Debug for Statistics {
 impl Statistics {
     /// Nothing is known yet; `footers` is where the metadata of Parquet files is kept.
     pub(crate) fn new(footers: Arc<FileMetadataCache>) -> Self {
-        Self { footers, kept: Mutex::default() }
+        Self { footers, kept: Mutex::default(), analyses: AtomicU64::new(0) }
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<Source, Arc<Facts>>> {
@@ -175,6 +177,12 @@ impl Statistics {
         let facts = Facts { rows: rows as f64, columns: columns.collect(), is_analyzed: true };
         self.kept().retain(|known, _| !known.is_of_same(&source));
         self.insert(source, Arc::new(facts));
+        self.analyses.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often something was analyzed: plans that were made before might be others by now.
+    pub(crate) fn analyses(&self) -> u64 {
+        self.analyses.load(Ordering::Acquire)
     }
 }
 

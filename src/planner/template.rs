@@ -1,0 +1,141 @@
+//! Operators that are chosen once, and made anew for each run of a query.
+//!
+//! Enters: an optimized plan. Leaves: its operators as they are before the rules that tie them together, for joins and sorts
+//! narrow what scans read while they run; and from those, as often as the query is run, operators that no run has touched. Not here:
+//! for which queries they are kept, and how long (`session::templates`).
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::ConfigOnlyContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+
+use crate::exec::relational::first_rows::FirstRowsExec;
+use crate::exec::relational::shared::SharedExec;
+
+/// A plan of so many files is not kept: their names would take more memory than planning takes time.
+const FILES_MAX: usize = 256;
+
+/// DataFusion's rule that hands the filters of joins and sorts down to scans.
+const TYING: &str = "FilterPushdown(Post)";
+
+type Rules = [Arc<dyn PhysicalOptimizerRule + Send + Sync>];
+
+/// The operators of a query, of which none has ever run.
+#[derive(Debug)]
+pub(crate) struct Template(Arc<dyn ExecutionPlan>);
+
+impl Template {
+    /// Nothing where an operator is none that can be made anew.
+    ///
+    /// # Errors
+    /// Whatever keeps a plan from being made.
+    pub(crate) async fn of(plan: &LogicalPlan, state: &SessionState) -> Result<Option<Self>> {
+        let (choosing, _) = rules(state);
+        let state = SessionStateBuilder::new_from_existing(state.clone())
+            .with_physical_optimizer_rules(choosing.to_vec())
+            .build();
+        let operators = state.query_planner().create_physical_plan(plan, &state).await?;
+        Ok(can_be_made_anew(&operators)?.then_some(Self(operators)))
+    }
+
+    /// Operators to be run.
+    ///
+    /// # Errors
+    /// None but DataFusion's, for an operator that cannot be made again.
+    pub(crate) fn operators(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+        let (_, tying) = rules(state);
+        let context = ConfigOnlyContext::new(state.config_options());
+        let operators =
+            Arc::clone(&self.0).transform_up(|of| Ok(Transformed::yes(anew(of)?)))?.data;
+        tying.iter().try_fold(operators, |plan, rule| rule.optimize_with_context(plan, &context))
+    }
+}
+
+/// The rules that choose operators, and those that tie them together or put others in their places.
+fn rules(state: &SessionState) -> (&Rules, &Rules) {
+    let rules = state.physical_optimizers();
+    let tying = rules.iter().rposition(|rule| rule.name() == TYING);
+    rules.split_at(tying.unwrap_or(rules.len()))
+}
+
+/// An operator that no run has touched.
+fn anew(operator: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let aggregate = operator.downcast_ref::<AggregateExec>();
+    // One that narrows its scan by the extreme values that it has seen would go on with those.
+    let narrows = |of: &&AggregateExec| !of.dynamic_expressions_produced().is_empty();
+    if let Some(aggregate) = aggregate.filter(narrows) {
+        let anew = AggregateExec::try_new(
+            *aggregate.mode(),
+            Arc::new(aggregate.group_expr().clone()),
+            aggregate.aggr_expr().to_vec(),
+            aggregate.filter_expr().to_vec(),
+            Arc::clone(aggregate.input()),
+            aggregate.input_schema(),
+        )?;
+        return Ok(Arc::new(anew.with_limit_options(aggregate.limit_options())));
+    }
+    operator.reset_state()
+}
+
+/// Whether all operators forget what a run has left in them when they are reset, and hold no rows.
+fn can_be_made_anew(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut can_be = true;
+    plan.apply(|operator| {
+        can_be = is_forgetful(operator.as_ref());
+        Ok(if can_be { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(can_be)
+}
+
+fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
+    if let Some(scan) = operator.downcast_ref::<DataSourceExec>() {
+        let files = scan.data_source().downcast_ref::<FileScanConfig>();
+        return files.is_some_and(|files| {
+            files.file_groups.iter().map(|group| group.len()).sum::<usize>() <= FILES_MAX
+        });
+    }
+    operator.is::<AggregateExec>()
+        || operator.is::<CoalescePartitionsExec>()
+        || operator.is::<CooperativeExec>()
+        || operator.is::<EmptyExec>()
+        || operator.is::<FilterExec>()
+        || operator.is::<CrossJoinExec>()
+        || operator.is::<HashJoinExec>()
+        || operator.is::<NestedLoopJoinExec>()
+        || operator.is::<GlobalLimitExec>()
+        || operator.is::<LocalLimitExec>()
+        || operator.is::<PlaceholderRowExec>()
+        || operator.is::<ProjectionExec>()
+        || operator.is::<RepartitionExec>()
+        || operator.is::<ScalarSubqueryExec>()
+        || operator.is::<SortExec>()
+        || operator.is::<SortPreservingMergeExec>()
+        || operator.is::<UnionExec>()
+        || operator.is::<BoundedWindowAggExec>()
+        || operator.is::<WindowAggExec>()
+        || operator.is::<FirstRowsExec>()
+        || operator.is::<SharedExec>()
+}
