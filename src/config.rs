@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) contractions: bool,
     /// Whether joins are put in the order that costs least, rather than the written one.
     pub(crate) orders_joins: bool,
+    /// Whether what is aggregated of one side of a join may be before it.
+    pub(crate) groups_early: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
     /// Whether rows go that cannot be among the first of their group.
@@ -318,6 +320,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| COST_OR_WRITTEN[usize::from(!settings.orders_joins)].to_owned(),
         set: |settings, value| {
             settings.orders_joins = one_of(&COST_OR_WRITTEN, value)? == "cost";
+            Ok(())
+        },
+    },
+    Setting {
+        name: "eager_groups",
+        unit: "",
+        description: "on (the default): what is aggregated of one side of a join is aggregated before the join, where that is \
+                      estimated to save time; off",
+        get: |settings| settings.groups_early.to_string(),
+        set: |settings, value| {
+            settings.groups_early = switch(value)?;
             Ok(())
         },
     },
@@ -623,6 +636,7 @@ impl Default for Settings {
             rewrites: true,
             contractions: true,
             orders_joins: true,
+            groups_early: true,
             shares_plans: true,
             drops_rows: true,
             spills_groups: true,
@@ -793,6 +807,7 @@ impl Settings {
             reads_pages: self.reads_pages,
             threads: self.threads,
             orders_joins: self.orders_joins,
+            groups_early: self.groups_early,
             shares_plans: self.shares_plans,
             drops_rows: self.drops_rows,
             spills_groups: self.spills_groups,

@@ -16,6 +16,8 @@ pub(crate) struct ForRules {
     pub(crate) threads: usize,
     /// Whether joins are put in the order that costs least.
     pub(crate) orders_joins: bool,
+    /// Whether what is aggregated of one side of a join may be before it.
+    pub(crate) groups_early: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
     /// Whether rows go that cannot be among the first of their group, where those are asked for.

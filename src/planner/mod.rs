@@ -19,6 +19,7 @@
 //! template       operators chosen once, and made anew for each run
 //! repeatable     whether a plan comes to the same each time
 //! remembered     groups that are remembered, in place of an aggregation or of most of its rows
+//! parts          of an aggregation's answers, which can be merged
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
 //! joins          the order of joins by cost, which statistics estimate
 //! shared         plans that a statement contains more than once, run once
@@ -65,6 +66,7 @@ mod nearest;
 mod network;
 pub(crate) mod ordered;
 mod pair_sums;
+mod parts;
 mod patterns;
 mod place;
 mod ranking;

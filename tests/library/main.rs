@@ -1,6 +1,7 @@
 //! The library as its users see it.
 
 mod analyze;
+mod eager_groups;
 mod expected_rows;
 mod fusion;
 mod join_order;

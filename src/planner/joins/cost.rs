@@ -25,6 +25,12 @@ const MISS: f64 = 20.0;
 /// Rows of a table of which half the looks miss the caches.
 const CACHED_ROWS: f64 = 200_000.0;
 
+/// Adding a row to a group that is in the caches.
+const ADD: f64 = 8.0;
+
+/// What a group takes longer that is far beyond the caches, and again as much for each of its keys that is a text.
+const GROUP_MISS: f64 = 40.0;
+
 /// Gathering the columns of a row.
 const YIELD: f64 = 10.0;
 
@@ -40,4 +46,10 @@ pub(in crate::planner) fn keyed(build: f64, probe: f64, result: f64) -> f64 {
 /// A join that looks at all pairs. The side that is kept is worked through for each row of the other.
 pub(in crate::planner) fn paired(kept: f64, other: f64, result: f64) -> f64 {
     kept * BUILD + other * PROBE + kept * other * COMPARE + result * YIELD
+}
+
+/// Rows added to so many groups, of whose keys some are texts.
+pub(in crate::planner) fn grouped(rows: f64, groups: f64, texts: usize) -> f64 {
+    let missed = groups / (groups + CACHED_ROWS);
+    rows * (ADD + GROUP_MISS * missed * (1.0 + texts as f64))
 }

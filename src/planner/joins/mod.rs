@@ -13,11 +13,12 @@
 //!
 //! The tree does not depend on the order of FROM. The first side of each join is the one that is built; DataFusion's own
 //! choice of it is off while this rule is on (`SET join_order = 'cost'`, the default). Whether all threads share what is built
-//! is decided for the physical plan: `collected`.
+//! is decided for the physical plan: `collected`. What is aggregated of one side may be before the join: `eager`.
 
 mod cardinality;
 pub(super) mod collected;
 pub(super) mod cost;
+pub(super) mod eager;
 mod edges;
 mod enumerate;
 mod graph;

@@ -31,6 +31,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use super::joins::JoinOrder;
 use super::joins::collected::CollectedBuilds;
+use super::joins::eager::EagerGroups;
 use super::rule::Rule;
 use super::shared::SharedPlans;
 use super::spilling::SpillingOperators;
@@ -117,6 +118,8 @@ pub(crate) fn optimizer_rules(
     rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("filtered_windows", filtered::rewrite)));
     rules.push(Arc::new(SharedPlans::new(Arc::clone(statistics))));
+    // Joins that are shared have all their rows.
+    rules.push(Arc::new(EagerGroups::new(Arc::clone(statistics))));
     // Windows that are shared have all their rows.
     rules.push(Arc::new(Rule::top_down("first_rows", first_rows::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("contractions", contraction::rewrite)));

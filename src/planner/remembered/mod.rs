@@ -13,13 +13,12 @@
 //! ```
 //!
 //! Where nothing has come since, the remembered groups alone stand under the projection. What is remembered of a group is
-//! such that two of them can be merged to the same bits in any order (`merge`): sums of integers and decimals, counts, extremes.
+//! such that two of them can be merged to the same bits in any order (`parts`): sums of integers and decimals, counts, extremes.
 //! Rows that are added to one table must add rows to what is aggregated and change none: of filters, projections and inner
 //! joins that is so.
 //!
 //! Not here: where groups are kept, and whether what they were made of has changed.
 
-mod merge;
 mod node;
 
 use std::sync::Arc;
@@ -35,12 +34,12 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{
-    Aggregate, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Projection,
-    SubqueryAlias, TableScan, TableScanBuilder, TableType, ident,
+    Aggregate, Expr, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
+    TableScan, TableScanBuilder, TableType,
 };
 use datafusion::physical_plan::ExecutionPlan;
 
-use self::merge::Parts;
+use super::parts::{Parts, Rounding, column, keys, numbered};
 use crate::catalog::Growth;
 use crate::storage::{Counted, Snapshot};
 
@@ -85,7 +84,7 @@ impl Groups {
         if !is_linear(&asked.input)? {
             return Ok(None);
         }
-        let Some(parts) = Parts::of(asked)? else { return Ok(None) };
+        let Some(parts) = Parts::of(asked, Rounding::Same)? else { return Ok(None) };
         let aggregate = Aggregate::try_new(
             Arc::clone(&asked.input),
             asked.group_expr.clone(),
@@ -146,18 +145,13 @@ impl Groups {
         }
         let all = LogicalPlanBuilder::from(scan(schema, groups)?).union(new)?.build()?;
         let keys = keys(&self.asked);
-        let merges = self.parts.merges(keys);
-        let merged = Aggregate::try_new(Arc::new(all), (0..keys).map(column).collect(), merges)?;
-        let merged = numbered(LogicalPlan::Aggregate(merged))?;
-        let fields = self.computed.schema().fields().iter();
-        let typed = (0..keys).map(column).chain(self.parts.merged(keys)).zip(fields).enumerate();
-        let typed = typed.map(|(at, (part, field))| {
-            // Sums of decimals get longer with each sum.
-            let typed = part.cast_to(field.data_type(), merged.schema())?;
-            Ok(typed.alias(name(at)))
-        });
-        let typed = typed.collect::<Result<Vec<_>>>()?;
-        let merged = LogicalPlanBuilder::from(merged).project(typed)?.build()?;
+        let types = self.computed.schema().fields().iter().map(|field| field.data_type());
+        let merged = self.parts.merged(
+            all,
+            (0..keys).map(column).collect(),
+            |at| column(keys + at),
+            types,
+        )?;
         Ok(Some(self.with(match watch {
             Some(watch) => node::watched(merged, watch),
             None => merged,
@@ -166,23 +160,12 @@ impl Groups {
 
     /// The query over a plan of what is remembered of its groups.
     fn with(&self, parts: LogicalPlan) -> Result<LogicalPlan> {
-        let fields = self.asked.schema.iter().zip(self.parts.answers(keys(&self.asked)));
-        let answers = fields.map(|((table, field), answer)| {
-            let answer = answer.cast_to(field.data_type(), parts.schema())?;
-            Ok(answer.alias_qualified(table.cloned(), field.name()))
-        });
-        let answers = answers.collect::<Result<Vec<_>>>()?;
-        let groups = LogicalPlanBuilder::from(parts).project(answers)?.build()?;
+        let groups = self.parts.answered(&self.asked.schema, parts)?;
         self.above
             .iter()
             .rev()
             .try_fold(groups, |input, plan| plan.with_new_exprs(plan.expressions(), vec![input]))
     }
-}
-
-/// How many columns of groups are keys: one for each that differs.
-fn keys(aggregate: &Aggregate) -> usize {
-    aggregate.schema.fields().len() - aggregate.aggr_expr.len()
 }
 
 /// Whether a condition is one on what is computed of groups: one on their keys leaves out rows before they are aggregated.
@@ -220,7 +203,7 @@ fn is_named(scan: &TableScan) -> Result<bool> {
 }
 
 /// Whether an expression looks at other rows than its own.
-fn has_query(expr: &Expr) -> bool {
+pub(super) fn has_query(expr: &Expr) -> bool {
     let looks = |expr: &Expr| {
         Ok(matches!(
             expr,
@@ -290,21 +273,4 @@ impl TableProvider for Remembered {
             .with_show_sizes(state.config_options().explain.show_sizes);
         Ok(DataSourceExec::from_data_source(Counted::named(REMEMBERED, Arc::new(source))))
     }
-}
-
-/// The same with columns that are named by their numbers.
-fn numbered(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let columns = plan.schema().columns().into_iter().enumerate();
-    let columns: Vec<Expr> =
-        columns.map(|(at, column)| Expr::Column(column).alias(name(at))).collect();
-    LogicalPlanBuilder::from(plan).project(columns)?.build()
-}
-
-fn name(at: usize) -> String {
-    format!("c{at}")
-}
-
-/// The column of this number, of what is remembered of a group.
-fn column(at: usize) -> Expr {
-    ident(name(at))
 }

@@ -198,6 +198,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         reads_pages: false,
         threads: 1,
         orders_joins: true,
+        groups_early: true,
         shares_plans: true,
         drops_rows: true,
         spills_groups: true,

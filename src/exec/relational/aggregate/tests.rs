@@ -156,6 +156,7 @@ fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -
         reads_pages: false,
         threads,
         orders_joins: true,
+        groups_early: false,
         shares_plans: false,
         drops_rows: false,
         spills_groups: true,

@@ -1,0 +1,267 @@
+//! What is aggregated of one side of a join alone is aggregated before the join, where that leaves few rows to join.
+//!
+//! ```text
+//! Aggregate: groupBy=[item.name], sum(sales.price)      Aggregate: groupBy=[item.name], sum(parts.c1)
+//!   Inner Join: sales.item = item.id             ──►      Inner Join: parts.c0 = item.id
+//!     sales                                                 Aggregate: groupBy=[sales.item], sum(sales.price)
+//!     item                                                    sales
+//!                                                           item
+//! ```
+//!
+//! Rows that are equal in what the join and the groups ask of them meet the same rows of the other side, so parts of their answers
+//! (`parts`) do instead of them: Yan and Larson, *Eager Aggregation and Lazy Aggregation*, VLDB 1995. Where the side may be
+//! missing, by an outer join, its keys and what is aggregated must be columns, which are NULL then.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, JoinType, Result};
+use datafusion::logical_expr::{
+    Aggregate, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Projection,
+};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use super::cost;
+use crate::config::ForRules;
+use crate::planner::parts::{Parts, Rounding, keys, name, numbered};
+use crate::planner::remembered::has_query;
+use crate::planner::statistics::{Estimates, Statistics};
+
+/// What the aliases of parts begin with.
+const PARTS: &str = "__parts";
+
+/// What must be saved at least, in nanoseconds, and of what the join and the aggregation take.
+const SAVED_MIN: f64 = 1e6;
+const SAVED_SHARE: f64 = 0.2;
+
+/// The rule; see the header of this file.
+#[derive(Debug)]
+pub(in crate::planner) struct EagerGroups {
+    statistics: Arc<Statistics>,
+}
+
+impl EagerGroups {
+    pub(in crate::planner) fn new(statistics: Arc<Statistics>) -> Self {
+        Self { statistics }
+    }
+}
+
+impl OptimizerRule for EagerGroups {
+    fn name(&self) -> &str {
+        "eager_groups"
+    }
+
+    /// What is aggregated before a join may be aggregated before the joins below that one.
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let options = config.options();
+        let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.groups_early);
+        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+        let Some(asked) = Asked::of(aggregate).filter(|_| is_on) else {
+            return Ok(Transformed::no(plan));
+        };
+        let estimates = Estimates::new(&self.statistics);
+        let mut best: Option<(f64, Early)> = None;
+        for is_left in [true, false] {
+            let Some(early) = asked.early(is_left)? else { continue };
+            let saved = asked.saved(&early, aggregate, &estimates)?;
+            if saved > best.as_ref().map_or(0.0, |(best, _)| *best) {
+                best = Some((saved, early));
+            }
+        }
+        match best {
+            Some((_, early)) => {
+                let name = config.alias_generator().next(PARTS);
+                asked.over(early, aggregate, &name).map(Transformed::yes)
+            }
+            None => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+/// An aggregation of a join: its keys and aggregates over what the join yields.
+struct Asked<'p> {
+    keys: Vec<Expr>,
+    aggregates: Vec<Expr>,
+    join: &'p Join,
+}
+
+/// What is aggregated of one side.
+struct Early {
+    is_left: bool,
+    /// The keys of the join, and those of the groups that are of this side.
+    keys: Vec<Expr>,
+    groups: Aggregate,
+    parts: Parts,
+}
+
+impl<'p> Asked<'p> {
+    /// Nothing where it is of no join, or has grouping sets.
+    fn of(aggregate: &'p Aggregate) -> Option<Self> {
+        let all = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
+        let is_plain = |expr: &Expr| !matches!(expr, Expr::GroupingSet(_)) && !has_query(expr);
+        if !all.clone().all(is_plain) || keys(aggregate) != aggregate.group_expr.len() {
+            return None;
+        }
+        let mut exprs: Vec<Expr> = all.map(|expr| expr.clone().unalias()).collect();
+        let mut input = aggregate.input.as_ref();
+        while let LogicalPlan::Projection(projection) = input {
+            exprs = exprs
+                .into_iter()
+                .map(|expr| over_input(expr, projection))
+                .collect::<Result<_>>()
+                .ok()?;
+            input = &projection.input;
+        }
+        let LogicalPlan::Join(join) = input else { return None };
+        if exprs.iter().any(|expr| expr.is_volatile() || has_query(expr)) {
+            return None;
+        }
+        let aggregates = exprs.split_off(aggregate.group_expr.len());
+        Some(Self { keys: exprs, aggregates, join })
+    }
+
+    /// What can be aggregated of a side; nothing where something asks for its rows one by one.
+    fn early(&self, is_left: bool) -> Result<Option<Early>> {
+        let may_be_missing = match self.join.join_type {
+            JoinType::Inner => false,
+            JoinType::Left => !is_left,
+            JoinType::Right => is_left,
+            _ => return Ok(None),
+        };
+        let (own, other) = self.sides(is_left);
+        let is_column = |expr: &Expr| matches!(expr, Expr::Column(_));
+        if self.join.on.is_empty() || !self.join.filter.iter().all(|filter| is_of(filter, other)) {
+            return Ok(None);
+        }
+        let mut early: Vec<Expr> = Vec::new();
+        let joined = self.join.on.iter().map(|(left, right)| if is_left { left } else { right });
+        let grouped = self.keys.iter().filter(|key| !is_of(key, other));
+        for key in joined.chain(grouped.clone()) {
+            if !early.contains(key) {
+                early.push(key.clone());
+            }
+        }
+        let is_own = |key: &Expr| is_of(key, own) && (!may_be_missing || is_column(key));
+        let are_own = grouped.clone().all(is_own)
+            && self.aggregates.iter().all(|aggregate| {
+                let Expr::AggregateFunction(call) = aggregate else { return false };
+                let of_columns = call.params.filter.is_none()
+                    && !call.params.args.is_empty()
+                    && call.params.args.iter().all(is_column);
+                is_of(aggregate, own) && (!may_be_missing || of_columns)
+            });
+        if !are_own {
+            return Ok(None);
+        }
+        let asked =
+            Aggregate::try_new(Arc::new(own.clone()), early.clone(), self.aggregates.clone())?;
+        let Some(parts) = Parts::of(&asked, Rounding::Any)? else { return Ok(None) };
+        let parts_of = parts.expressions().collect();
+        let groups = Aggregate::try_new(Arc::clone(&asked.input), early.clone(), parts_of)?;
+        Ok(Some(Early { is_left, keys: early, groups, parts }))
+    }
+
+    /// The side, and the other one.
+    fn sides(&self, is_left: bool) -> (&'p LogicalPlan, &'p LogicalPlan) {
+        let Join { left, right, .. } = self.join;
+        if is_left { (left, right) } else { (right, left) }
+    }
+
+    /// Nanoseconds that it is estimated to save; nothing where that is little, or only guessed.
+    fn saved(
+        &self,
+        early: &Early,
+        aggregate: &Aggregate,
+        estimates: &Estimates<'_>,
+    ) -> Result<f64> {
+        let (own, other) = self.sides(early.is_left);
+        if !estimates.is_known(own) || !estimates.is_known(other) {
+            return Ok(0.0);
+        }
+        let (own_rows, other_rows) = (estimates.rows(own), estimates.rows(other));
+        let early_rows = estimates.rows(&LogicalPlan::Aggregate(early.groups.clone()));
+        let joined = estimates.rows(&LogicalPlan::Join(self.join.clone()));
+        // A join that lets few rows through hands its keys down, so that the others are hardly read.
+        if joined < own_rows / 2.0 {
+            return Ok(0.0);
+        }
+        let joined_early = joined * (early_rows / own_rows).min(1.0);
+        let groups = estimates.rows(&LogicalPlan::Aggregate(aggregate.clone()));
+        let key_texts = texts(&aggregate.group_expr, &aggregate.input)?;
+        let rest = |own: f64, joined: f64| {
+            let (build, probe) = (own.min(other_rows), own.max(other_rows));
+            let joining = cost::keyed(build, probe, joined);
+            joining + cost::grouped(joined, groups.min(joined), key_texts)
+        };
+        let late = rest(own_rows, joined);
+        let before = cost::grouped(own_rows, early_rows, texts(&early.keys, own)?);
+        let saved = late - before - rest(early_rows, joined_early);
+        Ok(if saved > SAVED_MIN && saved > late * SAVED_SHARE { saved } else { 0.0 })
+    }
+
+    /// The plan with the aggregation before the join.
+    fn over(self, early: Early, aggregate: &Aggregate, name_of: &str) -> Result<LogicalPlan> {
+        let column = |at: usize| Expr::Column(Column::new(Some(name_of), name(at)));
+        let of_parts = |expr: &Expr| {
+            early.keys.iter().position(|key| key == expr).map_or_else(|| expr.clone(), column)
+        };
+        let groups = numbered(LogicalPlan::Aggregate(early.groups))?;
+        let count = early.keys.len();
+        let fields = groups.schema().fields().clone();
+        let groups = LogicalPlanBuilder::from(groups).alias(name_of)?.build()?;
+        let Join { left, right, on, filter, join_type, join_constraint, .. } = self.join.clone();
+        let (nulls, aware) = (self.join.null_equality, self.join.null_aware);
+        let on = on.into_iter().map(|(left, right)| match early.is_left {
+            true => (of_parts(&left), right),
+            false => (left, of_parts(&right)),
+        });
+        let (left, right) = match early.is_left {
+            true => (Arc::new(groups), right),
+            false => (left, Arc::new(groups)),
+        };
+        let on = on.collect();
+        let join =
+            Join::try_new(left, right, on, filter, join_type, join_constraint, nulls, aware)?;
+        let keys: Vec<Expr> = self.keys.iter().map(of_parts).collect();
+        let own = aggregate.schema.fields()[..keys.len()].iter();
+        let types = own.chain(&fields[count..]).map(|field| field.data_type());
+        let part = |at: usize| column(count + at);
+        let merged = early.parts.merged(LogicalPlan::Join(join), keys, part, types)?;
+        early.parts.answered(&aggregate.schema, merged)
+    }
+}
+
+/// An expression over a projection as one over its input.
+fn over_input(expr: Expr, projection: &Projection) -> Result<Expr> {
+    let over = expr.transform_up(|expr| {
+        let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
+        let at = projection.schema.index_of_column(column)?;
+        Ok(Transformed::yes(projection.expr[at].clone().unalias()))
+    });
+    over.map(|over| over.data)
+}
+
+/// Whether an expression names columns of a plan alone.
+fn is_of(expr: &Expr, plan: &LogicalPlan) -> bool {
+    expr.column_refs().iter().all(|column| plan.schema().has_column(column))
+}
+
+/// How many of some keys are texts.
+fn texts(keys: &[Expr], plan: &LogicalPlan) -> Result<usize> {
+    let mut texts = 0;
+    for key in keys {
+        let of = key.get_type(plan.schema())?;
+        texts +=
+            usize::from(matches!(of, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8));
+    }
+    Ok(texts)
+}
