@@ -55,7 +55,7 @@ const SETTINGS: [Setting; 11] = [
         name: "tiny tiles",
         threads: 2,
         times: 1,
-        statements: &["SET tile_rows = 1", POISON],
+        statements: &["SET tile_rows = 1; SET join_reversal_rows = 1", POISON],
     },
     Setting {
         name: "32 MiB",

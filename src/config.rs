@@ -56,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) orders_joins: bool,
     /// Whether what is aggregated of one side of a join may be before it.
     pub(crate) groups_early: bool,
+    /// Rows of a build side from which on it is looked whether the probe side has few; none is never.
+    pub(crate) reversible_rows: usize,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
     /// Whether rows go that cannot be among the first of their group.
@@ -320,6 +322,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| COST_OR_WRITTEN[usize::from(!settings.orders_joins)].to_owned(),
         set: |settings, value| {
             settings.orders_joins = one_of(&COST_OR_WRITTEN, value)? == "cost";
+            Ok(())
+        },
+    },
+    Setting {
+        name: "join_reversal_rows",
+        unit: "rows",
+        description: "once a join has read so many rows of the side that was to be built, it looks whether the other side has far \
+                      fewer, and builds that one if it has; 0 never looks",
+        get: |settings| settings.reversible_rows.to_string(),
+        set: |settings, value| {
+            settings.reversible_rows = number(value)?;
             Ok(())
         },
     },
@@ -637,6 +650,7 @@ impl Default for Settings {
             contractions: true,
             orders_joins: true,
             groups_early: true,
+            reversible_rows: 1 << 18,
             shares_plans: true,
             drops_rows: true,
             spills_groups: true,
@@ -808,6 +822,7 @@ impl Settings {
             threads: self.threads,
             orders_joins: self.orders_joins,
             groups_early: self.groups_early,
+            reversible_rows: self.reversible_rows,
             shares_plans: self.shares_plans,
             drops_rows: self.drops_rows,
             spills_groups: self.spills_groups,

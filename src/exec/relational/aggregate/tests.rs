@@ -157,6 +157,7 @@ fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -
         threads,
         orders_joins: true,
         groups_early: false,
+        reversible_rows: 0,
         shares_plans: false,
         drops_rows: false,
         spills_groups: true,

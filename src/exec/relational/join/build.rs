@@ -21,6 +21,7 @@ use futures::StreamExt;
 
 use super::deal::Dealer;
 use super::files::Writer;
+use super::reverse::Reversal;
 use super::share::Share;
 use super::spec::{Spec, batch};
 use super::views::{column_bytes, compacted, compacted_column};
@@ -32,6 +33,8 @@ pub(super) enum Collected {
     Whole(RecordBatch),
     /// Memory was refused: what has been read, and what has not.
     Refused(Held, SendableRecordBatchStream),
+    /// The probe side is much smaller: all of its rows, those that have been read, and those that have not.
+    Larger(Vec<RecordBatch>, Held, SendableRecordBatchStream),
 }
 
 /// Rows that have been read.
@@ -67,6 +70,10 @@ impl Held {
         self.counter.memory_usage() + copy + spec.table_bytes(self.rows)
     }
 
+    pub(super) fn into_batches(self) -> Vec<RecordBatch> {
+        self.batches.into()
+    }
+
     /// One batch of all, the share made as small as it may be.
     fn whole(self, schema: &SchemaRef, spec: &Spec, share: &Share) -> Result<RecordBatch> {
         let rows = self.rows;
@@ -76,11 +83,12 @@ impl Held {
     }
 }
 
-/// Reads a build side until it ends or memory is refused.
+/// Reads a build side until it ends, memory is refused, or the probe side turns out to be much smaller, where that is looked at.
 pub(super) async fn collect(
     mut input: SendableRecordBatchStream,
     spec: &Spec,
     share: &Share,
+    mut reversal: Option<&Reversal>,
 ) -> Result<Collected> {
     let mut held = Held::default();
     while let Some(batch) = input.next().await.transpose()? {
@@ -90,6 +98,12 @@ pub(super) async fn collect(
         held.push(&batch)?;
         if !share.try_hold(held.needed_bytes(spec)) {
             return Ok(Collected::Refused(held, input));
+        }
+        let look = reversal.take_if(|reversal| reversal.is_worth_a_look(held.rows));
+        if let Some(reversal) = look
+            && let Some(probe) = reversal.few(held.rows).await?
+        {
+            return Ok(Collected::Larger(probe, held, input));
         }
     }
     let schema = input.schema();

@@ -11,6 +11,7 @@
 //! - `build`, `probe`, `blocks`: the sides, and parts that cannot be divided
 //! - `deal`, `files`, `share`, `views`: parts by hash, rows in files, memory, and what of it texts need
 //! - `order`: the order of rows that have been in files
+//! - `reverse`: the sides exchanged, where the one to build turns out to be much the larger
 
 mod blocks;
 mod bounds;
@@ -22,6 +23,7 @@ mod hash;
 mod members;
 mod order;
 mod probe;
+mod reverse;
 mod run;
 mod share;
 mod spec;
@@ -33,8 +35,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::UnboundedMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -56,6 +58,7 @@ use futures::{FutureExt, TryFutureExt, TryStreamExt, future, stream};
 
 use self::bounds::{Announcement, Telling};
 use self::engine::Engines;
+use self::reverse::Reversal;
 use self::run::{Build, Metrics, Run};
 use self::spec::Spec;
 use crate::exec::relational::feed::adapted;
@@ -77,8 +80,8 @@ pub(crate) struct SpillingJoinExec {
 /// What all partitions of a run have in common.
 #[derive(Default)]
 struct Common {
-    /// The build side, where there is one for all.
-    building: Mutex<Option<Building>>,
+    /// The build side, where there is one for all, and the probe side, where that may be built instead.
+    building: Mutex<Option<(Building, Option<Arc<Reversal>>)>>,
     /// Where its keys are told; none where nobody listens.
     announcement: OnceLock<Option<Arc<Announcement>>>,
 }
@@ -138,21 +141,31 @@ impl SpillingJoinExec {
         ))
     }
 
-    /// The build side of a partition.
-    fn building(&self, partition: usize, run: &Arc<Run>) -> Result<Building> {
+    /// The build side of a partition, and the probe side where the former may be the latter's.
+    fn building(
+        &self,
+        partition: usize,
+        run: &Arc<Run>,
+    ) -> Result<(Building, Option<Arc<Reversal>>)> {
         if !self.shares_build() {
-            return self.reading(partition, run);
+            return Ok((self.reading(partition, run, None)?, None));
         }
         let mut shared = self.common.building.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(building) = shared.as_ref() {
-            return Ok(building.clone());
+        if let Some(both) = shared.as_ref() {
+            return Ok(both.clone());
         }
-        let building = self.reading(0, run)?;
-        *shared = Some(building.clone());
-        Ok(building)
+        let reversal = Reversal::of(&self.join, &run.context)?;
+        let both = (self.reading(0, run, reversal.clone())?, reversal);
+        *shared = Some(both.clone());
+        Ok(both)
     }
 
-    fn reading(&self, partition: usize, run: &Arc<Run>) -> Result<Building> {
+    fn reading(
+        &self,
+        partition: usize,
+        run: &Arc<Run>,
+        reversal: Option<Arc<Reversal>>,
+    ) -> Result<Building> {
         let input = self.join.children()[0].execute(partition, Arc::clone(&run.context))?;
         let announcement = self.common.announcement.get_or_init(|| {
             let builds = self.join.children()[0].output_partitioning().partition_count();
@@ -162,7 +175,7 @@ impl SpillingJoinExec {
             )
         });
         let telling = announcement.as_ref().map(|told| Telling::new(Arc::clone(told)));
-        let reading = run::read(Arc::clone(run), input, telling);
+        let reading = run::read(Arc::clone(run), input, telling, reversal);
         Ok(reading.map_ok(Arc::new).map_err(Arc::new).boxed().shared())
     }
 }
@@ -258,13 +271,20 @@ impl ExecutionPlan for SpillingJoinExec {
     ) -> Result<SendableRecordBatchStream> {
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let run = Arc::new(self.run(partition, &context, baseline.elapsed_compute().clone())?);
-        let building = self.building(partition, &run)?;
-        let probe = self.join.children()[1].execute(partition, context)?;
+        let (building, reversal) = self.building(partition, &run)?;
+        let probe = match &reversal {
+            Some(_) => None,
+            None => Some(self.join.children()[1].execute(partition, context)?),
+        };
         let rows = stream::once(async move {
             let build = building.await.map_err(|error| DataFusionError::from(&error))?;
             // Whoever has read it has woken the others, who would wait on its thread until it is done with its own rows.
             tokio::task::yield_now().await;
-            run::joined(&run, build, partition, probe)
+            run::joined(&run, build, partition, || match (probe, reversal) {
+                (Some(probe), _) => Ok(probe),
+                (None, Some(reversal)) => reversal.probe(partition),
+                (None, None) => internal_err!("a join has lost its probe side"),
+            })
         });
         let rows = adapted(self.schema(), rows.try_flatten());
         Ok(Box::pin(LimitStream::new(rows, 0, self.join.fetch(), baseline)))

@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
+use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, SpillMetrics,
 };
+use datafusion::physical_plan::{ExecutionPlan, SpillManager};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
@@ -37,6 +38,7 @@ use super::engine::{Engine, Engines};
 use super::hash;
 use super::order::{Numbers, numbered, numbered_spec, sorted};
 use super::probe::{Probe, Seen, looked_at, with_keys};
+use super::reverse::Reversal;
 use super::share::{Share, working_bytes};
 use super::spec::Spec;
 use crate::exec::relational::feed::{Output, adapted, generated};
@@ -57,6 +59,8 @@ pub(super) struct Metrics {
     depth: Gauge,
     /// Blocks of parts that could not be divided.
     blocks: Count,
+    /// Whether the sides were exchanged.
+    reversed: Count,
 }
 
 impl Metrics {
@@ -67,6 +71,7 @@ impl Metrics {
             spills: SpillMetrics::new(set, partition),
             parts: counter("spilled_parts"),
             blocks: counter("blocks"),
+            reversed: counter("reversed"),
             depth: depth.clone(),
         }
     }
@@ -125,6 +130,8 @@ pub(super) enum Build {
     Whole(Resident),
     /// It did not fit.
     Dealt(Arc<Shared>),
+    /// It is the larger side: this join builds the other one.
+    Larger(Arc<dyn ExecutionPlan>),
 }
 
 /// A build side in parts, shared by partitions of the probe side.
@@ -151,9 +158,10 @@ pub(super) async fn read(
     run: Arc<Run>,
     input: SendableRecordBatchStream,
     telling: Option<Telling>,
+    reversal: Option<Arc<Reversal>>,
 ) -> Result<Build> {
     let share = Share::new(&run.context);
-    match collect(input, &run.spec, &share).await? {
+    match collect(input, &run.spec, &share, reversal.as_deref()).await? {
         Collected::Whole(rows) => {
             run.metrics.build_rows.add(rows.num_rows());
             let keys = match &telling {
@@ -166,6 +174,12 @@ pub(super) async fn read(
                 telling.tell(&keys, engine.keys()).await;
             }
             Ok(Build::Whole(Resident { engine, _share: share }))
+        }
+        Collected::Larger(probe, held, input) => {
+            drop(telling);
+            run.metrics.reversed.add(1);
+            let reversal = reversal.ok_or_else(|| internal_datafusion_err!("a side is missing"))?;
+            Ok(Build::Larger(reversal.reversed(probe, held.into_batches(), input)?))
         }
         Collected::Refused(held, input) => {
             // Others wait for what this join says of its keys: it says that it will not.
@@ -189,13 +203,14 @@ pub(super) fn joined(
     run: &Arc<Run>,
     build: Arc<Build>,
     partition: usize,
-    probe: SendableRecordBatchStream,
+    probe: impl FnOnce() -> Result<SendableRecordBatchStream>,
 ) -> Result<SendableRecordBatchStream> {
     // A build side that is not shared is that of one partition, whatever its number.
     let partition = if run.partitions == 1 { 0 } else { partition };
     match build.as_ref() {
+        Build::Larger(reversed) => reversed.execute(partition, Arc::clone(&run.context)),
         Build::Whole(resident) => {
-            let rows = resident.engine.run(partition, probe)?;
+            let rows = resident.engine.run(partition, probe()?)?;
             let schema = rows.schema();
             // What has been reserved stays so until the last row has left.
             let held = rows.inspect(move |_| {
@@ -203,7 +218,7 @@ pub(super) fn joined(
             });
             Ok(adapted(schema, held))
         }
-        Build::Dealt(shared) => shared.join(run, partition, probe),
+        Build::Dealt(shared) => shared.join(run, partition, probe()?),
     }
 }
 
@@ -284,7 +299,7 @@ impl Run {
             let divides = level < LEVELS_MAX
                 && build.count < rows_above / 4 * 3
                 && !self.dealt.keys(0).is_empty();
-            match collect(self.build_rows(&build, seen), &self.dealt, &share).await? {
+            match collect(self.build_rows(&build, seen), &self.dealt, &share, None).await? {
                 Collected::Whole(rows) => {
                     let engine = self.engines.engine(&self.dealt, rows, 1, false)?;
                     output.send_all(engine.run(0, probe.read())?).await
@@ -305,7 +320,8 @@ impl Run {
                     }
                     Ok(())
                 }
-                Collected::Refused(held, input) => {
+                // Nobody looks at the other side of a pair.
+                Collected::Refused(held, input) | Collected::Larger(_, held, input) => {
                     drop((held, input));
                     let (spec, engines) = (&self.dealt, &self.engines);
                     let working_bytes = self.working_bytes;

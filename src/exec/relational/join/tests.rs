@@ -23,10 +23,12 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExecBuilder,
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::prelude::SessionConfig;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::*;
+use crate::config::Settings;
 use crate::exec::kernels::testing::rng;
 
 const TYPES: [JoinType; 10] = [
@@ -190,7 +192,12 @@ fn rows(plan: &Arc<dyn ExecutionPlan>, pool: Option<Arc<Refusing>>) -> Vec<Strin
     if let Some(pool) = pool {
         builder = builder.with_memory_pool(pool);
     }
-    let context = TaskContext::default().with_runtime(builder.build_arc().unwrap());
+    let settings = Settings { reversible_rows: 64, ..Settings::default() };
+    let mut config = SessionConfig::new();
+    settings.apply(config.options_mut());
+    let context = TaskContext::default()
+        .with_runtime(builder.build_arc().unwrap())
+        .with_session_config(config);
     let context = Arc::new(context);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     runtime.block_on(async move {
@@ -352,6 +359,32 @@ fn every_type_yields_the_same_rows_whatever_is_refused() {
         for (shapes, sides, is_filtered, keys) in all {
             let hash = Hash { is_filtered, keys, ..Hash::of(join_type) };
             hash.case(seed, shapes, sides).check_all(3);
+        }
+    }
+}
+
+#[test]
+fn sides_that_are_exchanged_yield_the_same_rows() {
+    const FEW: Shape = Shape { rows: 4, ..EVEN };
+    let reversed = |plan: &Arc<dyn ExecutionPlan>| {
+        let reversed = plan.metrics().unwrap().sum_by_name("reversed");
+        reversed.map_or(0, |reversed| reversed.as_usize())
+    };
+    for (seed, join_type) in (0..).zip(TYPES) {
+        for (is_filtered, partitions) in [(false, 1), (true, 3)] {
+            for (shapes, is_exchanged) in [
+                ([EVEN, FEW], true),
+                ([EVEN, EMPTY], true),
+                ([FEW, FEW], false),
+                ([EVEN, EVEN], false),
+            ] {
+                let hash = Hash { is_filtered, ..Hash::of(join_type) };
+                let case = hash.case(seed, shapes, Sides::Collected(partitions));
+                let plan = spilling((case.make)());
+                assert_eq!(sorted(rows(&plan, None)), case.expected, "{}", case.name);
+                assert_eq!(reversed(&plan), usize::from(is_exchanged), "{}", case.name);
+                case.check_all(2);
+            }
         }
     }
 }
