@@ -6,6 +6,7 @@
     run.py memory HARNESS           the most memory that each end-to-end case of HARNESS/matrix takes, as a process
     run.py limits [CASE ...]        work that does not fit into the memory limit, beside DuckDB: limits.py
     run.py limits-tpch HARNESS [MIB] [QUERY ...]    TPC-H, scale factor 10, under a memory limit, beside DuckDB
+    run.py join-orders HARNESS      queries of TPC-H with FROM in every order, beside the orders as written: join_orders.py
     run.py grouping-sets            ROLLUP, CUBE and GROUPING SETS beside DuckDB: grouping_sets.py
     run.py small-files              5,000 files of 9 kB as one table, beside DuckDB: small_files.py
     run.py product [SIDE]           the product of two matrices as a join of their entries, beside a @ b and DuckDB
@@ -36,6 +37,7 @@ import tempfile
 import time
 
 import grouping_sets
+import join_orders
 import limits
 import small_files
 
@@ -222,6 +224,8 @@ if __name__ == "__main__":
             run_product(int(*side or [2000]))
         case ["grouping-sets"]:
             grouping_sets.run(RELATRIX, os.environ["BENCH_DATA"])
+        case ["join-orders", harness]:
+            join_orders.run(RELATRIX, harness, os.environ["BENCH_DATA"])
         case ["small-files"]:
             small_files.run(RELATRIX, os.environ["BENCH_DATA"])
         case ["start"]:
