@@ -13,13 +13,10 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::graph::{ConditionKind, Graph, Semi};
 use super::set::Set;
-use crate::planner::statistics::{Estimates, LEAST_ROWS, domain, share_of_matches};
+use crate::planner::statistics::{Estimates, LEAST_ROWS, UNMATCHED_MIN, domain, share_of_matches};
 
 /// The share of rows that a semi join with a further condition keeps, of those that have a partner.
 const FURTHER: f64 = 0.9;
-
-/// The share of rows that an anti join keeps at least.
-const UNMATCHED_MIN: f64 = 0.2;
 
 /// Rows of the sets of relations of a graph.
 pub(super) struct Cardinality {

@@ -27,6 +27,9 @@ pub(in crate::planner) const LEAST_ROWS: f64 = 1.0;
 /// Begins the name of the keys that a sub-query is restricted to, for a join above asks for no others.
 pub(in crate::planner) const ASKED_KEYS: &str = "__keys";
 
+/// The share of rows that an anti join keeps at least.
+pub(in crate::planner) const UNMATCHED_MIN: f64 = 0.2;
+
 /// Rows of a relation of which nothing is known.
 const UNKNOWN_ROWS: f64 = 1000.0;
 
@@ -144,6 +147,15 @@ impl<'a> Estimates<'a> {
             LogicalPlan::Filter(filter) => self.rows_unfiltered(&filter.input),
             LogicalPlan::Projection(projection) => self.rows_unfiltered(&projection.input),
             LogicalPlan::SubqueryAlias(alias) => self.rows_unfiltered(&alias.input),
+            // Most joins follow references: each row of the larger side meets one of the other.
+            LogicalPlan::Join(join) => {
+                let sides = [&join.left, &join.right].map(|side| self.rows_unfiltered(side));
+                match join.join_type {
+                    JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => sides[0],
+                    JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => sides[1],
+                    _ => sides[0].max(sides[1]),
+                }
+            }
             other => self.rows(other),
         }
     }
@@ -273,6 +285,7 @@ impl<'a> Estimates<'a> {
             true => rows,
             false => rows * share_of_matches(own, other) * kept,
         };
+        let unmatched = |rows: f64, matched: f64| (rows - matched).max(rows * UNMATCHED_MIN);
         match join.join_type {
             JoinType::Inner => pairs,
             JoinType::Left => pairs.max(left),
@@ -280,8 +293,8 @@ impl<'a> Estimates<'a> {
             JoinType::Full => pairs.max(left + right),
             JoinType::LeftSemi => semi(left, keys[0], keys[1].min(right)),
             JoinType::RightSemi => semi(right, keys[1], keys[0].min(left)),
-            JoinType::LeftAnti => left - semi(left, keys[0], keys[1].min(right)),
-            JoinType::RightAnti => right - semi(right, keys[1], keys[0].min(left)),
+            JoinType::LeftAnti => unmatched(left, semi(left, keys[0], keys[1].min(right))),
+            JoinType::RightAnti => unmatched(right, semi(right, keys[1], keys[0].min(left))),
             JoinType::LeftMark => left,
             JoinType::RightMark => right,
         }

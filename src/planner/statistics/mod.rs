@@ -41,7 +41,9 @@ use self::profile::{Profile, READER_BYTES, Reader};
 use crate::catalog::Source;
 use crate::storage::Snapshot;
 
-pub(super) use self::estimate::{ASKED_KEYS, Estimates, LEAST_ROWS, domain, share_of_matches};
+pub(super) use self::estimate::{
+    ASKED_KEYS, Estimates, LEAST_ROWS, UNMATCHED_MIN, domain, share_of_matches,
+};
 
 /// Facts of so many tables and files are kept; more, and all are looked up again.
 const KEPT_MAX: usize = 4096;
