@@ -103,7 +103,8 @@ impl Version {
             }
         }
         let zones = self.zones.next(&self.batches, &batches);
-        Arc::new(Self { batches, zones, rows: self.rows.saturating_sub(rows), ..*self })
+        let (rows, grown_since) = (self.rows.saturating_sub(rows), self.number);
+        Arc::new(Self { batches, zones, rows, grown_since, ..*self })
     }
 }
 

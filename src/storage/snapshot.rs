@@ -75,6 +75,11 @@ impl Snapshot {
         &self.version.batches
     }
 
+    /// The least and the greatest value of a column in each batch, where these are known.
+    pub(crate) fn bounds(&self, column: usize) -> Option<[ArrayRef; 2]> {
+        self.version.zones.bounds(column)
+    }
+
     /// A plan that writes what `input` yields: row numbers, and new values for `columns` beside them.
     pub(crate) fn change(
         &self,

@@ -53,6 +53,12 @@ impl Zones {
         Self(zones.into())
     }
 
+    /// The least and the greatest value of a column in each batch; nothing where they are not known of all.
+    pub(super) fn bounds(&self, column: usize) -> Option<[ArrayRef; 2]> {
+        let values = |of| scalars(self.0.iter().map(|zone| zone.columns.get(column)?.as_ref()), of);
+        Some([values(|bounds| &bounds.least)?, values(|bounds| &bounds.greatest)?])
+    }
+
     /// Which batches of a table of this schema may have rows that meet all of the conditions, which are over some of its
     /// columns; nothing where that cannot be told.
     pub(super) fn that_may_meet(
@@ -134,9 +140,17 @@ impl Statistics<'_> {
     }
 
     fn scalars(&self, column: &Column, of: fn(&Bounds) -> &ScalarValue) -> Option<ArrayRef> {
-        let scalars = self.bounds(column)?.map(|bounds| bounds.map(|bounds| of(bounds).clone()));
-        ScalarValue::iter_to_array(scalars.collect::<Option<Vec<_>>>()?).ok()
+        scalars(self.bounds(column)?, of)
     }
+}
+
+/// A figure of each batch; nothing where one has none.
+fn scalars<'b>(
+    bounds: impl Iterator<Item = Option<&'b Bounds>>,
+    of: fn(&Bounds) -> &ScalarValue,
+) -> Option<ArrayRef> {
+    let scalars = bounds.map(|bounds| bounds.map(|bounds| of(bounds).clone()));
+    ScalarValue::iter_to_array(scalars.collect::<Option<Vec<_>>>()?).ok()
 }
 
 impl PruningStatistics for Statistics<'_> {

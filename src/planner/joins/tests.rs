@@ -1,22 +1,30 @@
-//! Estimates of joins against what they yield, over files like those of TPC-H.
+//! Estimates of joins and filters against what they yield: over tables like those of TPC-H and skewed ones, over TPC-H and its
+//! 22 queries at a hundredth of its scale, and over the data that is shipped with examples.
 //!
 //! The ratio of the two, whichever is larger, is their q-error: Moerkotte, Neumann and Steidl, *Preventing Bad Plans by
-//! Bounding the Impact of Cardinality Estimation Errors*, VLDB 2009. `q_errors.txt` holds the largest of each query, before the
-//! tables are analyzed and after, and may only get better.
+//! Bounding the Impact of Cardinality Estimation Errors*, VLDB 2009. `q_errors.txt` holds the largest of each query, over
+//! files before they are analyzed and after, and over tables in memory, and may only get better.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::logical_expr::{
+    ColumnarValue, LogicalPlan, LogicalPlanBuilder, ScalarUDF, Volatility, create_udf, lit,
+};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 
 use crate::config::Settings;
+use crate::exec::kernels::distinct::mixed;
+use crate::memory::Kept;
 use crate::planner::relational;
 use crate::planner::statistics::{ASKED_KEYS, Analysis, Estimates, Statistics};
+use crate::storage::{MemoryTable, Snapshot, TableDefinition};
 
 /// Tables by name; multiplied by a prime, a row's number is as good as random.
 const TABLES: [(&str, &str); 8] = [
@@ -76,6 +84,10 @@ const SKEWED: [(&str, &str); 10] = [
     ("one key", "visit, click WHERE visit.page = click.page AND visit.page = 2"),
 ];
 
+/// The data that is shipped with examples.
+const EXAMPLES: [&str; 6] =
+    ["airlines", "dependencies", "digits", "flights", "packages", "weather"];
+
 const QUERIES: [(&str, &str); 7] = [
     ("two keys", "item, orders WHERE item.\"order\" = orders.\"order\""),
     (
@@ -111,7 +123,58 @@ const QUERIES: [(&str, &str); 7] = [
     ),
 ];
 
-async fn context(folder: &std::path::Path) -> (SessionContext, Arc<Statistics>) {
+/// Tables, and queries over them.
+struct DataSet {
+    /// By their names: queries that make them, and files that have them already.
+    made: Vec<(&'static str, &'static str)>,
+    shipped: &'static [&'static str],
+    queries: Vec<(&'static str, String)>,
+    /// Whether filters are of interest, and not only joins.
+    filters: bool,
+}
+
+/// The statements of a text by their names.
+fn named(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.split("-- name: ").skip(1).map(|part| {
+        let (name, statement) = part.split_once('\n').unwrap();
+        (name, statement.trim_end().trim_end_matches(';'))
+    })
+}
+
+fn data_sets() -> [DataSet; 4] {
+    let counted = |queries: &[(&'static str, &str)]| {
+        queries.iter().map(|(name, from)| (*name, format!("SELECT 1 FROM {from}"))).collect()
+    };
+    let written = |queries| named(queries).map(|(name, query)| (name, query.to_owned())).collect();
+    let (made, shipped, filters) = (TABLES.to_vec(), &[][..], true);
+    let (examples, tpch) =
+        (include_str!("q_errors/examples.sql"), include_str!("q_errors/tpch.sql"));
+    let tpch_tables = named(include_str!("q_errors/tpch_tables.sql")).collect();
+    [
+        DataSet { made: made.clone(), shipped, queries: counted(&QUERIES), filters: false },
+        DataSet { made, shipped, queries: counted(&SKEWED), filters },
+        DataSet { made: tpch_tables, shipped, queries: written(tpch), filters },
+        DataSet { made: Vec::new(), shipped: &EXAMPLES, queries: written(examples), filters },
+    ]
+}
+
+/// A number below a third one that is as good as random, for a row and the number of a column.
+fn draw() -> ScalarUDF {
+    let of = DataType::Int64;
+    let draw = |arguments: &[ColumnarValue]| {
+        let arguments = ColumnarValue::values_to_arrays(arguments)?;
+        let [rows, column, below] = [0, 1, 2].map(|at| arguments[at].as_primitive::<Int64Type>());
+        let drawn = (0..rows.len()).map(|row| {
+            let seed = mixed(rows.value(row) as u64 ^ mixed(column.value(row) as u64));
+            (seed % below.value(row) as u64) as i64
+        });
+        let drawn: ArrayRef = Arc::new(Int64Array::from_iter_values(drawn));
+        Ok(ColumnarValue::Array(drawn))
+    };
+    create_udf("draw", vec![of.clone(); 3], of, Volatility::Immutable, Arc::new(draw))
+}
+
+fn context() -> (SessionContext, Arc<Statistics>) {
     // One thread: files whose rows come in one order.
     let settings = Settings { threads: 1, ..Settings::default() };
     let mut config = SessionConfig::new();
@@ -125,14 +188,44 @@ async fn context(folder: &std::path::Path) -> (SessionContext, Arc<Statistics>) 
         .with_optimizer_rules(relational::optimizer_rules(&statistics))
         .build();
     let context = SessionContext::new_with_state(state);
-    for (table, query) in TABLES {
+    context.register_udf(draw());
+    (context, statistics)
+}
+
+/// Has the tables of a data set read from files, some of which are made in a folder.
+async fn register(context: &SessionContext, of: &DataSet, folder: &Path) {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data");
+    let mut files: Vec<_> = of.shipped.iter().map(|table| (*table, Path::new(examples))).collect();
+    for (table, query) in &of.made {
         let path = folder.join(table).with_extension("parquet");
-        let path = path.to_str().unwrap();
-        let copy = format!("COPY ({query}) TO '{path}' STORED AS PARQUET");
+        let copy = format!("COPY ({query}) TO '{}' STORED AS PARQUET", path.display());
         context.sql(&copy).await.unwrap().collect().await.unwrap();
-        context.register_parquet(table, path, ParquetReadOptions::default()).await.unwrap();
+        files.push((table, folder));
+    }
+    for (table, folder) in files {
+        let path = folder.join(table).with_extension("parquet");
+        let options = ParquetReadOptions::default();
+        context.register_parquet(table, path.to_str().unwrap(), options).await.unwrap();
+    }
+}
+
+/// The same tables in memory.
+async fn in_memory(files: &SessionContext) -> (SessionContext, Arc<Statistics>) {
+    let (context, statistics) = context();
+    let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+    for table in tables(files) {
+        let rows = files.table(&table).await.unwrap();
+        let schema = rows.schema().as_arrow().clone();
+        let (rows, kept) = (rows.collect().await.unwrap(), Kept::new("rows", &pool));
+        let rows = MemoryTable::new(&schema, TableDefinition::default(), rows, kept).unwrap();
+        context.register_table(&table, Arc::new(Snapshot::new(Arc::new(rows)))).unwrap();
     }
     (context, statistics)
+}
+
+fn tables(context: &SessionContext) -> Vec<String> {
+    let catalog = context.catalog("datafusion").unwrap();
+    catalog.schema("public").unwrap().table_names()
 }
 
 async fn row_count(context: &SessionContext, plan: &LogicalPlan) -> f64 {
@@ -153,25 +246,25 @@ fn is_restriction(join: &LogicalPlan) -> bool {
 
 /// Reads all rows of all tables.
 async fn analyze(context: &SessionContext, statistics: &Statistics) {
-    for (table, _) in TABLES {
-        let provider = context.table_provider(table).await.unwrap();
+    for table in tables(context) {
+        let provider = context.table_provider(&table).await.unwrap();
         let mut analysis = Analysis::of(provider.as_ref()).unwrap();
-        for batch in context.table(table).await.unwrap().collect().await.unwrap() {
+        for batch in context.table(&table).await.unwrap().collect().await.unwrap() {
             analysis.look(&batch);
         }
         statistics.keep(analysis);
     }
 }
 
-/// A line for a query: its name, and the largest q-error of its joins, and of its filters if these are of interest.
-async fn line(
+/// The largest q-error of the joins of a query, and of its filters if these are of interest.
+async fn q_error(
     context: &SessionContext,
     statistics: &Statistics,
-    (name, from): (&str, &str),
+    query: &str,
     filters: bool,
-) -> String {
+) -> f64 {
     let estimates = Estimates::new(statistics);
-    let plan = context.sql(&format!("SELECT 1 FROM {from}")).await.unwrap();
+    let plan = context.sql(query).await.unwrap();
     let plan = context.state().optimize(plan.logical_plan()).unwrap();
     let mut nodes = Vec::new();
     plan.apply(|plan| {
@@ -184,29 +277,35 @@ async fn line(
         Ok(TreeNodeRecursion::Continue)
     })
     .unwrap();
-    assert!(!nodes.is_empty(), "{name}");
+    assert!(!nodes.is_empty(), "{query}");
     let mut largest = 1.0_f64;
     for node in &nodes {
         let (estimated, actual) = (estimates.rows(node), row_count(context, node).await.max(1.0));
         largest = largest.max(estimated / actual).max(actual / estimated);
     }
-    format!("{name}: {largest:.2}\n")
+    largest
 }
 
-/// A line for each query, before tables are analyzed and after.
+/// A line for each query: over files before they are analyzed, after that, and over tables in memory.
 async fn report() -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let (context, statistics) = context(folder.path()).await;
     let mut report = String::new();
-    for suffix in ["", ", analyzed"] {
-        for (queries, filters) in [(&QUERIES[..], false), (&SKEWED[..], true)] {
-            for (name, from) in queries {
-                let name = format!("{name}{suffix}");
-                report += &line(&context, &statistics, (&name, from), filters).await;
+    for data in data_sets() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, of_files) = context();
+        register(&files, &data, folder.path()).await;
+        let (memory, of_memory) = in_memory(&files).await;
+        for (suffix, context, statistics) in [
+            ("", &files, &of_files),
+            (", analyzed", &files, &of_files),
+            (", in memory", &memory, &of_memory),
+        ] {
+            if suffix == ", analyzed" {
+                analyze(context, statistics).await;
             }
-        }
-        if suffix.is_empty() {
-            analyze(&context, &statistics).await;
+            for (name, query) in &data.queries {
+                let error = q_error(context, statistics, query, data.filters).await;
+                report += &format!("{name}{suffix}: {error:.2}\n");
+            }
         }
     }
     report

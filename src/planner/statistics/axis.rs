@@ -5,9 +5,10 @@ use arrow::compute::{cast, max, min};
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::ScalarValue;
 
-/// Whether neighbouring values of a type are one apart on the line.
-pub(super) fn is_whole(of: &DataType) -> bool {
-    of.is_integer() || matches!(of, DataType::Date32)
+/// The values of a type within a range, if neighbouring ones are one apart on the line.
+pub(super) fn count(range: Option<[f64; 2]>, of: &DataType) -> Option<f64> {
+    let is_whole = of.is_integer() || matches!(of, DataType::Date32);
+    range.filter(|_| is_whole).map(|[low, high]| high - low + 1.0)
 }
 
 /// The places of values; nothing for types that have none.

@@ -12,36 +12,62 @@
 //! The first is the occupancy of D urns after m balls: Feller, *An Introduction to Probability Theory and Its
 //! Applications*, vol. 1, 3rd ed., §IV.2.
 
-use std::collections::HashSet;
-
 use arrow::array::{Array, ArrayRef};
-use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::HashMap;
+
+use super::profile::hashes;
 
 /// Steps of a bisection: beyond these, a floating-point number has no more digits.
 const STEPS: usize = 60;
 
-/// Of so many values that are not NULL; nothing where no row was seen.
-pub(super) fn estimate(runs: Vec<ArrayRef>, values: f64) -> Option<f64> {
-    let (mut seen, mut within, mut all) = (0, 0, HashSet::new());
-    let random = RandomState::with_seed(0);
-    for run in runs {
-        let mut hashes = vec![0; run.len()];
-        create_hashes([&run], &random, &mut hashes).ok()?;
-        let present = hashes.iter().enumerate().filter(|(row, _)| run.is_valid(*row));
-        let distinct: HashSet<u64> = present.map(|(_, &hash)| hash).collect();
-        seen += run.len() - run.null_count();
-        within += distinct.len();
-        all.extend(distinct);
+/// The values that were found in runs of a column's rows, by their hashes.
+pub(super) struct Occurrences {
+    /// Rows seen that are not NULL.
+    pub(super) seen: usize,
+    pub(super) values: HashMap<u64, Occurrence>,
+}
+
+/// Where a value was found.
+pub(super) struct Occurrence {
+    pub(super) rows: u32,
+    pub(super) runs: u32,
+    last_run: usize,
+}
+
+impl Occurrences {
+    /// Those of runs; nothing for types that have no hash.
+    pub(super) fn of(runs: &[ArrayRef]) -> Option<Self> {
+        let rows = runs.iter().map(|run| run.len()).sum();
+        let mut this = Self { seen: 0, values: HashMap::with_capacity(rows) };
+        for (run, values) in runs.iter().enumerate() {
+            let hashes = hashes(values)?;
+            let nulls = values.logical_nulls();
+            let is_there = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+            for (_, hash) in hashes.into_iter().enumerate().filter(|&(row, _)| is_there(row)) {
+                this.seen += 1;
+                let new = Occurrence { rows: 0, runs: 0, last_run: usize::MAX };
+                let known = this.values.entry(hash).or_insert(new);
+                known.rows += 1;
+                known.runs += u32::from(known.last_run != run);
+                known.last_run = run;
+            }
+        }
+        Some(this)
     }
-    if seen == 0 {
-        return None;
+
+    /// How many differ of so many values that are not NULL; nothing where no row was seen.
+    pub(super) fn distinct(&self, values: f64) -> Option<f64> {
+        if self.seen == 0 {
+            return None;
+        }
+        let all = self.values.len() as f64;
+        if self.seen as f64 >= values {
+            return Some(all);
+        }
+        let within = self.values.values().map(|value| f64::from(value.runs)).sum();
+        let most = all / self.seen as f64 * values;
+        Some(domain(within, all).map_or(most, |domain| domain.min(most)).round())
     }
-    let all = all.len() as f64;
-    if seen as f64 >= values {
-        return Some(all);
-    }
-    let most = all / seen as f64 * values;
-    Some(domain(within as f64, all).map_or(most, |domain| domain.min(most)))
 }
 
 /// The urns of which `occupied` hold one of `balls`; nothing where each ball has an urn of its own.
@@ -69,13 +95,17 @@ mod tests {
 
     use super::*;
 
+    fn estimate(runs: &[ArrayRef], values: f64) -> Option<f64> {
+        Occurrences::of(runs).unwrap().distinct(values)
+    }
+
     /// Four runs of 2048 values, of a column of a million made by a function of the row.
     fn estimated(mut value: impl FnMut(i64) -> i64) -> f64 {
         let runs = (0..4).map(|run| {
             let rows = run * 300_000..run * 300_000 + 2048;
             Arc::new(Int64Array::from_iter_values(rows.map(&mut value))) as ArrayRef
         });
-        estimate(runs.collect(), 1e6).unwrap()
+        estimate(&runs.collect::<Vec<_>>(), 1e6).unwrap()
     }
 
     #[test]
@@ -95,7 +125,7 @@ mod tests {
     #[test]
     fn all_rows_seen_are_counted_and_nulls_are_not() {
         let run = Arc::new(Int64Array::from(vec![Some(1), None, Some(2), Some(1)])) as ArrayRef;
-        assert_eq!(estimate(vec![run], 3.0), Some(2.0));
-        assert_eq!(estimate(vec![], 3.0), None);
+        assert_eq!(estimate(&[run], 3.0), Some(2.0));
+        assert_eq!(estimate(&[], 3.0), None);
     }
 }

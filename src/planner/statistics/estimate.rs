@@ -193,15 +193,16 @@ impl<'a> Estimates<'a> {
         Some(self.relation(scan)?.spread(&scan.source.schema(), column))
     }
 
-    /// What ANALYZE has found of a column, and its type.
+    /// What rows say of a column, and its type.
     pub(super) fn profile(
         &self,
         plans: &[&LogicalPlan],
         expr: &Expr,
     ) -> Option<(Arc<Profile>, DataType)> {
         let (_, scan, column) = origin_in(plans, expr)?;
-        let of = scan.source.schema().field(column).data_type().clone();
-        Some((self.relation(scan)?.profile(column)?, of))
+        let schema = scan.source.schema();
+        let of = schema.field(column).data_type().clone();
+        Some((self.relation(scan)?.profile(&schema, column)?, of))
     }
 
     /// The values of a key that rows of a join's side may have: one where a filter says which.

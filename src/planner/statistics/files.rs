@@ -17,13 +17,21 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::{RUN_ROWS, RUNS, Spread, axis};
+use super::profile::{Profile, Reader};
+use super::sample::WHOLE_ROWS_MAX;
+use super::{Spread, axis};
 use crate::catalog::{Format, Stamp, format_of};
 
 /// Files whose metadata is looked at: the rest is taken to be like these.
 const FILES_READ_MAX: usize = 8;
 
-/// Rows between the runs of one group of rows: about a page, so that few are read to be skipped.
+/// Runs of neighbouring rows that are read to see how many values differ.
+const RUNS: usize = 4;
+
+/// Rows of a run.
+const RUN_ROWS: usize = 2048;
+
+/// Rows between the runs of one large group of rows: about a page, so that few are read to be skipped.
 const RUN_DISTANCE_ROWS: usize = 20_480;
 
 /// Bytes of a value in a file that does not say how many rows it has.
@@ -71,13 +79,34 @@ impl Files {
         }
         let nulls = if rows == 0 { 0.0 } else { nulls as f64 / rows as f64 };
         // A range is that of all files only where all have been looked at.
-        let is_whole = self.stamps.len() <= FILES_READ_MAX && axis::is_whole(field.data_type());
-        let distinct_max = range.filter(|_| is_whole).map(|[low, high]| high - low + 1.0);
-        Spread { range, nulls, distinct_max }
+        let of_all = range.filter(|_| self.stamps.len() <= FILES_READ_MAX);
+        Spread { range, nulls, distinct_max: axis::count(of_all, field.data_type()) }
+    }
+
+    /// What rows say of a column, of which no more than so many values can differ: all of them if they are few, else some.
+    pub(super) fn profile(
+        &self,
+        schema: &SchemaRef,
+        column: usize,
+        rows: f64,
+        distinct_max: f64,
+    ) -> Option<Profile> {
+        if rows > WHOLE_ROWS_MAX as f64 || self.looked_at().count() < self.stamps.len() {
+            return Profile::of_few_runs(&self.runs(schema, column)?, rows, distinct_max);
+        }
+        let mut groups = Vec::new();
+        for stamp in &self.stamps {
+            let metadata = self.metadata(stamp)?;
+            for group in 0..metadata.metadata().num_row_groups() {
+                let name = schema.field(column).name();
+                groups.push(read(stamp, metadata.clone(), name, group, 0, WHOLE_ROWS_MAX)?);
+            }
+        }
+        Some(Reader::of_all(&groups))
     }
 
     /// Some runs of a column's rows, from places far apart.
-    pub(super) fn runs(&self, schema: &SchemaRef, column: usize) -> Option<Vec<ArrayRef>> {
+    fn runs(&self, schema: &SchemaRef, column: usize) -> Option<Vec<ArrayRef>> {
         let name = schema.field(column).name();
         let mut places = Vec::new();
         for (at, stamp) in self.looked_at().enumerate() {
@@ -91,10 +120,10 @@ impl Files {
             let before = chosen[..at].iter().filter(|place| **place == (file, group)).count();
             let stamp = self.looked_at().nth(file)?;
             let metadata = self.metadata(stamp)?;
-            let skipped = before * RUN_DISTANCE_ROWS;
-            let rows = metadata.metadata().row_group(group).num_rows();
-            if skipped == 0 || ((skipped + RUN_ROWS) as i64) < rows {
-                runs.push(read(stamp, metadata, name, group, skipped)?);
+            let rows = metadata.metadata().row_group(group).num_rows() as usize;
+            let skipped = before * RUN_DISTANCE_ROWS.min(rows / RUNS);
+            if skipped == 0 || skipped + RUN_ROWS < rows {
+                runs.push(read(stamp, metadata, name, group, skipped, RUN_ROWS)?);
             }
         }
         Some(runs)
@@ -154,6 +183,7 @@ fn read(
     column: &str,
     group: usize,
     skipped: usize,
+    rows: usize,
 ) -> Option<ArrayRef> {
     let root = metadata.schema().index_of(column).ok()?;
     let mask = ProjectionMask::roots(metadata.parquet_schema(), [root]);
@@ -161,9 +191,9 @@ fn read(
     let mut batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_projection(mask)
         .with_row_groups(vec![group])
-        .with_batch_size(RUN_ROWS)
+        .with_batch_size(rows)
         .with_offset(skipped)
-        .with_limit(RUN_ROWS)
+        .with_limit(rows)
         .build()
         .ok()?;
     let batch = batches.next()?.ok()?;

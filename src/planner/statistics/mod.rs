@@ -4,7 +4,8 @@
 //! Statistics     facts of tables and files, kept until these change
 //!  ├ files       rows, ranges and NULLs by the metadata of Parquet files, and a few runs of their rows
 //!  ├ distinct    how many values a column has that differ, by such runs
-//!  ├ profile     what ANALYZE knows of a column by all of its rows, in the place of these
+//!  ├ profile     what is known of a column by its rows: all of them by ANALYZE
+//!  ├ sample      the rows of a table in memory that are looked at before, all of them if they are few
 //!  └ axis        numbers, dates and times as places on one line
 //! estimate       rows of a plan and values of its columns
 //!  ├ pinned        columns that a filter holds to one value
@@ -12,7 +13,8 @@
 //! ```
 //!
 //! Enters: logical plans. Leaves: numbers. Facts are looked up when a column is first asked for, by reads that
-//! are bounded: some pages of a file, some thousand rows of a table. What ANALYZE found stays until the table or the files change.
+//! are bounded: some pages of a file, some ten thousand rows of a table. They hold until a file changes, or rows of a table do;
+//! one that has only grown, by no more than a tenth, is taken to have more of the same.
 
 mod axis;
 mod distinct;
@@ -20,6 +22,7 @@ mod estimate;
 mod files;
 mod pinned;
 mod profile;
+mod sample;
 mod selectivity;
 
 use std::collections::HashMap;
@@ -48,11 +51,8 @@ pub(super) use self::estimate::{
 /// Facts of so many tables and files are kept; more, and all are looked up again.
 const KEPT_MAX: usize = 4096;
 
-/// Runs of neighbouring rows that a sample is made of.
-const RUNS: usize = 4;
-
-/// Rows of a run.
-const RUN_ROWS: usize = 2048;
+/// What is known of a table holds until it has grown by such a part.
+const GROWTH_PART: usize = 10;
 
 /// What is known of tables and files, for all connections of a database.
 pub(crate) struct Statistics {
@@ -67,6 +67,8 @@ struct Facts {
     rows: f64,
     columns: Vec<ColumnFacts>,
     is_analyzed: bool,
+    /// Rows that there were when the first of this was found, of a table that may have grown since.
+    first_rows: usize,
 }
 
 /// What is known of a column, from the first time on that somebody asks.
@@ -74,8 +76,8 @@ struct Facts {
 struct ColumnFacts {
     spread: OnceLock<Spread>,
     distinct: OnceLock<f64>,
-    /// What ANALYZE found.
-    profile: Option<Arc<Profile>>,
+    /// By all rows, or by some thousands.
+    profile: OnceLock<Option<Arc<Profile>>>,
 }
 
 /// What ANALYZE has found so far of rows that it reads.
@@ -136,6 +138,7 @@ impl Statistics {
         {
             // Numbers of rows are no column of the table, and nothing is known of them.
             let columns = snapshot.table().schema();
+            self.grow(&source, snapshot);
             let facts = self.facts(source, columns, || snapshot.row_count() as f64);
             return Some(Relation { facts, rows: Rows::Table(snapshot.clone()) });
         }
@@ -160,6 +163,27 @@ impl Statistics {
         facts
     }
 
+    /// Takes what is known of an earlier version of a table for the one that has grown of it.
+    fn grow(&self, source: &Source, snapshot: &Snapshot) {
+        let mut kept = self.kept();
+        if kept.contains_key(source) {
+            return;
+        }
+        let grown = kept.iter().filter_map(|(known, facts)| match known {
+            &Source::Version { table, number, rows } if table == snapshot.table().id() => {
+                let is_grown = (snapshot.grown_since()..snapshot.version()).contains(&number)
+                    && rows <= snapshot.row_count()
+                    && snapshot.row_count() <= facts.first_rows + facts.first_rows / GROWTH_PART;
+                is_grown.then_some((number, known))
+            }
+            _ => None,
+        });
+        let last = grown.max_by_key(|(number, _)| *number).map(|(_, known)| known.clone());
+        if let Some(facts) = last.and_then(|last| kept.remove(&last)) {
+            kept.insert(source.clone(), Arc::new(facts.grown(snapshot.row_count())));
+        }
+    }
+
     /// What is analyzed goes last, for it is not looked up again.
     fn insert(&self, source: Source, facts: Arc<Facts>) {
         let mut kept = self.kept();
@@ -176,7 +200,8 @@ impl Statistics {
     pub(crate) fn keep(&self, analysis: Analysis) {
         let Analysis { source, rows, columns } = analysis;
         let columns = columns.into_iter().map(|column| ColumnFacts::of(column.profile(), rows));
-        let facts = Facts { rows: rows as f64, columns: columns.collect(), is_analyzed: true };
+        let columns = columns.collect();
+        let facts = Facts { rows: rows as f64, columns, is_analyzed: true, first_rows: rows };
         self.kept().retain(|known, _| !known.is_of_same(&source));
         self.insert(source, Arc::new(facts));
         self.analyses.fetch_add(1, Ordering::Release);
@@ -225,14 +250,27 @@ impl ColumnFacts {
     fn of(profile: Profile, rows: usize) -> Self {
         let spread = Spread { range: profile.range(), nulls: profile.nulls, distinct_max: None };
         let distinct = profile.distinct.unwrap_or(rows as f64).max(1.0);
-        Self { spread: spread.into(), distinct: distinct.into(), profile: Some(Arc::new(profile)) }
+        let profile = Some(Arc::new(profile));
+        Self { spread: spread.into(), distinct: distinct.into(), profile: profile.into() }
+    }
+
+    /// The same of a few more rows. The range is looked up again, for new values often lie beyond it.
+    fn grown(&self) -> Self {
+        let profile = self.profile.clone();
+        Self { profile, ..Self::default() }
     }
 }
 
 impl Facts {
     fn new(rows: f64, schema: &SchemaRef) -> Self {
         let columns = schema.fields().iter().map(|_| ColumnFacts::default()).collect();
-        Self { rows, columns, is_analyzed: false }
+        Self { rows, columns, is_analyzed: false, first_rows: rows as usize }
+    }
+
+    /// The same of a table that has grown.
+    fn grown(&self, rows: usize) -> Self {
+        let columns = self.columns.iter().map(ColumnFacts::grown).collect();
+        Self { rows: rows as f64, columns, ..*self }
     }
 }
 
@@ -249,16 +287,36 @@ impl Relation {
         }
     }
 
-    /// What ANALYZE has found of a column.
-    fn profile(&self, column: usize) -> Option<Arc<Profile>> {
-        self.facts.columns.get(column)?.profile.clone()
+    /// What rows say of a column: all of them where it was analyzed or they are few, else some of a table or of files.
+    fn profile(&self, schema: &SchemaRef, column: usize) -> Option<Arc<Profile>> {
+        let facts = self.facts.columns.get(column)?;
+        let look = || match &self.rows {
+            Rows::Table(snapshot) => {
+                let values =
+                    axis::count(bounds(snapshot, column), schema.field(column).data_type());
+                sample::profile(snapshot.batches(), column, values.unwrap_or(f64::INFINITY))
+            }
+            Rows::Files(files) => {
+                let values = self.spread(schema, column).distinct_max;
+                files.profile(schema, column, self.rows(), values.unwrap_or(f64::INFINITY))
+            }
+            Rows::Elsewhere => None,
+        };
+        facts.profile.get_or_init(|| look().map(Arc::new)).clone()
     }
 
-    /// Where the values of a column lie.
+    /// Where the values of a column lie: those of a table in memory by the bounds of its batches, else as far as its rows were
+    /// looked at.
     fn spread(&self, schema: &SchemaRef, column: usize) -> Spread {
         let Some(facts) = self.facts.columns.get(column) else { return Spread::default() };
         *facts.spread.get_or_init(|| match &self.rows {
-            Rows::Table(snapshot) => Spread::of_sample(&sample(snapshot.batches()), column),
+            Rows::Table(snapshot) => {
+                let range = bounds(snapshot, column);
+                let distinct_max = axis::count(range, schema.field(column).data_type());
+                let profile = self.profile(schema, column);
+                let nulls = profile.as_ref().map_or(0.0, |profile| profile.nulls);
+                Spread { range: range.or_else(|| profile?.range()), nulls, distinct_max }
+            }
             Rows::Files(files) => files.spread(schema, column),
             Rows::Elsewhere => Spread::default(),
         })
@@ -270,53 +328,13 @@ impl Relation {
         let spread = self.spread(schema, column);
         let values = self.rows() * (1.0 - spread.nulls);
         let most = spread.distinct_max.unwrap_or(f64::INFINITY).min(values).max(1.0);
-        let estimated = || match &self.rows {
-            Rows::Table(snapshot) => {
-                let runs = sample(snapshot.batches());
-                let runs = runs.iter().map(|run| Arc::clone(run.column(column))).collect();
-                distinct::estimate(runs, values)
-            }
-            Rows::Files(files) => distinct::estimate(files.runs(schema, column)?, values),
-            Rows::Elsewhere => None,
-        };
+        let estimated = || self.profile(schema, column)?.distinct;
         *facts.distinct.get_or_init(|| estimated().map_or(most, |count| count.clamp(1.0, most)))
     }
 }
 
-impl Spread {
-    /// By some rows: the range is that of the rows seen, so nothing follows about values that differ.
-    fn of_sample(runs: &[RecordBatch], column: usize) -> Self {
-        let (mut range, mut rows, mut nulls) = (None, 0, 0);
-        for run in runs {
-            let values = run.column(column);
-            rows += values.len();
-            nulls += values.null_count();
-            range = axis::joined(range, axis::range(values));
-        }
-        let nulls = if rows == 0 { 0.0 } else { nulls as f64 / rows as f64 };
-        Self { range, nulls, distinct_max: None }
-    }
-}
-
-/// Runs of neighbouring rows, as far apart as they can be.
-fn sample(batches: &[RecordBatch]) -> Vec<RecordBatch> {
-    let all: usize = batches.iter().map(RecordBatch::num_rows).sum();
-    if all <= RUNS * RUN_ROWS {
-        return batches.to_vec();
-    }
-    let starts = (0..RUNS).map(|run| (all - RUN_ROWS) / (RUNS - 1) * run);
-    let mut runs = Vec::new();
-    for start in starts {
-        let (mut before, mut wanted) = (0, start..start + RUN_ROWS);
-        for batch in batches {
-            let end = before + batch.num_rows();
-            if wanted.start < end && !wanted.is_empty() {
-                let taken = wanted.end.min(end) - wanted.start;
-                runs.push(batch.slice(wanted.start - before, taken));
-                wanted.start += taken;
-            }
-            before = end;
-        }
-    }
-    runs
+/// The range of a column, by the bounds of all batches.
+fn bounds(snapshot: &Snapshot, column: usize) -> Option<[f64; 2]> {
+    let [least, greatest] = snapshot.bounds(column)?;
+    axis::joined(axis::range(&least), axis::range(&greatest))
 }

@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::axis;
+use super::distinct::{Occurrence, Occurrences};
 use crate::exec::kernels::distinct::DistinctSketch;
 
 /// Bytes that a reader takes at most: its sketch, its sample and its counters.
@@ -28,6 +29,17 @@ const COMMON: usize = 16;
 
 /// How much more often than the average a value is there that is kept as a common one.
 const UNCOMMON: f64 = 1.25;
+
+/// Rows of a sample that a value is met in at least to be kept: of fewer, a share is more than a third off.
+const MET: f64 = 8.0;
+
+/// Standard deviations that a count in a sample is above the average at least, for among thousands of values some are met
+/// more often by chance.
+const DEVIATIONS: f64 = 4.0;
+
+/// How far from the middle of all values that of some may be, as a share of them: as far as the middle half of all goes. Of
+/// four runs of a sorted table, those at both ends are further away.
+const UNLIKE: f64 = 0.25;
 
 /// Parts of as many rows each.
 const PARTS: usize = 64;
@@ -52,9 +64,52 @@ pub(super) struct Profile {
     common: Vec<(u64, f64)>,
     /// Where the values lie: the least, the greatest, and what is between parts. Empty where they have no places.
     bounds: Vec<f64>,
+    /// The share of a value that was not met where all others are common, at most: none if all rows were read.
+    unseen: f64,
 }
 
 impl Profile {
+    /// That of a column in so many rows, by runs of them from all over the table; nothing where there are none. No more than
+    /// so many values can differ.
+    pub(super) fn of_runs(runs: &[ArrayRef], rows: f64, distinct_max: f64) -> Option<Self> {
+        let seen: usize = runs.iter().map(|run| run.len()).sum();
+        let nulls: usize = runs.iter().map(|run| run.logical_null_count()).sum();
+        if seen == 0 {
+            return None;
+        }
+        let nulls = nulls as f64 / seen as f64;
+        let found = Occurrences::of(runs);
+        let distinct = found.as_ref().and_then(|found| found.distinct(rows * (1.0 - nulls)));
+        let distinct = distinct.map(|distinct| distinct.min(distinct_max));
+        let mut common: Vec<(u64, f64)> = match found.as_ref().zip(distinct) {
+            Some((found, distinct)) => {
+                let average = found.seen as f64 / distinct.max(1.0);
+                let by_chance = average + DEVIATIONS * average.sqrt();
+                let least = by_chance.max(UNCOMMON * average).max(MET);
+                // What is common in one place only may be so nowhere else.
+                let is_common = |value: &Occurrence| {
+                    value.runs > 1 && (distinct <= COMMON as f64 || f64::from(value.rows) > least)
+                };
+                let common = found.values.iter().filter(|(_, value)| is_common(value));
+                common.map(|(hash, value)| (*hash, f64::from(value.rows) / seen as f64)).collect()
+            }
+            None => Vec::new(),
+        };
+        common.sort_unstable_by(|(one, share), (other, of_other)| {
+            of_other.total_cmp(share).then(one.cmp(other))
+        });
+        common.truncate(COMMON);
+        Some(Self { nulls, distinct, common, bounds: bounds_of(runs), unseen: 0.5 / seen as f64 })
+    }
+
+    /// The same by so few runs that a table which is sorted is not met in all of its parts. Of such a column nothing is
+    /// said about where its values lie, and a value that was not met may be as common as any other.
+    pub(super) fn of_few_runs(runs: &[ArrayRef], rows: f64, distinct_max: f64) -> Option<Self> {
+        let of_runs = Self::of_runs(runs, rows, distinct_max)?;
+        let bounds = if are_alike(runs) { of_runs.bounds } else { Vec::new() };
+        Some(Self { bounds, unseen: 1.0, ..of_runs })
+    }
+
     /// The least and the greatest place of values.
     pub(super) fn range(&self) -> Option<[f64; 2]> {
         Some([*self.bounds.first()?, *self.bounds.last()?])
@@ -84,10 +139,6 @@ impl Profile {
         if value.is_null() {
             return Some(0.0);
         }
-        let place = axis::place(&value);
-        if place.zip(self.range()).is_some_and(|(place, [low, high])| place < low || place > high) {
-            return Some(0.0);
-        }
         let distinct = self.distinct?;
         let hash = *hashes(&value.to_array().ok()?)?.first()?;
         let known = self.common.iter().find(|(common, _)| *common == hash);
@@ -96,7 +147,7 @@ impl Profile {
             // All others are taken to be alike, and none of them is as common as those that are known.
             None => {
                 let others = distinct - self.common.len() as f64;
-                let share = if others < 1.0 { 0.0 } else { self.rest() / others };
+                let share = if others < 1.0 { self.unseen } else { self.rest() / others };
                 self.common.last().map_or(share, |(_, least)| share.min(*least))
             }
         })
@@ -222,6 +273,13 @@ impl Reader {
         }
     }
 
+    /// That of all rows of some batches.
+    pub(super) fn of_all<'v>(batches: impl IntoIterator<Item = &'v ArrayRef>) -> Profile {
+        let mut reader = Self::new();
+        batches.into_iter().for_each(|values| reader.look(values));
+        reader.profile()
+    }
+
     /// What is kept.
     pub(super) fn profile(self) -> Profile {
         let rows = self.rows.max(1) as f64;
@@ -244,6 +302,7 @@ impl Reader {
             distinct: self.has_hashes.then_some(distinct),
             common: if self.has_hashes { common.collect() } else { Vec::new() },
             bounds: self.range.map_or_else(Vec::new, |range| bounds(self.sample, range)),
+            unseen: 0.0,
         }
     }
 }
@@ -256,8 +315,43 @@ fn bounds(mut sample: Vec<f64>, [least, greatest]: [f64; 2]) -> Vec<f64> {
     std::iter::once(least).chain(cuts).chain([greatest]).collect()
 }
 
+/// The bounds of values of which some runs are known.
+fn bounds_of(runs: &[ArrayRef]) -> Vec<f64> {
+    let sample = sorted(runs);
+    match (sample.first(), sample.last()) {
+        (Some(&least), Some(&greatest)) => bounds(sample, [least, greatest]),
+        _ => Vec::new(),
+    }
+}
+
+/// The places of values in runs, of as many as bounds are made of.
+fn sorted(runs: &[ArrayRef]) -> Vec<f64> {
+    let rows: usize = runs.iter().map(|run| run.len()).sum();
+    let step = rows.div_ceil(SAMPLE).max(1);
+    let mut sample = Vec::with_capacity(SAMPLE);
+    for places in runs.iter().filter_map(axis::places) {
+        let places = places.as_primitive::<Float64Type>().iter().step_by(step).flatten();
+        sample.extend(places.filter(|place| !place.is_nan()));
+    }
+    sample.sort_unstable_by(f64::total_cmp);
+    sample
+}
+
+/// Whether runs have values from one distribution: the middle one of each is about that of all.
+fn are_alike(runs: &[ArrayRef]) -> bool {
+    let all = sorted(runs);
+    let share = |count: usize| count as f64 / all.len() as f64;
+    runs.iter().all(|run| {
+        let own = sorted(std::slice::from_ref(run));
+        let Some(middle) = own.get(own.len() / 2) else { return false };
+        let below = share(all.partition_point(|place| place < middle));
+        let up_to = share(all.partition_point(|place| place <= middle));
+        below < 0.5 + UNLIKE && up_to > 0.5 - UNLIKE
+    })
+}
+
 /// The hashes of values, the same for equal ones of types that are compared without a loss.
-fn hashes(values: &ArrayRef) -> Option<Vec<u64>> {
+pub(super) fn hashes(values: &ArrayRef) -> Option<Vec<u64>> {
     let values = match comparable(values.data_type()) {
         of if of == *values.data_type() => ArrayRef::clone(values),
         of => cast(values, &of).ok()?,
@@ -287,9 +381,7 @@ mod tests {
     use super::*;
 
     fn profile(columns: &[ArrayRef]) -> Profile {
-        let mut reader = Reader::new();
-        columns.iter().for_each(|values| reader.look(values));
-        reader.profile()
+        Reader::of_all(columns)
     }
 
     /// Half of the rows are 0, a quarter are 1 and so on, below ten times as many that come once; every tenth is NULL.
@@ -315,7 +407,6 @@ mod tests {
         }
         let rare = profile.share_of(&ScalarValue::from(5006_i64), &DataType::Int64).unwrap();
         assert!(rare < 1e-4, "{rare}");
-        assert_eq!(profile.share_of(&ScalarValue::from(-1_i64), &DataType::Int64), Some(0.0));
         let low = profile.within(f64::NEG_INFINITY, 999.0).unwrap();
         assert!((low - 0.5).abs() < 0.02, "{low}");
         let zero = profile.within(0.0, 0.0).unwrap();
@@ -349,6 +440,28 @@ mod tests {
         let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
         let share = profile(&[skewed(1000)]).share_of_pairs(&profile(&[keys])).unwrap();
         assert!((0.85..1.0).contains(&(share * 5000.0)), "{share}");
+    }
+
+    #[test]
+    fn few_runs_say_where_values_lie_only_if_they_are_alike() {
+        let runs = |distinct_max: f64, value: fn(i64) -> i64| {
+            let runs = (0..4).map(|run| {
+                let rows = run * 250_000..run * 250_000 + 2048;
+                Arc::new(Int64Array::from_iter_values(rows.map(value))) as ArrayRef
+            });
+            Profile::of_few_runs(&runs.collect::<Vec<_>>(), 1e6, distinct_max).unwrap()
+        };
+        assert_eq!(runs(1e6, |row| row).within(0.0, 1000.0), None);
+        let share = runs(1e6, |row| row * 7919 % 1000 / 10 * 10).within(0.0, 99.0).unwrap();
+        assert!((share - 0.1).abs() < 0.02, "{share}");
+        // What is common in one run may be so nowhere else, and what none has may be common elsewhere.
+        let share_of = |profile: &Profile, value: i64| {
+            profile.share_of(&ScalarValue::from(value), &DataType::Int64).unwrap()
+        };
+        let sorted = runs(4.0, |row| row / 250_000);
+        assert!((share_of(&sorted, 0) - 0.25).abs() < 0.01 && share_of(&sorted, 9) > 0.2);
+        let common = runs(1e6, |row| row * 7919 % 10 / 9);
+        assert!((share_of(&common, 0) - 0.9).abs() < 0.01 && share_of(&common, 9) > 0.05);
     }
 
     #[test]

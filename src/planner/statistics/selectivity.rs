@@ -1,6 +1,6 @@
 //! The share of rows that conditions keep.
 //!
-//! Bounds of one column are one interval, cut out of where its values lie: as ANALYZE has found them, else as if they were spread
+//! Bounds of one column are one interval, cut out of where its values lie: as rows have shown them, else as if they were spread
 //! evenly, and so it is with one value among all. Conditions are taken to be half independent of one another: the strongest counts whole,
 //! each further one to a power less.
 
@@ -93,7 +93,7 @@ impl Estimates<'_> {
         share * (1.0 - spread.nulls)
     }
 
-    /// The column of an equality with a value, and the share of rows for which it holds, where ANALYZE knows that.
+    /// The column of an equality with a value, and the share of rows for which it holds, where that is known.
     fn share_of<'e>(
         &self,
         left: &'e Expr,
@@ -106,7 +106,11 @@ impl Estimates<'_> {
             _ => return None,
         };
         let (profile, of) = self.profile(plans, column)?;
-        Some((column, profile.share_of(value, &of)?))
+        let place = value.cast_to(&of).ok().and_then(|value| axis::place(&value));
+        let place = place.zip(self.spread(plans, column)?.range);
+        let is_beyond = place.is_some_and(|(place, [low, high])| place < low || place > high);
+        let share = if is_beyond { 0.0 } else { profile.share_of(value, &of)? };
+        Some((column, share))
     }
 
     fn kept_by(&self, condition: &Expr, plans: &[&LogicalPlan]) -> f64 {
