@@ -79,21 +79,36 @@ pub(crate) fn is_for_any(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_for_any)
 }
 
-/// Whether a plan has no nodes but such as hold nothing of what it reads, and reads a table's rows.
+/// What a plan holds of all that it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Names of files, if anything.
+    Names,
+    /// Rows of tables, which it can be had without.
+    Rows,
+    /// What is of one run: groups that are remembered, matrices, rows that a function makes.
+    Others,
+}
+
+/// What an optimized plan holds.
 ///
 /// # Errors
 /// None but DataFusion's.
-pub(crate) fn is_for_rows(plan: &LogicalPlan) -> Result<bool> {
-    let (mut is_plain, mut has_rows) = (true, false);
+pub(crate) fn held(plan: &LogicalPlan) -> Result<Holds> {
+    let mut held = Holds::Names;
     plan.apply_with_subqueries(|node| {
-        match node {
+        let of_node = match node {
+            LogicalPlan::TableScan(scan) if snapshot(scan)?.is_some() => Holds::Rows,
             LogicalPlan::TableScan(scan) => {
-                let is_table = snapshot(scan)?.is_some();
-                has_rows |= is_table;
-                is_plain &= is_table || source_as_provider(&scan.source)?.is::<ListingTable>();
+                match source_as_provider(&scan.source)?.is::<ListingTable>() {
+                    true => Holds::Names,
+                    false => Holds::Others,
+                }
             }
-            LogicalPlan::Extension(_) => {
-                is_plain &= shared::behind(node).is_some() || first_rows::is_node(node);
+            LogicalPlan::Extension(_)
+                if shared::behind(node).is_some() || first_rows::is_node(node) =>
+            {
+                Holds::Names
             }
             LogicalPlan::Projection(_)
             | LogicalPlan::Filter(_)
@@ -107,12 +122,20 @@ pub(crate) fn is_for_rows(plan: &LogicalPlan) -> Result<bool> {
             | LogicalPlan::Distinct(_)
             | LogicalPlan::Union(_)
             | LogicalPlan::Values(_)
-            | LogicalPlan::EmptyRelation(_) => {}
-            _ => is_plain = false,
+            | LogicalPlan::EmptyRelation(_) => Holds::Names,
+            _ => Holds::Others,
+        };
+        match of_node {
+            Holds::Names => {}
+            Holds::Rows => held = Holds::Rows,
+            Holds::Others => {
+                held = Holds::Others;
+                return Ok(TreeNodeRecursion::Stop);
+            }
         }
-        Ok(if is_plain { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(is_plain && has_rows)
+    Ok(held)
 }
 
 /// The plan without the rows of its tables.

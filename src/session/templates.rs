@@ -18,7 +18,8 @@ use super::{Optimized, Session, locked};
 use crate::cache::{Question, query_of};
 use crate::catalog::{Reads, Scope};
 use crate::error::Result;
-use crate::planner::{Template, generic};
+use crate::planner::Template;
+use crate::planner::generic::{self, Holds};
 use crate::query::Running;
 use crate::value::Parameters;
 
@@ -129,12 +130,14 @@ impl Session {
         let mut operators = None;
         if let Some(question) = keep {
             let analyses = self.shared.statistics.analyses();
-            let planned = if generic::is_for_rows(plan)? {
-                Some(Planned::WithoutRows(generic::without_rows(plan.clone())?))
-            } else {
-                let template = Template::of(plan, state).await?;
-                operators = template.as_ref().map(|of| of.operators(state)).transpose()?;
-                template.map(Planned::Operators)
+            let planned = match generic::held(plan)? {
+                Holds::Rows => Some(Planned::WithoutRows(generic::without_rows(plan.clone())?)),
+                Holds::Names => {
+                    let template = Template::of(plan, state).await?;
+                    operators = template.as_ref().map(|of| of.operators(state)).transpose()?;
+                    template.map(Planned::Operators)
+                }
+                Holds::Others => None,
             };
             let known = match planned.zip(scope.reads()) {
                 Some((planned, reads)) => {

@@ -163,7 +163,8 @@ fn names_are_looked_up_each_time() {
     }
     connection.execute("DROP TABLE t").unwrap();
     assert_eq!(half(), Some(1.5));
-    assert_eq!(figure(&connection, "plan_hits"), 2);
+    // The third time of the first table, the second and the third of the other.
+    assert_eq!(figure(&connection, "plan_hits"), 3);
 }
 
 #[test]
