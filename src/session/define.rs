@@ -157,9 +157,17 @@ impl Session {
                 context.execute_logical_plan(LogicalPlan::Ddl(external)).await?;
                 Ok(Started::Done)
             }
-            function @ (DdlStatement::CreateFunction(_) | DdlStatement::DropFunction(_)) => {
-                self.context.execute_logical_plan(LogicalPlan::Ddl(function)).await?;
+            DdlStatement::DropFunction(drop) => {
+                let name = drop.name.clone();
+                let drop = LogicalPlan::Ddl(DdlStatement::DropFunction(drop));
+                self.context.execute_logical_plan(drop).await?;
+                locked(&self.dropped_functions).insert(name);
                 self.forget_state();
+                Ok(Started::Done)
+            }
+            function @ DdlStatement::CreateFunction(_) => {
+                // An error: nobody makes functions of text.
+                self.context.execute_logical_plan(LogicalPlan::Ddl(function)).await?;
                 Ok(Started::Done)
             }
             other => Err(Error::unsupported(format!("{} is not supported", other.name()))),

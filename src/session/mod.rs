@@ -19,7 +19,7 @@ mod remember;
 mod settings;
 mod templates;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -241,6 +241,8 @@ pub(crate) struct Session {
     /// The settings under which questions are asked, until one is changed.
     asked_under: Mutex<Option<Arc<str>>>,
     settings: Mutex<Settings>,
+    /// Functions that this session has no more.
+    dropped_functions: Mutex<BTreeSet<String>>,
     /// What RESET goes back to.
     defaults: Settings,
     prepared: Mutex<HashMap<String, prepare::Prepared>>,
@@ -303,6 +305,7 @@ impl Session {
             shared,
             temporary: Arc::default(),
             settings: Mutex::new(defaults.clone()),
+            dropped_functions: Mutex::default(),
             defaults,
             prepared: Mutex::default(),
             plans: Mutex::default(),

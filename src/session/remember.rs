@@ -60,7 +60,7 @@ impl Session {
         Some(Asked { question, text: text.to_owned(), remembered, mode })
     }
 
-    /// The settings under which questions are asked: those that are not as they come.
+    /// The settings under which questions are asked: those that are not as they come, and functions that are not there.
     pub(super) fn asked_under(&self) -> Arc<str> {
         static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
             let all = ConfigOptions::default().entries().into_iter();
@@ -74,6 +74,8 @@ impl Session {
             let entries = self.state().config_options().entries().into_iter();
             let changed = entries.filter(|entry| DEFAULTS.get(&entry.key) != Some(&entry.value));
             text.extend(changed.map(|entry| format!("{}={:?}\n", entry.key, entry.value)));
+            let dropped = locked(&self.dropped_functions);
+            text.extend(dropped.iter().map(|name| format!("no function {name:?}\n")));
             text.into()
         });
         Arc::clone(text)

@@ -196,3 +196,22 @@ fn what_comes_out_otherwise_each_time_is_computed_each_time() {
     }
     assert_eq!(figure(&connection, "plan_hits"), 0);
 }
+
+#[test]
+fn a_function_that_was_dropped_is_not_called() {
+    for remembers in ["off", "on"] {
+        let connection = database().connect();
+        connection
+            .execute(&format!("SET result_cache = '{remembers}'; SET result_cache_after_ms = 0"))
+            .unwrap();
+        let queries = ["SELECT abs(-7)", "SELECT max(abs(id)) FROM t"];
+        for query in queries {
+            (0..3).for_each(|_| _ = answer(&connection, query));
+        }
+        connection.execute("DROP FUNCTION abs").unwrap();
+        for query in queries {
+            let error = connection.query(query).unwrap_err().to_string();
+            assert!(error.contains("abs"), "{error}");
+        }
+    }
+}

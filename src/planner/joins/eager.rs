@@ -64,10 +64,11 @@ impl OptimizerRule for EagerGroups {
     ) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
         let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.groups_early);
-        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
-        let Some(asked) = Asked::of(aggregate).filter(|_| is_on) else {
-            return Ok(Transformed::no(plan));
+        let aggregate = match &plan {
+            LogicalPlan::Aggregate(aggregate) if is_on => aggregate,
+            _ => return Ok(Transformed::no(plan)),
         };
+        let Some(asked) = Asked::of(aggregate) else { return Ok(Transformed::no(plan)) };
         let estimates = Estimates::new(&self.statistics);
         let mut best: Option<(f64, Early)> = None;
         for is_left in [true, false] {
