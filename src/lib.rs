@@ -37,6 +37,7 @@ mod query;
 mod rows;
 mod session;
 mod sql;
+mod steps;
 mod storage;
 mod value;
 

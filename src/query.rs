@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::Matrix;
 use crate::memory::{Kept, Turn};
 use crate::rows::{self, FromRow};
+use crate::steps::ROWS_DROPPED;
 
 /// What one statement yields.
 ///
@@ -396,7 +397,7 @@ impl Running {
     /// Lets progress be read from the scans of a plan while it runs.
     pub(crate) fn watch(&self, scans: Vec<Arc<dyn ExecutionPlan>>) {
         let scans = scans.into_iter().map(|scan| {
-            let before = rows_given(scan.as_ref()).unwrap_or(0);
+            let before = rows_passed(scan.as_ref()).unwrap_or(0);
             (scan, before)
         });
         *self.scans.lock().unwrap_or_else(PoisonError::into_inner) = scans.collect();
@@ -466,7 +467,7 @@ impl Running {
         let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut rows_read, mut rows_expected, mut is_known) = (0, 0, true);
         for (scan, before) in scans.iter() {
-            let counted = rows_given(scan.as_ref());
+            let counted = rows_passed(scan.as_ref());
             let read = counted.unwrap_or(0).saturating_sub(*before);
             let expected = scan
                 .statistics_from_inputs(&[], &StatisticsArgs::default())
@@ -482,9 +483,11 @@ impl Running {
     }
 }
 
-/// The rows that a scan has given; not every one counts them.
-fn rows_given(scan: &dyn ExecutionPlan) -> Option<usize> {
-    scan.metrics().and_then(|metrics| metrics.output_rows())
+/// The rows that a scan has given or passed over; not every one counts them.
+fn rows_passed(scan: &dyn ExecutionPlan) -> Option<usize> {
+    let metrics = scan.metrics()?;
+    let dropped = metrics.sum_by_name(ROWS_DROPPED).map_or(0, |count| count.as_usize());
+    Some(metrics.output_rows()? + dropped)
 }
 
 /// How far a statement is, judged by the rows its scans have given.

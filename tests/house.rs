@@ -18,11 +18,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("config", &["memory"]),
     ("sql", &["matrix"]),
     ("files", &["matrix"]),
-    ("storage", &["memory", "matrix"]),
+    // What scans of files and of tables share.
+    ("steps", &[]),
+    ("storage", &["memory", "matrix", "steps"]),
     // `catalog` for what a file looked like.
-    ("pages", &["memory", "catalog"]),
+    ("pages", &["memory", "catalog", "steps"]),
     ("gpu", &[]),
-    ("exec", &["memory", "matrix", "gpu"]),
+    ("exec", &["memory", "matrix", "gpu", "steps"]),
     ("functions", &["matrix", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
     ("cache", &["memory", "catalog", "value"]),
@@ -37,7 +39,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("value", &["matrix"]),
     ("rows", &["matrix", "value"]),
-    ("query", &["memory", "matrix", "rows", "value"]),
+    ("query", &["memory", "matrix", "rows", "steps", "value"]),
     ("session", EVERYONE_BELOW),
     // A database makes connections, and a connection keeps its database.
     ("database", EVERYONE_BELOW),

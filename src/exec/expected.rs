@@ -33,6 +33,8 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, stream};
 
+use crate::steps::ROWS_DROPPED;
+
 /// The rows that some operators of a plan are expected to yield.
 pub(crate) struct Expected {
     plan: Arc<dyn ExecutionPlan>,
@@ -139,7 +141,7 @@ impl Expected {
         if let (Some(&expected), Some(actual)) =
             (self.rows.get(&address(operator)), actual_rows(operator))
         {
-            let actual = actual as f64;
+            let actual = (actual + passed_rows(operator)) as f64;
             if !is_cut || actual > expected {
                 all.push(Comparison { expected, actual, operator: shown_alone(operator) });
             }
@@ -165,6 +167,14 @@ fn address(operator: &Arc<dyn ExecutionPlan>) -> usize {
 
 fn actual_rows(operator: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     operator.metrics()?.output_rows()
+}
+
+/// The rows of a scan are estimated before any condition: those that it passes over count.
+fn passed_rows(operator: &Arc<dyn ExecutionPlan>) -> usize {
+    let is_scan = operator.children().is_empty();
+    let metrics = operator.metrics().filter(|_| is_scan);
+    let dropped = metrics.and_then(|metrics| metrics.sum_by_name(ROWS_DROPPED));
+    dropped.map_or(0, |count| count.as_usize())
 }
 
 /// The filters told by others that an operator reads.

@@ -10,7 +10,6 @@
 //!  └ source    DataFusion's source of Parquet files, but for who opens a file
 //!     └ opener which files: by their footers
 //!        ├ pruning   row groups and pages that a condition leaves
-//!        ├ condition its steps, each with the columns that it is about
 //!        ├ fetch     the columns of a row group as they are in the file; small: those of files after it
 //!        └ window   batches of a row group: step by step, then all other columns
 //!           └ column    rows of one column; texts and lists where it has those
@@ -26,7 +25,6 @@
 
 mod chunk;
 mod column;
-mod condition;
 mod delta;
 mod fetch;
 mod first;

@@ -30,7 +30,6 @@ use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
 use super::chunk::Source;
-use super::condition::{Step, steps};
 use super::fetch::{BeforeWaiting, Spare, fetch};
 use super::flaw::{Checked, Flaw};
 use super::layout::{Layout, is_view_of};
@@ -38,6 +37,7 @@ use super::pruning::Pruning;
 use super::small::{SMALL_BYTES, SmallFiles};
 use super::source::Means;
 use super::window::{By, Place, Windows};
+use crate::steps::{Step, steps};
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 

@@ -29,12 +29,12 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, Write
 use parquet::schema::types::ColumnPath;
 
 use super::chunk::Source;
-use super::condition::steps;
 use super::kept::KeptColumns;
 use super::layout::Layout;
 use super::window::{By, Place, Windows};
 use crate::error::Result;
 use crate::memory::{Eviction, Thresholds, share_of};
+use crate::steps::steps;
 use crate::{Database, config};
 
 const ROWS: usize = 700;

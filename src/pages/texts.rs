@@ -8,12 +8,13 @@ use arrow::array::{
     ArrayRef, AsArray, BinaryViewArray, DictionaryArray, StringViewArray, UInt32Array,
 };
 use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
-use arrow::compute::{concat, take};
-use arrow::datatypes::{DataType, UInt32Type};
+use arrow::compute::concat;
+use arrow::datatypes::DataType;
 
 use super::column::{Column, Rows, Window};
 use super::flaw::{Checked, Flaw};
 use super::values::{Stored, in_buffer, is_long};
+use crate::steps::decoded;
 
 /// A column of texts, or of other bytes.
 pub(super) struct Texts<S: Stored> {
@@ -88,11 +89,6 @@ impl<S: Stored<Cell = u128>> Column for Texts<S> {
     fn skip(&mut self, rows: usize) -> Checked<()> {
         self.rows.skip(rows)
     }
-}
-
-/// Texts of which each is the value that its code names.
-pub(super) fn decoded(codes: &DictionaryArray<UInt32Type>) -> Checked<ArrayRef> {
-    Ok(take(codes.values(), codes.keys(), None)?)
 }
 
 /// The same texts, which hold no others.

@@ -19,13 +19,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::chunk::{Chunk, Source};
 use super::column::{Column, column};
-use super::condition::Step;
 use super::fetch::Spare;
 use super::flaw::{Checked, Flaw};
 use super::kept::{FileColumns, KeptColumns};
 use super::layout::Layout;
-use super::texts::{compact, decoded};
+use super::texts::compact;
 use crate::error::Result;
+use crate::steps::{Step, decoded};
 
 /// A file, and which of its columns are read.
 pub(super) struct Place {

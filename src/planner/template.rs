@@ -1,9 +1,11 @@
 //! Operators that are chosen once, and made anew for each run of a query.
 //!
 //! Enters: an optimized plan. Leaves: its operators as they are before the rules that tie them together, for joins and sorts
-//! narrow what scans read while they run; and from those, as often as the query is run, operators that no run has touched. Not here:
-//! for which queries they are kept, and how long (`session::templates`).
+//! narrow what scans read while they run; and from those, as often as the query is run, operators that no run has touched. Rows of
+//! tables are not kept with them: who holds rows keeps them from being moved to files. Not here: for which queries operators are
+//! kept, and how long (`session::templates`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -34,6 +36,7 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
 use crate::exec::relational::first_rows::FirstRowsExec;
 use crate::exec::relational::shared::SharedExec;
+use crate::storage::{Snapshot, TableScan};
 
 /// A plan of so many files is not kept: their names would take more memory than planning takes time.
 const FILES_MAX: usize = 256;
@@ -58,20 +61,53 @@ impl Template {
             .with_physical_optimizer_rules(choosing.to_vec())
             .build();
         let operators = state.query_planner().create_physical_plan(plan, &state).await?;
-        Ok(can_be_made_anew(&operators)?.then_some(Self(operators)))
+        if !can_be_made_anew(&operators)? {
+            return Ok(None);
+        }
+        let without_rows = operators.transform_up(|operator| {
+            let scan = table_scan(&operator).map(TableScan::without_rows);
+            Ok(scan.map_or_else(|| Transformed::no(operator), |scan| Transformed::yes(over(scan))))
+        });
+        Ok(Some(Self(without_rows?.data)))
     }
 
-    /// Operators to be run.
+    /// Operators to be run over tables by their numbers; nothing where one of them has other rows than it had.
     ///
     /// # Errors
     /// None but DataFusion's, for an operator that cannot be made again.
-    pub(crate) fn operators(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(crate) fn operators(
+        &self,
+        tables: &HashMap<u64, Snapshot>,
+        state: &SessionState,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let (_, tying) = rules(state);
         let context = ConfigOnlyContext::new(state.config_options());
-        let operators =
-            Arc::clone(&self.0).transform_up(|of| Ok(Transformed::yes(anew(of)?)))?.data;
-        tying.iter().try_fold(operators, |plan, rule| rule.optimize_with_context(plan, &context))
+        let mut is_same = true;
+        let operators = Arc::clone(&self.0).transform_up(|operator| {
+            let Some(scan) = table_scan(&operator) else {
+                return Ok(Transformed::yes(anew(operator)?));
+            };
+            let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
+            is_same &= scan.is_some();
+            Ok(scan.map_or_else(|| Transformed::no(operator), |scan| Transformed::yes(over(scan))))
+        })?;
+        if !is_same {
+            return Ok(None);
+        }
+        let tied = tying
+            .iter()
+            .try_fold(operators.data, |plan, rule| rule.optimize_with_context(plan, &context));
+        tied.map(Some)
     }
+}
+
+/// The scan of a table in memory that an operator is.
+fn table_scan(operator: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
+    operator.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref()
+}
+
+fn over(scan: TableScan) -> Arc<dyn ExecutionPlan> {
+    DataSourceExec::from_data_source(scan)
 }
 
 /// The rules that choose operators, and those that tie them together or put others in their places.
@@ -100,7 +136,7 @@ fn anew(operator: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     operator.reset_state()
 }
 
-/// Whether all operators forget what a run has left in them when they are reset, and hold no rows.
+/// Whether all operators forget what a run has left in them when they are reset, and hold no rows but those of tables.
 fn can_be_made_anew(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut can_be = true;
     plan.apply(|operator| {
@@ -113,9 +149,10 @@ fn can_be_made_anew(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
     if let Some(scan) = operator.downcast_ref::<DataSourceExec>() {
         let files = scan.data_source().downcast_ref::<FileScanConfig>();
-        return files.is_some_and(|files| {
-            files.file_groups.iter().map(|group| group.len()).sum::<usize>() <= FILES_MAX
-        });
+        return scan.data_source().is::<TableScan>()
+            || files.is_some_and(|files| {
+                files.file_groups.iter().map(|group| group.len()).sum::<usize>() <= FILES_MAX
+            });
     }
     operator.is::<AggregateExec>()
         || operator.is::<CoalescePartitionsExec>()

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! the first time        noted
-//! the second time       the operators are kept as they are before they are tied together; of a query that reads tables
-//!                       in memory the optimized plan is, without the rows, which would be held longer than anybody reads them
+//! the second time       the operators are kept as they are before they are tied together; of a query that reads tables in memory
+//!                       the optimized plan is where these cannot be; both without the rows, which would be held longer than anybody
+//!                       reads them
 //! from then on          operators are made anew, and nothing is planned; or they are chosen for that plan
 //! ```
 
@@ -108,10 +109,13 @@ impl Session {
                 if run.strong_count() > 0 {
                     return Ok(Choice::Choose);
                 }
+                let tables = scope.reads_the_same(&kept.reads)?;
+                let Some(operators) = template.operators(&tables, scope.session())? else {
+                    return Ok(Choice::Choose);
+                };
                 *run = Arc::downgrade(running);
-                scope.reads_the_same(&kept.reads)?;
                 self.plan_hits.fetch_add(1, Ordering::Relaxed);
-                Ok(Choice::Made(template.operators(scope.session())?))
+                Ok(Choice::Made(operators))
             }
         }
     }
@@ -130,16 +134,23 @@ impl Session {
         let mut operators = None;
         if let Some(question) = keep {
             let analyses = self.shared.statistics.analyses();
-            let planned = match generic::held(plan)? {
-                Holds::Rows => Some(Planned::WithoutRows(generic::without_rows(plan.clone())?)),
-                Holds::Names => {
-                    let template = Template::of(plan, state).await?;
-                    operators = template.as_ref().map(|of| of.operators(state)).transpose()?;
-                    template.map(Planned::Operators)
-                }
+            let reads = scope.reads();
+            let holds = generic::held(plan)?;
+            let template = match holds {
+                Holds::Names | Holds::Rows => Template::of(plan, state).await?,
                 Holds::Others => None,
             };
-            let known = match planned.zip(scope.reads()) {
+            if let Some((template, reads)) = template.as_ref().zip(reads.as_ref()) {
+                operators = template.operators(&scope.reads_the_same(reads)?, state)?;
+            }
+            let planned = match (template, holds) {
+                (Some(template), _) => Some(Planned::Operators(template)),
+                (None, Holds::Rows) => {
+                    Some(Planned::WithoutRows(generic::without_rows(plan.clone())?))
+                }
+                (None, _) => None,
+            };
+            let known = match planned.zip(reads) {
                 Some((planned, reads)) => {
                     let run = Mutex::new(Arc::downgrade(running));
                     Known::Kept(Arc::new(Kept { planned, reads, analyses, run }))

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
@@ -67,9 +67,34 @@ pub(crate) struct Version {
     pub(crate) batches: Vec<RecordBatch>,
     pub(super) zones: Zones,
     pub(crate) rows: usize,
+    /// Once somebody has asked.
+    figures: OnceLock<Vec<Figures>>,
+}
+
+/// What plans ask about a column of a version.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Figures {
+    pub(super) nulls: usize,
+    /// What it takes of memory.
+    pub(super) bytes: usize,
 }
 
 impl Version {
+    /// By column; none where there are no rows.
+    pub(super) fn figures(&self) -> &[Figures] {
+        self.figures.get_or_init(|| {
+            let columns = self.batches.first().map_or(0, RecordBatch::num_columns);
+            let mut figures = vec![Figures::default(); columns];
+            for batch in &self.batches {
+                for (known, column) in figures.iter_mut().zip(batch.columns()) {
+                    known.nulls += column.logical_null_count();
+                    known.bytes += column.get_array_memory_size();
+                }
+            }
+            figures
+        })
+    }
+
     /// The version after this one, which has its rows and some more.
     fn grown(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
         self.next(self.grown_since, batches)
@@ -83,12 +108,14 @@ impl Version {
     fn next(&self, grown_since: u64, batches: Vec<RecordBatch>) -> Arc<Self> {
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         let zones = self.zones.next(&self.batches, &batches);
-        Arc::new(Self { number: self.number + 1, grown_since, batches, zones, rows })
+        let figures = OnceLock::new();
+        Arc::new(Self { number: self.number + 1, grown_since, batches, zones, rows, figures })
     }
 
     /// The same rows where they lie now.
     fn moved(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
-        Arc::new(Self { batches, zones: self.zones.clone(), ..*self })
+        let (zones, figures) = (self.zones.clone(), self.figures.clone());
+        Arc::new(Self { batches, zones, figures, ..*self })
     }
 
     /// The rows after so many of them.
@@ -104,7 +131,8 @@ impl Version {
         }
         let zones = self.zones.next(&self.batches, &batches);
         let (rows, grown_since) = (self.rows.saturating_sub(rows), self.number);
-        Arc::new(Self { batches, zones, rows, grown_since, ..*self })
+        let figures = OnceLock::new();
+        Arc::new(Self { batches, zones, rows, grown_since, figures, ..*self })
     }
 }
 

@@ -9,15 +9,21 @@
 //!      └──── insert, change (all or nothing) ◄──┘ rows         a writer makes the next one
 //!
 //! keys      PRIMARY KEY and UNIQUE           zones     bounds of each batch, by which a scan leaves some out
+//! scan      which batches, columns, rows     read      their rows: what a condition is about first, of all else what it leaves
 //! ```
 
+mod counted;
 mod keys;
 mod memory;
+mod read;
 mod scan;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod zones;
 
+pub(crate) use counted::Counted;
 pub(crate) use keys::Key;
 pub(crate) use memory::{MemoryTable, TableDefinition};
-pub(crate) use scan::Counted;
+pub(crate) use scan::TableScan;
 pub(crate) use snapshot::{ContiguousParts, ROW_NUMBER, Snapshot};

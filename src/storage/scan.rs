@@ -1,110 +1,220 @@
-//! DataFusion's scan of rows in memory, made to count what it has given, for progress is judged by that, and to leave out
-//! batches that a condition rules out.
+//! A scan of a table: which of its batches and columns.
+//!
+//! It names batches by their numbers, so that a plan can be kept without the rows, and given those of the same version again.
+//! Conditions come from filters above, and from joins and sorts that narrow them while they run. Batches that they rule out are
+//! left out; of all others each row is given, for whoever handed a condition down looks at it again.
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::common::{ColumnStatistics, Statistics, internal_err};
 use datafusion::datasource::source::DataSource;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::DisplayFormatType;
+use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::projection::{all_alias_free_columns, new_projections_for_columns};
 
-use super::zones::Zones;
+use super::memory::Version;
+use super::read::{self, Read};
+use super::snapshot::Snapshot;
 
-/// The batches of a table that a scan is to give, in parts.
+/// A scan of one version of a table.
 #[derive(Debug, Clone)]
-pub(super) struct Rows {
-    pub(super) parts: Vec<Vec<RecordBatch>>,
-    pub(super) zones: Zones,
-    pub(super) schema: SchemaRef,
-    pub(super) projection: Option<Vec<usize>>,
+pub(crate) struct TableScan {
+    /// The number of the table.
+    table: u64,
+    rows: Rows,
+    schema: SchemaRef,
+    /// The columns that are given, by their numbers in the schema.
+    columns: Arc<[usize]>,
+    given: SchemaRef,
+    /// The numbers of batches, for each partition.
+    parts: Vec<Arc<[usize]>>,
+    /// What joins and sorts tell while they run, over the columns of the schema.
+    told: Vec<Arc<dyn PhysicalExpr>>,
+    /// Rows of a partition after which no more are given.
+    fetch: Option<usize>,
     /// Whether EXPLAIN tells how many batches there are.
-    pub(super) shows_sizes: bool,
-}
-
-impl Rows {
-    fn source(&self) -> Result<MemorySourceConfig> {
-        let schema = Arc::clone(&self.schema);
-        let source = MemorySourceConfig::try_new(&self.parts, schema, self.projection.clone())?;
-        Ok(source.with_show_sizes(self.shows_sizes))
-    }
-
-    /// Those that may meet conditions over what the scan gives; nothing where all may.
-    fn that_may_meet(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Option<Self>> {
-        let columns = match &self.projection {
-            Some(projection) => Arc::new(self.schema.project(projection)?),
-            None => Arc::clone(&self.schema),
-        };
-        let kept = self.zones.that_may_meet(conditions, &columns, &self.schema);
-        let Some(kept) = kept.filter(|kept| kept.contains(&false)) else { return Ok(None) };
-        let mut kept = kept.into_iter();
-        let parts = self.parts.iter().map(|part| {
-            let kept = part.iter().zip(kept.by_ref()).filter(|(_, kept)| *kept);
-            kept.map(|(batch, _)| batch.clone()).collect()
-        });
-        Ok(Some(Self { parts: parts.collect(), ..self.clone() }))
-    }
-}
-
-/// A source of rows whose scan has `output_rows` among its metrics; else it is what it was.
-#[derive(Debug, Clone)]
-pub(crate) struct Counted {
-    source: Arc<dyn DataSource>,
-    /// What EXPLAIN calls it.
-    name: Option<&'static str>,
-    /// What the source is made of, until conditions have left some out.
-    rows: Option<Rows>,
+    shows_sizes: bool,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl Counted {
-    pub(super) fn new(rows: Rows) -> Result<Self> {
-        let source = Arc::new(rows.source()?);
-        Ok(Self { rows: Some(rows), ..Self::over(None, source) })
+#[derive(Debug, Clone)]
+enum Rows {
+    There(Arc<Version>),
+    /// Of the version of this number, to be put in.
+    Of(u64),
+}
+
+impl TableScan {
+    /// A scan of all batches, in parts.
+    ///
+    /// # Errors
+    /// Where a column is asked for that there is not.
+    pub(super) fn new(
+        table: u64,
+        version: &Arc<Version>,
+        schema: &SchemaRef,
+        columns: Option<&Vec<usize>>,
+        parts: Vec<Arc<[usize]>>,
+        shows_sizes: bool,
+    ) -> Result<Self> {
+        let columns: Arc<[usize]> = match columns {
+            Some(columns) => columns.as_slice().into(),
+            None => (0..schema.fields().len()).collect(),
+        };
+        Ok(Self {
+            table,
+            rows: Rows::There(Arc::clone(version)),
+            given: Arc::new(schema.project(&columns)?),
+            schema: Arc::clone(schema),
+            columns,
+            parts,
+            told: Vec::new(),
+            fetch: None,
+            shows_sizes,
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
     }
 
-    /// One that EXPLAIN calls by a name, for it is no table's.
-    pub(crate) fn named(name: &'static str, source: Arc<dyn DataSource>) -> Self {
-        Self::over(Some(name), source)
+    /// The number of the table.
+    pub(crate) fn table(&self) -> u64 {
+        self.table
     }
 
-    fn over(name: Option<&'static str>, source: Arc<dyn DataSource>) -> Self {
-        Self { source, name, rows: None, metrics: ExecutionPlanMetricsSet::new() }
+    /// What joins and sorts tell while they run, over the columns that are given, as far as it is about these.
+    pub(crate) fn told(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let over_given = |told| reassign_expr_columns(Arc::clone(told), &self.given).ok();
+        self.told.iter().filter_map(over_given).collect()
     }
 
-    fn of(&self, source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
-        Arc::new(Self::over(self.name, source))
+    /// The same scan, for a plan that is kept longer than anybody reads the rows.
+    pub(crate) fn without_rows(&self) -> Self {
+        let rows = match &self.rows {
+            Rows::There(version) => Rows::Of(version.number),
+            Rows::Of(number) => Rows::Of(*number),
+        };
+        Self { rows, ..self.anew() }
+    }
+
+    /// The same scan of rows that are those it was made for; nothing where they are others.
+    pub(crate) fn with_rows(&self, of: &Snapshot) -> Option<Self> {
+        let number = match &self.rows {
+            Rows::There(version) => version.number,
+            Rows::Of(number) => *number,
+        };
+        let is_same = of.table().id() == self.table && of.version() == number;
+        is_same.then(|| Self { rows: Rows::There(Arc::clone(of.rows())), ..self.anew() })
+    }
+
+    /// The same scan, which has counted nothing.
+    fn anew(&self) -> Self {
+        Self { metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }
+    }
+
+    fn version(&self) -> Result<&Arc<Version>> {
+        match &self.rows {
+            Rows::There(version) => Ok(version),
+            Rows::Of(number) => {
+                internal_err!("version {number} of table number {} is not there", self.table)
+            }
+        }
+    }
+
+    /// All batches in so many parts of about as many rows each, in their order; nothing where there are fewer.
+    fn in_parts(&self, count: usize) -> Result<Option<Vec<Arc<[usize]>>>> {
+        let version = self.version()?;
+        let batches: Vec<usize> = self.parts.iter().flat_map(|part| part.iter().copied()).collect();
+        if batches.len() < count {
+            return Ok(None);
+        }
+        let rows = |batch: &usize| version.batches[*batch].num_rows();
+        let total: usize = batches.iter().map(rows).sum();
+        let mut parts = vec![Vec::new(); count];
+        let mut first = 0;
+        for batch in batches {
+            let part = (first * count).checked_div(total).unwrap_or(0).min(count - 1);
+            first += rows(&batch);
+            parts[part].push(batch);
+        }
+        Ok(Some(parts.into_iter().map(Into::into).collect()))
+    }
+
+    /// What is known of the rows of some batches.
+    fn statistics(&self, batches: &[&Arc<[usize]>]) -> Result<Statistics> {
+        let version = self.version()?;
+        let count = |part: &&Arc<[usize]>| -> usize {
+            part.iter().map(|&batch| version.batches[batch].num_rows()).sum()
+        };
+        let rows: usize = batches.iter().map(count).sum();
+        let is_all = rows == version.rows;
+        let figures = version.figures();
+        let (mut bytes, mut columns) = (0, Vec::with_capacity(self.columns.len()));
+        for &column in self.columns.iter() {
+            let mut known = ColumnStatistics::new_unknown();
+            // Numbers of rows are none of its columns.
+            if let Some(figures) = figures.get(column) {
+                bytes += figures.bytes;
+                let nulls = Precision::Exact(figures.nulls);
+                known.null_count = if is_all { nulls } else { nulls.to_inexact() };
+            } else {
+                bytes += version.rows * size_of::<u64>();
+                known.null_count = Precision::Exact(0);
+            }
+            columns.push(known);
+        }
+        let share = rows as f64 / version.rows.max(1) as f64;
+        Ok(Statistics {
+            num_rows: Precision::Exact(rows),
+            total_byte_size: Precision::Inexact((bytes as f64 * share) as usize),
+            column_statistics: columns,
+        })
+    }
+
+    /// The batches that may have rows which meet all conditions, by the least and the greatest values.
+    fn that_may_meet(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Arc<[usize]>>> {
+        let zones = &self.version()?.zones;
+        Ok(match zones.that_may_meet(conditions, &self.schema) {
+            Some(kept) => {
+                let kept = |part: &Arc<[usize]>| {
+                    part.iter().copied().filter(|&batch| kept[batch]).collect()
+                };
+                self.parts.iter().map(kept).collect()
+            }
+            None => self.parts.clone(),
+        })
     }
 }
 
-impl DataSource for Counted {
+impl DataSource for TableScan {
     fn open(
         &self,
         partition: usize,
-        context: Arc<TaskContext>,
+        _context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let given = MetricBuilder::new(&self.metrics).output_rows(partition);
-        let rows = self.source.open(partition, context)?;
-        let schema = rows.schema();
-        let rows = rows.inspect(move |batch| {
-            if let Ok(batch) = batch {
-                given.add(batch.num_rows());
-            }
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        let read = Read {
+            version: Arc::clone(self.version()?),
+            schema: Arc::clone(&self.schema),
+            columns: Arc::clone(&self.columns),
+            given: Arc::clone(&self.given),
+            batches: self.parts.get(partition).cloned().unwrap_or_default(),
+            told: self.told.clone(),
+            fetch: self.fetch,
+        };
+        Ok(make_cooperative(read::rows(read, &self.metrics, partition)))
     }
 
     fn metrics(&self) -> ExecutionPlanMetricsSet {
@@ -112,77 +222,117 @@ impl DataSource for Counted {
     }
 
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = self.name {
-            write!(f, "{name}, ")?;
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "partitions={}", self.parts.len())?;
+                if self.shows_sizes {
+                    let sizes: Vec<usize> = self.parts.iter().map(|part| part.len()).collect();
+                    write!(f, ", partition_sizes={sizes:?}")?;
+                }
+                self.fetch.iter().try_for_each(|fetch| write!(f, ", fetch={fetch}"))
+            }
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "format=memory")?;
+                let known = self.partition_statistics(None).map_err(|_| fmt::Error)?;
+                writeln!(f, "rows={}", known.num_rows.get_value().unwrap_or(&0))?;
+                writeln!(f, "bytes={}", known.total_byte_size.get_value().unwrap_or(&0))
+            }
         }
-        self.source.fmt_as(format, f)
     }
 
     fn repartitioned(
         &self,
         partitions: usize,
-        file_bytes_min: usize,
+        _file_bytes_min: usize,
         order: Option<LexOrdering>,
     ) -> Result<Option<Arc<dyn DataSource>>> {
-        Ok(self
-            .source
-            .repartitioned(partitions, file_bytes_min, order)?
-            .map(|source| self.of(source)))
+        // A scan that ends early would end for each part.
+        if self.parts.len() >= partitions || order.is_some() || self.fetch.is_some() {
+            return Ok(None);
+        }
+        let parts = self.in_parts(partitions)?;
+        Ok(parts.map(|parts| Arc::new(Self { parts, ..self.anew() }) as _))
     }
 
     fn output_partitioning(&self) -> Partitioning {
-        self.source.output_partitioning()
+        Partitioning::UnknownPartitioning(self.parts.len())
     }
 
     fn eq_properties(&self) -> EquivalenceProperties {
-        self.source.eq_properties()
+        EquivalenceProperties::new(Arc::clone(&self.given))
     }
 
     fn scheduling_type(&self) -> SchedulingType {
-        self.source.scheduling_type()
+        SchedulingType::Cooperative
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        self.source.partition_statistics(partition)
+        // Operators ask as they are put over a scan, even if nobody runs them.
+        if matches!(self.rows, Rows::Of(_)) {
+            return Ok(Arc::new(Statistics::new_unknown(&self.given)));
+        }
+        let parts: Vec<&Arc<[usize]>> = match partition {
+            Some(partition) => self.parts.get(partition).into_iter().collect(),
+            None => self.parts.iter().collect(),
+        };
+        Ok(Arc::new(self.statistics(&parts)?))
     }
 
-    /// All conditions are to be looked at again: they are true of no row of the batches that go, and of some of the others.
+    /// All conditions are to be looked at again.
     fn try_pushdown_filters(
         &self,
         conditions: Vec<Arc<dyn PhysicalExpr>>,
         _options: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
-        let left = match &self.rows {
-            Some(rows) => rows.that_may_meet(&conditions)?,
-            None => None,
-        };
         let all = vec![PushedDown::No; conditions.len()];
         let done = FilterPushdownPropagation::with_parent_pushdown_result(all);
-        Ok(match left {
-            Some(rows) => done.with_updated_node(self.of(Arc::new(rows.source()?))),
-            None => done,
-        })
+        let conditions = conditions.into_iter().filter(|condition| !is_volatile(condition));
+        let conditions: Vec<_> = conditions
+            .map(|condition| reassign_expr_columns(condition, &self.schema))
+            .collect::<Result<_>>()?;
+        // Rows that a limit counts are not dropped before.
+        if conditions.is_empty() || self.fetch.is_some() {
+            return Ok(done);
+        }
+        let parts = self.that_may_meet(&conditions)?;
+        // Of all others, what they rule out is known.
+        let told = conditions.into_iter().filter(|condition| {
+            !matches!(DynamicFilterTracking::classify(condition), DynamicFilterTracking::Static)
+        });
+        let told = self.told.iter().cloned().chain(told).collect();
+        Ok(done.with_updated_node(Arc::new(Self { parts, told, ..self.anew() })))
     }
 
-    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
-        self.source.with_fetch(limit).map(|source| self.of(source))
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn DataSource>> {
+        self.told.is_empty().then(|| Arc::new(Self { fetch, ..self.anew() }) as _)
     }
 
     fn fetch(&self) -> Option<usize> {
-        self.source.fetch()
+        self.fetch
     }
 
     fn try_swapping_with_projection(
         &self,
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn DataSource>>> {
-        Ok(self.source.try_swapping_with_projection(projection)?.map(|source| self.of(source)))
+        let asked: Vec<_> = projection.iter().cloned().collect();
+        if !all_alias_free_columns(&asked) {
+            return Ok(None);
+        }
+        let columns: Arc<[usize]> = new_projections_for_columns(&asked, &self.columns).into();
+        let given = Arc::new(self.schema.project(&columns)?);
+        Ok(Some(Arc::new(Self { columns, given, ..self.anew() })))
     }
 
     fn apply_expressions(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        self.source.apply_expressions(f)
+        for condition in &self.told {
+            if visit(condition)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
     }
 }

@@ -1,9 +1,10 @@
 //! One version of a table as DataFusion's `TableProvider`, with the numbers of its rows if wanted.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -19,7 +20,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::TryStreamExt;
 
 use super::memory::{Change, MemoryTable, Version};
-use super::scan::{Counted, Rows};
+use super::scan::TableScan;
 
 /// The column that [`Snapshot::with_row_numbers`] adds; no unquoted name is spelled so.
 pub(crate) const ROW_NUMBER: &str = "(row)";
@@ -29,15 +30,15 @@ pub(crate) const ROW_NUMBER: &str = "(row)";
 pub(crate) struct Snapshot {
     table: Arc<MemoryTable>,
     version: Arc<Version>,
+    /// Of the table, and the numbers of its rows where these are wanted.
     schema: SchemaRef,
-    row_numbers: bool,
 }
 
 impl Snapshot {
     /// The table as it is now.
     pub(crate) fn new(table: Arc<MemoryTable>) -> Self {
         let (version, schema) = (table.current(), Arc::clone(table.schema()));
-        Self { table, version, schema, row_numbers: false }
+        Self { table, version, schema }
     }
 
     /// The same rows with their numbers in a last column.
@@ -45,7 +46,7 @@ impl Snapshot {
         let number = Arc::new(Field::new(ROW_NUMBER, DataType::UInt64, false));
         let fields = self.table.schema().fields().iter().cloned().chain([number]);
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Self { schema, row_numbers: true, ..self.clone() }
+        Self { schema, ..self.clone() }
     }
 
     pub(crate) fn table(&self) -> &Arc<MemoryTable> {
@@ -68,6 +69,10 @@ impl Snapshot {
 
     pub(crate) fn row_count(&self) -> usize {
         self.version.rows
+    }
+
+    pub(super) fn rows(&self) -> &Arc<Version> {
+        &self.version
     }
 
     /// The rows, without their numbers.
@@ -103,10 +108,11 @@ impl Snapshot {
 pub(crate) struct ContiguousParts(pub(crate) usize);
 
 impl ContiguousParts {
-    fn of(&self, batches: Vec<RecordBatch>) -> Vec<Vec<RecordBatch>> {
+    fn of(&self, batches: Range<usize>) -> Vec<Arc<[usize]>> {
         let length = batches.len().div_ceil(self.0).max(1);
-        let parts: Vec<_> = batches.chunks(length).map(<[RecordBatch]>::to_vec).collect();
-        if parts.is_empty() { vec![Vec::new()] } else { parts }
+        let batches: Vec<usize> = batches.collect();
+        let parts: Vec<_> = batches.chunks(length).map(Arc::from).collect();
+        if parts.is_empty() { vec![Arc::default()] } else { parts }
     }
 }
 
@@ -138,33 +144,19 @@ impl TableProvider for Snapshot {
         _filters: &[Expr],
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut batches = self.version.batches.clone();
-        if self.row_numbers {
-            let mut first = 0;
-            for batch in &mut batches {
-                let numbers = first..first + batch.num_rows() as u64;
-                first = numbers.end;
-                let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(numbers));
-                let columns = batch.columns().iter().cloned().chain([numbers]).collect();
-                *batch = RecordBatch::try_new(self.schema(), columns)?;
-            }
-        }
+        let batches = 0..self.version.batches.len();
         let parts = match state.config().get_extension::<ContiguousParts>() {
             Some(parts) => parts.of(batches),
-            None => vec![batches],
+            None => vec![batches.collect()],
         };
-        let rows = Rows {
-            parts,
-            zones: self.version.zones.clone(),
-            schema: self.schema(),
-            projection: projection.cloned(),
-            shows_sizes: state.config_options().explain.show_sizes,
-        };
-        Ok(DataSourceExec::from_data_source(Counted::new(rows)?))
+        let (table, shows_sizes) = (self.table.id(), state.config_options().explain.show_sizes);
+        let scan =
+            TableScan::new(table, &self.version, &self.schema, projection, parts, shows_sizes)?;
+        Ok(DataSourceExec::from_data_source(scan))
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        let bytes = self.version.batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        let bytes = self.version.figures().iter().map(|column| column.bytes).sum();
         Some(Statistics {
             num_rows: Precision::Exact(self.version.rows),
             total_byte_size: Precision::Inexact(bytes),

@@ -59,18 +59,16 @@ impl Zones {
         Some([values(|bounds| &bounds.least)?, values(|bounds| &bounds.greatest)?])
     }
 
-    /// Which batches of a table of this schema may have rows that meet all of the conditions, which are over some of its
-    /// columns; nothing where that cannot be told.
+    /// Which batches of a table of this schema may have rows that meet all of the conditions; nothing where that cannot be told.
     pub(super) fn that_may_meet(
         &self,
         conditions: &[Arc<dyn PhysicalExpr>],
-        columns: &SchemaRef,
         schema: &SchemaRef,
     ) -> Option<Vec<bool>> {
         let statistics = Statistics { zones: &self.0, schema };
         let mut all: Option<Vec<bool>> = None;
         for condition in conditions {
-            let builder = PruningPredicateBuilder::new().with_file_schema(Arc::clone(columns));
+            let builder = PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema));
             let Some(predicate) = builder.build(Arc::clone(condition)) else { continue };
             let Ok(kept) = predicate.prune(&statistics) else { continue };
             match &mut all {

@@ -264,7 +264,7 @@ impl Filter {
 }
 
 /// Bits as words, the last of which is filled up.
-fn words(bits: &BooleanBuffer) -> Vec<u64> {
+pub(super) fn words(bits: &BooleanBuffer) -> Vec<u64> {
     bits.bit_chunks().iter_padded().take(bits.len().div_ceil(WORD)).collect()
 }
 

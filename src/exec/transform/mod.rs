@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! columns ─ condition ─ bits ─ compressed, each column once ─ programs ─ columns of the kept rows
-//!           strips             no row that is dropped          strips
+//!           strips      │ ▲    no row that is dropped          strips
+//!                       └─┘ keys of joins above, of the rows that are left
 //! ```
 //!
 //! - **NULLs.** A number is NULL where a column it reads is; a comparison is true, false, or neither where one of its
@@ -30,14 +31,18 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
 };
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
 use datafusion::physical_plan::{
     ChildStats, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, StatisticsArgs,
 };
 
+use self::stream::Metrics;
 use super::explain;
 use super::program::Fusion;
 use crate::error::{Error, ErrorKind};
+use crate::steps::ROWS_DROPPED;
 
 pub(crate) use self::condition::{Condition, Filter, Test};
 pub(crate) use self::numbers::{Number, Numbers};
@@ -47,6 +52,8 @@ pub(crate) use self::numbers::{Number, Numbers};
 pub(crate) struct Transform {
     /// Which rows are kept; all where there is none.
     pub(crate) filter: Option<Filter>,
+    /// What joins tell of the rows that they need, over the columns of the input: of those that the filter keeps, others go.
+    pub(crate) told: Vec<Arc<dyn PhysicalExpr>>,
     /// The numbers of 64 and of 32 bits that are computed of those.
     pub(crate) doubles: Numbers,
     pub(crate) singles: Numbers,
@@ -199,8 +206,13 @@ impl ExecutionPlan for TransformExec {
 
     fn apply_expressions(
         &self,
-        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
+        for told in &self.transform.told {
+            if visit(told)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -210,7 +222,10 @@ impl ExecutionPlan for TransformExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let metrics = Metrics {
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+            dropped: MetricBuilder::new(&self.metrics).counter(ROWS_DROPPED, partition),
+        };
         let transform = Arc::clone(&self.transform);
         Ok(stream::transformed(transform, self.gathering, self.schema(), input, metrics))
     }

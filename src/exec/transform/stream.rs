@@ -10,16 +10,19 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::filter;
 use arrow::datatypes::{ArrowNativeType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::conjunction_opt;
 use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
-use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, RecordOutput};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use futures::{StreamExt, stream};
 
+use super::condition::words;
 use super::{Gathering, Numbers, Output, Transform};
 use crate::error::Result;
 use crate::exec::kernels::fused::Scratch;
 use crate::exec::kernels::selection::{Lane, Selection};
 use crate::matrix::Scalar;
+use crate::steps::{Step, steps};
 
 /// The strips that a stream computes in.
 #[derive(Default)]
@@ -28,20 +31,34 @@ pub(super) struct Scratches {
     pub(super) singles: Scratch<f32>,
 }
 
+/// What a stream measures.
+pub(super) struct Metrics {
+    pub(super) baseline: BaselineMetrics,
+    /// Rows that the filter has kept, and no join needs.
+    pub(super) dropped: Count,
+}
+
 /// What becomes of a stream.
 pub(super) fn transformed(
     transform: Arc<Transform>,
     gathering: Gathering,
     schema: SchemaRef,
     input: SendableRecordBatchStream,
-    metrics: BaselineMetrics,
+    metrics: Metrics,
 ) -> SendableRecordBatchStream {
     let gathered = transform.filter.as_ref().map(|_| {
         let Gathering { batch_rows, rows_max } = gathering;
         LimitedBatchCoalescer::new(Arc::clone(&schema), batch_rows, rows_max)
     });
-    let work = Work { transform, schema: Arc::clone(&schema), scratches: Scratches::default() };
-    let rows = Rows { work, input, gathered, metrics };
+    let Metrics { baseline, dropped } = metrics;
+    let work = Work {
+        transform,
+        schema: Arc::clone(&schema),
+        scratches: Scratches::default(),
+        steps: None,
+        dropped,
+    };
+    let rows = Rows { work, input, gathered, metrics: baseline };
     let batches = stream::try_unfold(rows, |mut rows| async {
         let next = rows.next().await?.record_output(&rows.metrics);
         Ok(next.map(|batch| (batch, rows)))
@@ -86,13 +103,19 @@ struct Work {
     transform: Arc<Transform>,
     schema: SchemaRef,
     scratches: Scratches,
+    /// Of what joins tell, once the first batch is there: they have told by then.
+    steps: Option<Vec<Step>>,
+    dropped: Count,
 }
 
 impl Work {
     fn batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let transform = Arc::clone(&self.transform);
         let selection = match &transform.filter {
-            Some(filter) => Some(filter.selection(batch, &mut self.scratches)?),
+            Some(filter) => {
+                let selection = filter.selection(batch, &mut self.scratches)?;
+                Some(self.narrowed(batch, selection)?)
+            }
             None => None,
         };
         let rows = selection.as_ref().map_or(batch.num_rows(), Selection::kept);
@@ -116,6 +139,33 @@ impl Work {
         let outputs = outputs.collect();
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), outputs, &options)?)
     }
+
+    /// The rows of a selection that joins may need.
+    fn narrowed(&mut self, batch: &RecordBatch, mut selection: Selection) -> Result<Selection> {
+        let told = &self.transform.told;
+        let steps = self.steps.get_or_insert_with(|| {
+            let all = conjunction_opt(told.iter().cloned());
+            all.map_or_else(Vec::new, |all| steps(&all, batch.schema_ref()))
+        });
+        for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
+            let mut columns = vec![None; batch.num_columns()];
+            let bits = bits(&selection);
+            for &place in &step.places {
+                columns[place] = Some(kept(batch.column(place), &selection, &bits)?);
+            }
+            let Some(needed) = step.kept(&columns) else { continue };
+            let narrower = selection.narrowed(&words(needed.values()));
+            self.dropped.add(selection.kept() - narrower.kept());
+            selection = narrower;
+        }
+        Ok(selection)
+    }
+}
+
+/// Bits in Arrow's form.
+fn bits(selection: &Selection) -> BooleanArray {
+    let words = Buffer::from_vec(selection.words().to_vec());
+    BooleanArray::new(BooleanBuffer::new(words, 0, selection.rows()), None)
 }
 
 /// The columns that are passed on or computed with, each without the rows that are dropped.
@@ -130,11 +180,8 @@ fn kept_columns(
         Output::Double(_) | Output::Single(_) => None,
     });
     let numbers = transform.doubles.columns().iter().chain(transform.singles.columns());
-    // Bits in Arrow's form, for what has no lanes.
-    let bits = selection.as_ref().map(|selection| {
-        let words = Buffer::from_vec(selection.words().to_vec());
-        BooleanArray::new(BooleanBuffer::new(words, 0, selection.rows()), None)
-    });
+    // For what has no lanes.
+    let bits = selection.as_ref().map(bits);
     for &at in passed.chain(numbers) {
         if columns[at].is_none() {
             columns[at] = Some(match (&selection, &bits) {
@@ -149,6 +196,7 @@ fn kept_columns(
 /// The cells of the rows that are kept.
 fn kept(column: &ArrayRef, selection: &Selection, bits: &BooleanArray) -> Result<ArrayRef> {
     let cells = match column.data_type().primitive_width() {
+        Some(16) => lanes::<u128>(column, selection),
         Some(8) => lanes::<u64>(column, selection),
         Some(4) => lanes::<u32>(column, selection),
         _ => return Ok(filter(column, bits)?),

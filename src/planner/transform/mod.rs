@@ -27,6 +27,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::ConfigOptions;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CaseExpr, Column, LambdaExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
@@ -42,6 +43,7 @@ use crate::config::{ForRules, Fusion, Pattern};
 use crate::exec::transform::{
     Condition, Filter, Gathering, Number, Numbers, Output, Transform, TransformExec,
 };
+use crate::storage::TableScan;
 
 /// The rule; see the header of this file. Runs after DataFusion's, which look for filters and projections by type.
 #[derive(Debug)]
@@ -141,6 +143,15 @@ impl<'a> Rows<'a> {
         filter.map_or(1.0, |(filter, _)| f64::from(filter.default_selectivity()) / 100.0)
     }
 
+    /// What joins tell of the rows of a table that the filter looks at first; scans of files drop them themselves.
+    fn told(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let scan = self.input.downcast_ref::<DataSourceExec>();
+        let table = scan.and_then(|scan| scan.data_source().downcast_ref::<TableScan>());
+        // Rows that a limit counts are not dropped before.
+        let filter = self.filter.as_ref().filter(|(filter, _)| filter.fetch().is_none());
+        table.filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told)
+    }
+
     fn gathering(&self) -> Gathering {
         match &self.filter {
             Some((filter, _)) => {
@@ -153,7 +164,7 @@ impl<'a> Rows<'a> {
     /// The filter alone.
     fn filtered(self, node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some((filter, condition)) = &self.filter else { return Ok(None) };
-        if condition.operations() < self.fusion.operations_min {
+        if condition.operations() < self.fusion.operations_min && self.told().is_empty() {
             return Ok(None);
         }
         let outputs = match filter.projection() {
@@ -262,6 +273,7 @@ impl<'a> Rows<'a> {
             patterns::transform_filter(condition, &numbers, self.input, self.kept_share())?;
         let gathering = self.gathering();
         let transform = Transform {
+            told: self.told(),
             filter: self.filter.map(|(_, condition)| Filter::new(condition)),
             doubles: Numbers::new(&outputs.doubles),
             singles: Numbers::new(&outputs.singles),

@@ -278,6 +278,25 @@ impl Selection {
         kept
     }
 
+    /// Those of the rows that are kept whose bit is set: there is a bit for each of these, not for the others.
+    ///
+    /// # Panics
+    /// Where there are fewer bits.
+    pub fn narrowed(&self, bits: &[u64]) -> Self {
+        let mut next = 0;
+        let words = self.words.iter().map(|&word| {
+            let (mut left, mut kept) = (word, 0);
+            while left != 0 {
+                let bit = bits[next / WORD] >> (next % WORD) & 1;
+                kept |= bit << left.trailing_zeros();
+                left &= left - 1;
+                next += 1;
+            }
+            kept
+        });
+        Self::new(words.collect(), self.rows)
+    }
+
     fn compress_one_by_one<T: Copy>(&self, cells: &[T], kept: &mut Vec<T>) {
         for (&word, cells) in self.words.iter().zip(cells.chunks(WORD)) {
             if word == u64::MAX {
@@ -305,13 +324,14 @@ mod private {
     sealed! { i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 }
 }
 
-/// A cell of 32 or 64 bits.
+/// A cell of 32, 64 or 128 bits.
 pub trait Lane: Copy + private::Sealed {}
 
 impl Lane for f32 {}
 impl Lane for f64 {}
 impl Lane for u32 {}
 impl Lane for u64 {}
+impl Lane for u128 {}
 
 #[cfg(test)]
 mod tests {
@@ -428,10 +448,41 @@ mod tests {
                 let narrow = selection.compressed(&narrow);
                 assert!(narrow.iter().zip(&expected).all(|(&a, &b)| u64::from(a) == b));
                 assert_eq!(narrow.len(), selection.kept());
+                let wide: Vec<u128> =
+                    cells.iter().map(|&cell| u128::from(cell) << 64 | 5).collect();
+                let wide = selection.compressed(&wide);
+                assert!(wide.iter().zip(&expected).all(|(&a, &b)| a == u128::from(b) << 64 | 5));
+                assert_eq!(wide.len(), selection.kept());
                 let mut one_by_one = Vec::new();
                 selection.compress_one_by_one(&cells, &mut one_by_one);
                 assert_eq!(one_by_one, expected, "{share} of {rows} rows");
             }
+        }
+    }
+
+    #[test]
+    fn a_narrower_selection_is_one_of_the_rows_that_are_kept() {
+        let mut rng = rng(4);
+        for rows in [0usize, 1, 64, 65, 700] {
+            let mut some = |rows: usize| {
+                let mut words = vec![0; rows.div_ceil(WORD)];
+                for row in (0..rows).filter(|_| rng.random_bool(0.4)) {
+                    words[row / WORD] |= 1 << (row % WORD);
+                }
+                words
+            };
+            let selection = Selection::new(some(rows), rows);
+            let bits = some(selection.kept());
+            let kept: Vec<u32> = selection.compressed(&(0..rows as u32).collect::<Vec<_>>());
+            let expected: Vec<u32> = kept
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| bit(&bits, *at))
+                .map(|(_, &row)| row)
+                .collect();
+            let narrower = selection.narrowed(&bits);
+            assert_eq!(narrower.compressed(&(0..rows as u32).collect::<Vec<_>>()), expected);
+            assert_eq!(narrower.kept(), expected.len());
         }
     }
 }

@@ -112,6 +112,21 @@ fn key_32(bits: __m512i) -> __m512i {
     _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(key, _mm512_set1_epi32(-1)), key)
 }
 
+/// Each of four bits twice.
+const HALVES: [u8; 16] = {
+    let mut halves = [0; 16];
+    let mut bits = 0;
+    while bits < 16 {
+        let mut bit = 0;
+        while bit < 4 {
+            halves[bits] |= ((bits >> bit & 1) as u8 * 0b11) << (2 * bit);
+            bit += 1;
+        }
+        bits += 1;
+    }
+    halves
+};
+
 /// Appends the cells whose bit is set.
 ///
 /// # Safety
@@ -134,12 +149,21 @@ pub(super) unsafe fn compress<T: Lane>(words: &[u64], cells: &[T], kept: &mut Ve
             }
             break;
         }
+        if word == 0 {
+            continue;
+        }
         for start in (0..WORD).step_by(lanes) {
             // SAFETY: a whole vector of cells lies there, and there is room for a whole vector.
             unsafe {
                 let from = cells.as_ptr().add(start);
                 let to = kept.as_mut_ptr().add(count);
-                if size_of::<T>() == 8 {
+                if size_of::<T>() == 16 {
+                    let bits = (word >> start) as u8 & 0b1111;
+                    let vector = _mm512_loadu_epi64(from.cast());
+                    let halves = HALVES[usize::from(bits)];
+                    _mm512_storeu_epi64(to.cast(), _mm512_maskz_compress_epi64(halves, vector));
+                    count += bits.count_ones() as usize;
+                } else if size_of::<T>() == 8 {
                     let bits = (word >> start) as u8;
                     let vector = _mm512_loadu_epi64(from.cast());
                     _mm512_storeu_epi64(to.cast(), _mm512_maskz_compress_epi64(bits, vector));

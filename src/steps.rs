@@ -10,23 +10,25 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, RecordBatch, new_null_array,
 };
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::{concat, prep_null_mask_filter};
+use arrow::compute::{concat, prep_null_mask_filter, take};
 use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
+use arrow::error::ArrowError;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
 
-use super::texts::decoded;
-
 /// Windows in which a step may keep most rows before it is given up: to look at it costs time.
 const TRIES: usize = 8;
 
+/// What EXPLAIN ANALYZE calls rows that a scan has passed over by what it knows of a condition.
+pub(crate) const ROWS_DROPPED: &str = "rows_dropped";
+
 /// One of the conditions that all rows must meet.
-pub(super) struct Step {
+pub(crate) struct Step {
     expression: Arc<dyn PhysicalExpr>,
     /// The places of its columns among those that are read.
-    pub(super) places: Vec<usize>,
+    pub(crate) places: Vec<usize>,
     /// Those columns, as the expression counts them.
     schema: SchemaRef,
     /// Windows of which it has kept most rows, since it last did not.
@@ -47,7 +49,7 @@ struct OfValues {
 }
 
 /// The steps of a condition over columns that are read, the quickest first.
-pub(super) fn steps(condition: &Arc<dyn PhysicalExpr>, columns: &SchemaRef) -> Vec<Step> {
+pub(crate) fn steps(condition: &Arc<dyn PhysicalExpr>, columns: &SchemaRef) -> Vec<Step> {
     let conjuncts = split_conjunction(condition).into_iter().map(settled);
     let conjuncts: Vec<_> = conjuncts.flat_map(|of| parts(&of)).collect();
     let mut steps: Vec<Step> =
@@ -92,17 +94,17 @@ impl Step {
     }
 
     /// Whether it can be computed for the values of a column's dictionary.
-    pub(super) fn is_of_one_column(&self) -> bool {
+    pub(crate) fn is_of_one_column(&self) -> bool {
         self.places.len() == 1
     }
 
     /// Whether it has let many rows go lately.
-    pub(super) fn is_worth_it(&self) -> bool {
+    pub(crate) fn is_worth_it(&self) -> bool {
         self.kept < TRIES
     }
 
     /// The rows that may meet it; `None` where those are most, or it cannot be told: who asked will find out.
-    pub(super) fn kept(&mut self, columns: &[Option<ArrayRef>]) -> Option<BooleanArray> {
+    pub(crate) fn kept(&mut self, columns: &[Option<ArrayRef>]) -> Option<BooleanArray> {
         let kept = self.computed(columns).filter(|kept| kept.true_count() <= kept.len() / 4 * 3);
         self.kept = if kept.is_none() { self.kept + 1 } else { 0 };
         kept
@@ -164,6 +166,14 @@ impl Step {
         let kept = kept.as_boolean_opt()?;
         Some(if kept.null_count() > 0 { prep_null_mask_filter(kept) } else { kept.clone() })
     }
+}
+
+/// Texts of which each is the value that its code names.
+///
+/// # Errors
+/// Where a code names none.
+pub(crate) fn decoded(codes: &DictionaryArray<UInt32Type>) -> Result<ArrayRef, ArrowError> {
+    take(codes.values(), codes.keys(), None)
 }
 
 /// The rows whose value meets a step, of values and then of NULL.

@@ -1,0 +1,126 @@
+//! The rows of a scan, batch by batch. Before the first one is read joins have told what they know of keys, and sorts later tell
+//! what they look for: batches that this rules out are not read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::snapshot_generation;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream;
+
+use super::memory::Version;
+use crate::steps::ROWS_DROPPED;
+
+/// What is read of a table.
+pub(super) struct Read {
+    pub(super) version: Arc<Version>,
+    pub(super) schema: SchemaRef,
+    /// The columns that are given, by their numbers in the schema.
+    pub(super) columns: Arc<[usize]>,
+    pub(super) given: SchemaRef,
+    pub(super) batches: Arc<[usize]>,
+    /// What operators tell while they run, over the columns of the schema.
+    pub(super) told: Vec<Arc<dyn PhysicalExpr>>,
+    pub(super) fetch: Option<usize>,
+}
+
+/// The rows of one partition of a scan.
+pub(super) fn rows(
+    read: Read,
+    metrics: &ExecutionPlanMetricsSet,
+    partition: usize,
+) -> SendableRecordBatchStream {
+    let given = Arc::clone(&read.given);
+    let reading = Reading {
+        left: read.batches.iter().copied().collect(),
+        told: None,
+        batches_read: 0,
+        first_rows: None,
+        still_wanted: read.fetch.unwrap_or(usize::MAX),
+        rows_given: MetricBuilder::new(metrics).output_rows(partition),
+        rows_dropped: MetricBuilder::new(metrics).counter(ROWS_DROPPED, partition),
+        read,
+    };
+    let batches = stream::try_unfold(reading, |mut reading| async {
+        let next = reading.next()?;
+        Ok(next.map(|batch| (batch, reading)))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(given, Box::pin(batches)))
+}
+
+struct Reading {
+    read: Read,
+    left: VecDeque<usize>,
+    /// The state in which what is told was looked at last.
+    told: Option<u64>,
+    batches_read: usize,
+    /// The number of the first row of each batch, once somebody asks.
+    first_rows: Option<Vec<u64>>,
+    still_wanted: usize,
+    rows_given: Count,
+    rows_dropped: Count,
+}
+
+impl Reading {
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        self.leave_out();
+        let Some(batch) = self.left.pop_front().filter(|_| self.still_wanted > 0) else {
+            return Ok(None);
+        };
+        self.batches_read += 1;
+        let rows = self.rows(batch)?;
+        let wanted = rows.slice(0, rows.num_rows().min(self.still_wanted));
+        self.still_wanted -= wanted.num_rows();
+        self.rows_given.add(wanted.num_rows());
+        Ok(Some(wanted))
+    }
+
+    /// Leaves out batches that are ruled out by now. A sort tells more with most batches at first, and to look takes as long as to
+    /// read some thousand rows: so it is done before the first batch, and again each time that twice as many have been read.
+    fn leave_out(&mut self) {
+        let Read { version, schema, told, .. } = &self.read;
+        if told.is_empty() || !(self.batches_read == 0 || self.batches_read.is_power_of_two()) {
+            return;
+        }
+        let state = told.iter().map(snapshot_generation).fold(0, u64::wrapping_add);
+        if self.told.replace(state) == Some(state) {
+            return;
+        }
+        let Some(kept) = version.zones.that_may_meet(told, schema) else { return };
+        let rows = |left: &VecDeque<usize>| -> usize {
+            left.iter().map(|&batch| version.batches[batch].num_rows()).sum()
+        };
+        let before = rows(&self.left);
+        self.left.retain(|&batch| kept[batch]);
+        self.rows_dropped.add(before - rows(&self.left));
+    }
+
+    fn rows(&mut self, batch: usize) -> Result<RecordBatch> {
+        let places = Arc::clone(&self.read.columns);
+        let columns = places.iter().map(|&place| self.column(batch, place)).collect();
+        let rows = self.read.version.batches[batch].num_rows();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Arc::clone(&self.read.given);
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// A column of a batch; the one after the last has the numbers of the rows.
+    fn column(&mut self, batch: usize, place: usize) -> ArrayRef {
+        let batches = &self.read.version.batches;
+        if let Some(column) = batches[batch].columns().get(place) {
+            return Arc::clone(column);
+        }
+        let first_rows = self.first_rows.get_or_insert_with(|| {
+            let rows = batches.iter().map(|batch| batch.num_rows() as u64);
+            rows.scan(0, |next, rows| Some(std::mem::replace(next, *next + rows))).collect()
+        });
+        let first = first_rows[batch];
+        Arc::new(UInt64Array::from_iter_values(first..first + batches[batch].num_rows() as u64))
+    }
+}
