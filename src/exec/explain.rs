@@ -216,7 +216,8 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-fn seconds(seconds: f64) -> String {
+/// A time as EXPLAIN shows it.
+pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 1e-3 => format!("{:.1} µs", seconds * 1e6),
         seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),

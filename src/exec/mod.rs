@@ -16,7 +16,7 @@ pub(crate) mod emit;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
 pub(crate) mod expected;
-mod explain;
+pub(crate) mod explain;
 pub(crate) mod expressions;
 mod footprint;
 pub(crate) mod intake;

@@ -21,7 +21,7 @@
 //! remembered     groups that are remembered, in place of an aggregation or of most of its rows
 //! parts          of an aggregation's answers, which can be merged
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
-//! joins          the order of joins by cost, which statistics estimate
+//! joins          the order of joins by cost, which statistics estimate; choices by cost, for EXPLAIN
 //! shared         plans that a statement contains more than once, run once
 //! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
@@ -94,6 +94,7 @@ pub(crate) use contraction::ContractionPlanner;
 pub(crate) use expected::expected;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
+pub(crate) use joins::choices::Choices;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec, whole_node};
 pub(crate) use nearest::NearestRows;
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};

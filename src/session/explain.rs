@@ -1,21 +1,25 @@
-//! EXPLAIN of a statement about matrices, and what EXPLAIN ANALYZE expected of one that is SQL. All else of SQL's is
-//! DataFusion's.
+//! EXPLAIN of a statement about matrices; of one that is SQL what was chosen by cost, and what EXPLAIN ANALYZE expected. All
+//! else of SQL's is DataFusion's.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::common::format::ExplainFormat;
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{ExplainOption, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Analyze, ExplainOption, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::Statement as SqlStatement;
+use futures::{StreamExt, stream};
 
 use super::Session;
 use crate::error::{Error, Result};
 use crate::matrices;
-use crate::planner;
+use crate::planner::{self, Choices};
 use crate::sql::{Explain, StatementKind};
 
 /// What EXPLAIN is asked to explain, and what becomes of it.
@@ -65,14 +69,38 @@ fn analyzed(plan: Option<Arc<dyn ExecutionPlan>>, verbose: bool) -> Result<Recor
     ])?)
 }
 
+/// A list for what is chosen, where a statement is explained in no format of somebody's choice: those are for machines.
+pub(super) fn choices(syntax: &SqlStatement) -> Option<Choices> {
+    let SqlStatement::Explain(explain) = syntax else { return None };
+    explain.options.format.is_none().then(Choices::default)
+}
+
+/// The rows of EXPLAIN, and one more with what was chosen by cost, if anything was.
+pub(super) fn with_choices(
+    rows: SendableRecordBatchStream,
+    title: &'static str,
+    format: &ExplainFormat,
+    context: &TaskContext,
+) -> SendableRecordBatchStream {
+    let choices = Choices::of(context.session_config().options());
+    let text = choices.filter(|_| *format == ExplainFormat::Indent).and_then(Choices::text);
+    let Some(text) = text else { return rows };
+    let schema = rows.schema();
+    let columns = [title, &text].map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
+    let row = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec());
+    let row = stream::once(std::future::ready(row.map_err(DataFusionError::from)));
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(row)))
+}
+
 impl Session {
-    /// The rows of EXPLAIN ANALYZE, in which operators show how many rows they were expected to yield, and the worst estimate.
+    /// The rows of EXPLAIN ANALYZE, in which operators show how many rows they were expected to yield, what was chosen, and
+    /// the worst estimate.
     ///
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn beside_estimates(
         &self,
-        explained: &LogicalPlan,
+        explained: &Analyze,
         plan: Arc<dyn ExecutionPlan>,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
@@ -81,9 +109,10 @@ impl Session {
         };
         let sides_are_kept = !context.session_config().options().optimizer.join_reordering;
         let (statistics, input) = (&self.shared.statistics, Arc::clone(analyze.input()));
-        let expected = planner::expected(explained, input, statistics, sides_are_kept);
+        let expected = planner::expected(&explained.input, input, statistics, sides_are_kept);
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         let shown = Arc::clone(&plan).replace_children(vec![expected.shown()], options)?;
-        Ok(expected.with_worst(execute_stream(shown, context)?))
+        let rows = execute_stream(shown, Arc::clone(&context))?;
+        Ok(expected.with_worst(with_choices(rows, "Choices", &explained.format, &context)))
     }
 }

@@ -63,8 +63,8 @@ use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
-    Calibration, ContractionPlanner, FirstRowsPlanner, MatrixPlanner, NearestRows, Statistics,
-    ordered, relational,
+    Calibration, Choices, ContractionPlanner, FirstRowsPlanner, MatrixPlanner, NearestRows,
+    Statistics, ordered, relational,
 };
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
@@ -376,10 +376,11 @@ impl Session {
             StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
             StatementKind::Explain(explain) => {
                 let began = Instant::now();
+                let choices = explain.format.is_none().then(Choices::default);
                 match explain::explain(&matrices, explain).await? {
                     Explained::Analyzed(batch) => Ok(rows(batch)),
                     Explained::Plan(plan) => {
-                        let plan = self.optimized(&scope, &plan)?;
+                        let plan = self.optimized(&scope, &plan, choices)?;
                         let names = DisplayNames::default();
                         let way = Way { scope: &scope, names: &names, began, running };
                         self.run(&way, plan, None, None).await
@@ -476,6 +477,7 @@ impl Session {
             Some(Err(_)) | None => None,
         };
         let temporary = define::take_temporary(&mut syntax);
+        let choices = explain::choices(&syntax);
         match self.plan(&scope, syntax, parameters, running).await? {
             LogicalPlan::Ddl(definition) => self.define(&scope, definition, temporary).await,
             LogicalPlan::Statement(
@@ -495,7 +497,7 @@ impl Session {
             }
             plan => {
                 let plan = self.reusing_groups(plan, asked.as_ref(), &scope)?;
-                let plan = self.optimized(&scope, &plan)?;
+                let plan = self.optimized(&scope, &plan, choices)?;
                 if let Some((question, syntax)) = learnt {
                     self.learn(question, syntax, parameters, &plan, &scope, running).await;
                 }
@@ -559,15 +561,23 @@ impl Session {
         }
     }
 
-    /// Logical plan to one whose order, joins and conditions are chosen.
-    fn optimized(&self, scope: &Arc<Scope>, plan: &LogicalPlan) -> Result<Optimized> {
-        let state = match plan {
+    /// Logical plan to one whose order, joins and conditions are chosen, which is noted where somebody wants to see it.
+    fn optimized(
+        &self,
+        scope: &Arc<Scope>,
+        plan: &LogicalPlan,
+        choices: Option<Choices>,
+    ) -> Result<Optimized> {
+        let mut state = match plan {
             // Rows are inserted in the order in which they were stored.
             LogicalPlan::Dml(insert) if ordered::comes_as_stored(&insert.input) => {
                 ordered::serial(&scope.state()?)
             }
             _ => scope.state()?,
         };
+        if let Some(choices) = choices {
+            state.config_mut().options_mut().extensions.insert(choices);
+        }
         let plan = state.optimize(plan)?;
         Ok(Optimized { state: Arc::new(state), plan })
     }
@@ -587,8 +597,14 @@ impl Session {
             LogicalPlan::Extension(extension) => modify::is_modification(extension),
             LogicalPlan::Analyze(analyze) => {
                 let (operators, context) = (way.stoppable(self, operators)?, task(&state));
+                let rows = self.beside_estimates(analyze, operators, Arc::clone(&context))?;
+                return Ok(way.started(rows, &context));
+            }
+            LogicalPlan::Explain(explain) => {
+                let (operators, context) = (way.stoppable(self, operators)?, task(&state));
+                let rows = execute_stream(operators, Arc::clone(&context))?;
                 let rows =
-                    self.beside_estimates(&analyze.input, operators, Arc::clone(&context))?;
+                    explain::with_choices(rows, "choices", &explain.explain_format, &context);
                 return Ok(way.started(rows, &context));
             }
             _ => false,

@@ -8,14 +8,14 @@ use rand::{Rng, SeedableRng};
 use relatrix::{Connection, Database};
 
 /// A query over tables that refer to one another as the branches of a tree do to its root.
-struct Snowflake {
-    tables: Vec<String>,
-    conditions: Vec<String>,
+pub(crate) struct Snowflake {
+    pub(crate) tables: Vec<String>,
+    pub(crate) conditions: Vec<String>,
 }
 
 impl Snowflake {
     /// Makes the tables: the first is the largest, the values of references are skewed in some of them.
-    fn new(connection: &Connection, random: &mut SmallRng) -> Self {
+    pub(crate) fn new(connection: &Connection, random: &mut SmallRng) -> Self {
         let count = random.random_range(3..8);
         let rows: Vec<usize> = (0..count)
             .map(|table| if table == 0 { 3000 } else { random.random_range(2..300) })
@@ -52,12 +52,12 @@ impl Snowflake {
         Self { tables: (0..count).map(|table| format!("t{table}")).collect(), conditions }
     }
 
-    fn query(&self) -> String {
+    pub(crate) fn query(&self) -> String {
         let (tables, conditions) = (self.tables.join(", "), self.conditions.join(" AND "));
         format!("SELECT count(*), sum(t0.id + t1.id) FROM {tables} WHERE {conditions}")
     }
 
-    fn shuffle(&mut self, random: &mut SmallRng) {
+    pub(crate) fn shuffle(&mut self, random: &mut SmallRng) {
         self.tables.shuffle(random);
         self.conditions.shuffle(random);
     }

@@ -1,6 +1,7 @@
 //! The library as its users see it.
 
 mod analyze;
+mod choices;
 mod eager_groups;
 mod expected_rows;
 mod fusion;

@@ -22,7 +22,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use super::cost;
+use super::choices::{Choice, Choices, RUNNER_UP, Way};
+use super::{cost, names};
 use crate::config::ForRules;
 use crate::planner::parts::{Parts, Rounding, keys, name, numbered};
 use crate::planner::remembered::has_query;
@@ -70,15 +71,18 @@ impl OptimizerRule for EagerGroups {
         };
         let Some(asked) = Asked::of(aggregate) else { return Ok(Transformed::no(plan)) };
         let estimates = Estimates::new(&self.statistics);
-        let mut best: Option<(f64, Early)> = None;
+        let mut all: Vec<(Costs, Early)> = Vec::new();
         for is_left in [true, false] {
             let Some(early) = asked.early(is_left)? else { continue };
-            let saved = asked.saved(&early, aggregate, &estimates)?;
-            if saved > best.as_ref().map_or(0.0, |(best, _)| *best) {
-                best = Some((saved, early));
-            }
+            all.extend(asked.costs(&early, aggregate, &estimates)?.map(|costs| (costs, early)));
         }
-        match best {
+        all.sort_by(|one, other| one.0.early.total_cmp(&other.0.early));
+        if let Some(choices) = Choices::of(&options)
+            && let Some(choice) = asked.choice(&all)
+        {
+            choices.add(choice);
+        }
+        match all.into_iter().next().filter(|(costs, _)| costs.are_worth_it()) {
             Some((_, early)) => {
                 let name = config.alias_generator().next(PARTS);
                 asked.over(early, aggregate, &name).map(Transformed::yes)
@@ -102,6 +106,20 @@ struct Early {
     keys: Vec<Expr>,
     groups: Aggregate,
     parts: Parts,
+}
+
+/// Nanoseconds that the join and the aggregations are estimated to take, with one before the join and without.
+struct Costs {
+    early: f64,
+    late: f64,
+}
+
+impl Costs {
+    /// Whether an aggregation before the join is worth it.
+    fn are_worth_it(&self) -> bool {
+        let saved = self.late - self.early;
+        saved > SAVED_MIN && saved > self.late * SAVED_SHARE
+    }
 }
 
 impl<'p> Asked<'p> {
@@ -177,23 +195,23 @@ impl<'p> Asked<'p> {
         if is_left { (left, right) } else { (right, left) }
     }
 
-    /// Nanoseconds that it is estimated to save; nothing where that is little, or only guessed.
-    fn saved(
+    /// What it is estimated to cost; nothing where that is only guessed, or the join lets few rows through.
+    fn costs(
         &self,
         early: &Early,
         aggregate: &Aggregate,
         estimates: &Estimates<'_>,
-    ) -> Result<f64> {
+    ) -> Result<Option<Costs>> {
         let (own, other) = self.sides(early.is_left);
         if !estimates.is_known(own) || !estimates.is_known(other) {
-            return Ok(0.0);
+            return Ok(None);
         }
         let (own_rows, other_rows) = (estimates.rows(own), estimates.rows(other));
         let early_rows = estimates.rows(&LogicalPlan::Aggregate(early.groups.clone()));
         let joined = estimates.rows(&LogicalPlan::Join(self.join.clone()));
         // A join that lets few rows through hands its keys down, so that the others are hardly read.
         if joined < own_rows / 2.0 {
-            return Ok(0.0);
+            return Ok(None);
         }
         let joined_early = joined * (early_rows / own_rows).min(1.0);
         let groups = estimates.rows(&LogicalPlan::Aggregate(aggregate.clone()));
@@ -205,8 +223,29 @@ impl<'p> Asked<'p> {
         };
         let late = rest(own_rows, joined);
         let before = cost::grouped(own_rows, early_rows, texts(&early.keys, own)?);
-        let saved = late - before - rest(early_rows, joined_early);
-        Ok(if saved > SAVED_MIN && saved > late * SAVED_SHARE { saved } else { 0.0 })
+        Ok(Some(Costs { early: before + rest(early_rows, joined_early), late }))
+    }
+
+    /// What EXPLAIN shows of the ways to aggregate early, the cheapest first; nothing where one side was aggregated before.
+    fn choice(&self, all: &[(Costs, Early)]) -> Option<Choice> {
+        let (costs, early) = all.first()?;
+        if are_parts(&self.join.left) || are_parts(&self.join.right) {
+            return None;
+        }
+        let before = |costs: &Costs, early: &Early| {
+            let (own, _) = self.sides(early.is_left);
+            Way::new(format!("{} before the join", names::names(own)), costs.early)
+        };
+        let (before_best, after) = (before(costs, early), Way::new("after the join", costs.late));
+        let next = all.get(1).filter(|(next, _)| next.early < next.late);
+        let is_final = costs.are_worth_it();
+        let (taken, next) = match is_final {
+            true => (before_best, next.map_or(after, |(costs, early)| before(costs, early))),
+            false => (after, before_best.beside(costs.late)),
+        };
+        let joined = names::names(&LogicalPlan::Join(self.join.clone()));
+        let of = format!("aggregation over {joined}");
+        Some(Choice { is_final, ..Choice::new(of, taken, vec![(RUNNER_UP, next)]) })
     }
 
     /// The plan with the aggregation before the join.
@@ -254,6 +293,15 @@ fn over_input(expr: Expr, projection: &Projection) -> Result<Expr> {
 /// Whether an expression names columns of a plan alone.
 fn is_of(expr: &Expr, plan: &LogicalPlan) -> bool {
     expr.column_refs().iter().all(|column| plan.schema().has_column(column))
+}
+
+/// Whether a plan is what was aggregated before a join.
+fn are_parts(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with(PARTS),
+        LogicalPlan::Projection(projection) => are_parts(&projection.input),
+        _ => false,
+    }
 }
 
 /// How many of some keys are texts.

@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, Join, LogicalPlan, Operator, Projection,
 };
 
+use super::enumerate::Tree;
 use super::set::Set;
 
 /// A relation of the graph.
@@ -93,6 +94,44 @@ impl Graph {
             return None;
         }
         parts.graph()
+    }
+}
+
+impl Graph {
+    /// The order in which a plan, which the graph was made of, joins its relations; nothing where one of them has no columns.
+    pub(super) fn written(&self, plan: &LogicalPlan) -> Option<Tree> {
+        match plan {
+            LogicalPlan::Join(join) if is_inner(join) => {
+                let sides = [self.written(&join.left)?, self.written(&join.right)?];
+                Some(Tree::Join(Box::new(sides)))
+            }
+            LogicalPlan::Join(join) => match semi(join) {
+                Some((kept, _, semi)) => {
+                    let is_same = |relation: &Relation| {
+                        relation.filters.as_ref().is_some_and(|own| own.on == semi.on)
+                    };
+                    let relation = Tree::Relation(self.relations.iter().position(is_same)?);
+                    Some(Tree::Join(Box::new([self.written(kept)?, relation])))
+                }
+                None => self.relation_of(plan),
+            },
+            LogicalPlan::Projection(projection) if only_drops(projection) && is_joined(plan) => {
+                self.written(&projection.input)
+            }
+            LogicalPlan::Filter(filter) if can_move(&filter.predicate) && is_joined(plan) => {
+                self.written(&filter.input)
+            }
+            _ => self.relation_of(plan),
+        }
+    }
+
+    /// The relation that a plan is, by its columns.
+    fn relation_of(&self, plan: &LogicalPlan) -> Option<Tree> {
+        let column = plan.schema().columns().into_iter().next()?;
+        let has = |relation: &Relation| {
+            relation.filters.is_none() && relation.plan.schema().has_column(&column)
+        };
+        self.relations.iter().position(has).map(Tree::Relation)
     }
 }
 

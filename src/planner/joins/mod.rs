@@ -7,7 +7,8 @@
 //!  ├ edges         which sets may be joined; cross products where nothing else joins them
 //!  ├ enumerate     the cheapest tree, by cost
 //!  ├ rebuild       the plan of the tree
-//!  └ restrict      aggregates of no more groups than a join asks for
+//!  ├ restrict      aggregates of no more groups than a join asks for
+//!  └ noted         what was chosen and what came next, for EXPLAIN: choices
 //! LogicalPlan, of the same columns
 //! ```
 //!
@@ -16,12 +17,15 @@
 //! is decided for the physical plan: `collected`. What is aggregated of one side may be before the join: `eager`.
 
 mod cardinality;
+pub(super) mod choices;
 pub(super) mod collected;
 pub(super) mod cost;
 pub(super) mod eager;
 mod edges;
 mod enumerate;
 mod graph;
+pub(super) mod names;
+mod noted;
 mod rebuild;
 mod restrict;
 mod set;
@@ -34,8 +38,10 @@ use datafusion::logical_expr::{Join, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use self::cardinality::Cardinality;
-use self::enumerate::Problem;
+use self::choices::Choices;
+use self::enumerate::{Orders, Problem};
 use self::graph::Graph;
+use self::noted::Noted;
 use self::set::Set;
 use super::statistics::{Estimates, Statistics};
 use crate::config::ForRules;
@@ -69,10 +75,21 @@ impl OptimizerRule for JoinOrder {
     ) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
         let is_on = options.extensions.get::<ForRules>().is_some_and(|rules| rules.orders_joins);
-        if !is_on || !has_joins(&plan)? {
+        let choices = Choices::of(&options);
+        if let Some(choices) = choices {
+            choices.begin();
+        }
+        if !(is_on || choices.is_some()) || !has_joins(&plan)? {
             return Ok(Transformed::no(plan));
         }
-        Orderer { estimates: Estimates::new(&self.statistics), config }.ordered(plan)
+        let estimates = Estimates::new(&self.statistics);
+        let orderer = Orderer { estimates, config, choices, is_on };
+        if is_on {
+            return orderer.ordered(plan);
+        }
+        // What would be chosen is only shown.
+        orderer.ordered(plan.clone())?;
+        Ok(Transformed::no(plan))
     }
 }
 
@@ -90,6 +107,10 @@ fn has_joins(plan: &LogicalPlan) -> Result<bool> {
 struct Orderer<'a> {
     estimates: Estimates<'a>,
     config: &'a dyn OptimizerConfig,
+    /// Where the statement is explained.
+    choices: Option<&'a Choices>,
+    /// Whether joins are ordered, and not only looked at.
+    is_on: bool,
 }
 
 impl Orderer<'_> {
@@ -114,19 +135,36 @@ impl Orderer<'_> {
 
     /// The joins of a graph in the order that costs least.
     fn joined(&self, plan: &LogicalPlan, mut graph: Graph) -> Result<LogicalPlan> {
-        restrict::restrict(&mut graph, &self.estimates, self.config)?;
+        if self.is_on {
+            restrict::restrict(&mut graph, &self.estimates, self.config, self.choices)?;
+        }
         for relation in &mut graph.relations {
             relation.plan = self.ordered(std::mem::take(&mut relation.plan))?.data;
         }
         let query = Query::new(&graph, &self.estimates);
-        let (tree, _) = enumerate::best(&query);
+        let orders = Orders::of(&query);
+        if let Some(choices) = self.choices {
+            let noted = Noted::new(&query, &orders);
+            match self.is_on {
+                true => noted.note_best(plan, choices),
+                false => noted.note_written(plan, choices),
+            }
+        }
+        let (tree, _) = orders.best();
         rebuild::with_columns_of(rebuild::plan(&graph, &tree)?, plan.schema())
     }
 
     /// A join of a kind that is not reordered, with the side of fewer rows as the one that is built.
     fn with_smaller_side_first(&self, join: Join) -> Result<Transformed<LogicalPlan>> {
         let is_larger = || self.estimates.rows(&join.left) > self.estimates.rows(&join.right);
-        if join.null_aware || !is_larger() {
+        let is_kept = join.null_aware || !is_larger();
+        if let Some(choices) = self.choices
+            && self.is_on
+            && !join.null_aware
+        {
+            noted::note_side(&join, is_kept, &self.estimates, choices);
+        }
+        if is_kept {
             return Ok(Transformed::no(LogicalPlan::Join(join)));
         }
         let Join { left, right, on, filter, join_type, join_constraint, schema, .. } = join;

@@ -23,8 +23,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::OptimizerConfig;
 
-use super::cost;
+use super::choices::{Choice, Choices, RUNNER_UP, Way};
 use super::graph::{Graph, Member, can_move};
+use super::{cost, names};
 use crate::planner::statistics::{ASKED_KEYS, Estimates, share_of_matches};
 
 /// Keys of a relation that decide which groups of an aggregate are asked for.
@@ -32,7 +33,27 @@ struct Restriction {
     /// The key of the aggregate, over its input.
     key: Expr,
     keys: Member,
-    saved: f64,
+    /// Nanoseconds that all groups are estimated to take, and those that are asked for.
+    all: f64,
+    asked: f64,
+}
+
+impl Restriction {
+    fn saved(&self) -> f64 {
+        self.all - self.asked
+    }
+
+    /// What EXPLAIN shows of it.
+    fn choice(&self, graph: &Graph, at: usize) -> Choice {
+        let [groups, keys] =
+            [at, self.keys.relation].map(|relation| names::name(&graph.relations[relation].plan));
+        let asked = Way::new(format!("those that {keys} asks for"), self.asked);
+        let all = Way::new("all", self.all);
+        let is_final = self.saved() > 0.0;
+        let (taken, next) = if is_final { (asked, all) } else { (all, asked) };
+        let of = format!("groups of {groups}");
+        Choice { is_final, ..Choice::new(of, taken, vec![(RUNNER_UP, next)]) }
+    }
 }
 
 /// Restricts the aggregates among the relations of a graph, where that is estimated to save time.
@@ -40,9 +61,16 @@ pub(super) fn restrict(
     graph: &mut Graph,
     estimates: &Estimates<'_>,
     config: &dyn OptimizerConfig,
+    choices: Option<&Choices>,
 ) -> Result<()> {
     for at in 0..graph.relations.len() {
         let Some(best) = best_restriction(graph, at, estimates)? else { continue };
+        if let Some(choices) = choices {
+            choices.add(best.choice(graph, at));
+        }
+        if best.saved() <= 0.0 {
+            continue;
+        }
         let keys = &graph.relations[best.keys.relation].plan;
         let name = config.alias_generator().next(ASKED_KEYS);
         let column = col(format!("{name}.key"));
@@ -63,7 +91,7 @@ pub(super) fn restrict(
     Ok(())
 }
 
-/// The restriction of a relation that saves most; nothing where it is no aggregate or none saves anything.
+/// The restriction of a relation that saves most, if anything; nothing where it is no aggregate or none asks for its keys.
 fn best_restriction(
     graph: &Graph,
     at: usize,
@@ -89,9 +117,10 @@ fn best_restriction(
             let kept = share_of_matches(domain, count);
             let spent = estimates.rows_unfiltered(source) * cost::READ
                 + cost::keyed(count, rows, rows * kept);
-            let saved = rows * (1.0 - kept) * cost::AGGREGATE - spent;
-            if saved > best.as_ref().map_or(0.0, |best| best.saved) {
-                best = Some(Restriction { key: key.clone(), keys, saved });
+            let [all, asked] = [1.0, kept].map(|share| rows * share * cost::AGGREGATE);
+            let one = Restriction { key: key.clone(), keys, all, asked: asked + spent };
+            if best.as_ref().is_none_or(|best| one.saved() > best.saved()) {
+                best = Some(one);
             }
         }
     }

@@ -34,7 +34,9 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use self::merge::{Merged, merged, selection};
 use self::node::SharedNode;
+use super::joins::choices::{Choice, Choices, RUNNER_UP, Way};
 use super::joins::cost;
+use super::joins::names::names;
 use super::statistics::{Estimates, Statistics};
 use crate::config::ForRules;
 
@@ -81,7 +83,8 @@ impl OptimizerRule for SharedPlans {
         }
         let mut parts = Parts::default();
         parts.add(&plan)?;
-        let mut uses = parts.shared(&Estimates::new(&self.statistics))?;
+        let estimates = Estimates::new(&self.statistics);
+        let mut uses = parts.shared(&estimates, Choices::of(&options))?;
         if uses.is_empty() {
             return Ok(Transformed::no(plan));
         }
@@ -144,7 +147,11 @@ impl Parts {
     }
 
     /// What stands in the place of the parts that are shared, by their numbers.
-    fn shared(&self, estimates: &Estimates<'_>) -> Result<HashMap<usize, Use>> {
+    fn shared(
+        &self,
+        estimates: &Estimates<'_>,
+        choices: Option<&Choices>,
+    ) -> Result<HashMap<usize, Use>> {
         let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
         for (at, part) in self.0.iter().enumerate().filter(|(_, part)| part.works) {
             if let Some(shape) = part.shape {
@@ -168,7 +175,7 @@ impl Parts {
             if free.first() != Some(&first) {
                 continue;
             }
-            for (at, plan) in self.readers(&free, estimates)? {
+            for (at, plan) in self.readers(&free, estimates, choices)? {
                 let parts = self.0[at].parts.clone();
                 is_taken[parts.clone()].fill(true);
                 uses.insert(at, Use { plan, parts: parts.len() });
@@ -183,6 +190,7 @@ impl Parts {
         &self,
         parts: &[usize],
         estimates: &Estimates<'_>,
+        choices: Option<&Choices>,
     ) -> Result<Vec<(usize, LogicalPlan)>> {
         let [first, others @ ..] = parts else { return Ok(Vec::new()) };
         let mut whole = self.0[*first].plan.clone();
@@ -201,7 +209,13 @@ impl Parts {
         let whole = selected(whole, all)?;
         let times = columns.len() as f64;
         let keep = estimates.rows(&whole) * whole.schema().fields().len() as f64 * KEEP;
-        if (times - 1.0) * work(&whole, estimates) - times * keep < SAVED_MIN {
+        let once = work(&whole, estimates);
+        let costs = [once + times * keep, times * once];
+        let is_shared = costs[1] - costs[0] >= SAVED_MIN;
+        if let Some(choices) = choices {
+            choices.add(choice(&whole, columns.len(), costs, is_shared));
+        }
+        if !is_shared {
             return Ok(Vec::new());
         }
         let shared = SharedNode::new(whole).plan();
@@ -294,6 +308,21 @@ fn shape(plan: &LogicalPlan, inputs: Vec<Option<u64>>) -> Result<Option<u64>> {
         _ => return Ok(None),
     }
     Ok(Some(hasher.finish()))
+}
+
+/// What EXPLAIN shows of a plan that is read so many times: what it costs to run once, and to run for each reader.
+fn choice(plan: &LogicalPlan, times: usize, [once, each]: [f64; 2], is_shared: bool) -> Choice {
+    let once = Way::new("run once", once);
+    let each = Way::new("run for each", each);
+    let (taken, next) = match is_shared {
+        true => (once, each),
+        false => {
+            let next = once.beside(each.nanoseconds);
+            (each, next)
+        }
+    };
+    let of = format!("plan over {} with {times} readers", names(plan));
+    Choice { is_final: is_shared, ..Choice::new(of, taken, vec![(RUNNER_UP, next)]) }
 }
 
 /// What a plan takes to run, in nanoseconds of one thread.

@@ -7,6 +7,8 @@
 //!
 //! Equal costs are decided by the places of the relations, so the tree depends on nothing else.
 
+mod compare;
+
 use std::collections::HashMap;
 
 use super::set::Set;
@@ -31,9 +33,9 @@ pub(super) trait Problem {
 
 /// An order of joins. The first side is the one that is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Tree {
-    Relation(usize),
-    Join(Box<[Tree; 2]>),
+pub(super) enum Tree<R = usize> {
+    Relation(R),
+    Join(Box<[Tree<R>; 2]>),
 }
 
 /// The best that is known for a set.
@@ -45,20 +47,8 @@ struct Best {
     sides: [Set; 2],
 }
 
-/// The best tree for all relations, and its cost.
-pub(super) fn best<P: Problem>(problem: &P) -> (Tree, f64) {
-    let mut orders = Orders::new(problem);
-    if problem.count() <= COMPARED_MAX {
-        orders.compare_all();
-    } else {
-        orders.join_fewest_first();
-    }
-    let all = Set::first(problem.count());
-    (orders.tree(all), orders.best[&all].cost)
-}
-
 /// Sets for which an order is known, and what joins them.
-struct Orders<'p, P> {
+pub(super) struct Orders<'p, P> {
     problem: &'p P,
     best: HashMap<Set, Best>,
     /// By relation, those that an edge between single relations leads to.
@@ -68,6 +58,23 @@ struct Orders<'p, P> {
 }
 
 impl<'p, P: Problem> Orders<'p, P> {
+    /// The orders of a problem that are worth knowing: of all relations the best one.
+    pub(super) fn of(problem: &'p P) -> Self {
+        let mut orders = Self::new(problem);
+        if problem.count() <= COMPARED_MAX {
+            orders.compare_all();
+        } else {
+            orders.join_fewest_first();
+        }
+        orders
+    }
+
+    /// The best tree for all relations, and its cost.
+    pub(super) fn best(&self) -> (Tree, f64) {
+        let all = Set::first(self.problem.count());
+        (self.tree(all), self.best[&all].cost)
+    }
+
     fn new(problem: &'p P) -> Self {
         let mut adjacent = vec![Set::EMPTY; problem.count()];
         let mut wide = Vec::new();

@@ -102,11 +102,33 @@ fn least_cost(problem: &Random) -> f64 {
     least[&all]
 }
 
-fn relations(tree: &Tree) -> Vec<usize> {
-    match tree {
-        Tree::Relation(relation) => vec![*relation],
-        Tree::Join(sides) => sides.iter().flat_map(relations).collect(),
+fn best(problem: &Random) -> (Tree, f64) {
+    Orders::of(problem).best()
+}
+
+/// The cost of every order there is, by the sets that it joins; of each, with the cheaper sides built.
+fn all_orders(problem: &Random, set: Set) -> Vec<(Tree, f64)> {
+    if let (1, Some(relation)) = (set.count(), set.least()) {
+        return vec![(Tree::Relation(relation), 0.0)];
     }
+    let mut all = Vec::new();
+    for one in set.subsets().filter(|one| *one != set && one.includes(set.only_least())) {
+        let other = set.without(one);
+        if !problem.are_connected(one, other) {
+            continue;
+        }
+        let [a, b] = [one, other].map(|side| problem.rows(side));
+        let rows = problem.rows(set);
+        let own = problem.cost([one, other], [a, b], rows);
+        let own = own.min(problem.cost([other, one], [b, a], rows));
+        for (left, left_cost) in all_orders(problem, one) {
+            for (right, right_cost) in all_orders(problem, other) {
+                let sides = Box::new([left.clone(), right]);
+                all.push((Tree::Join(sides), left_cost + right_cost + own));
+            }
+        }
+    }
+    all
 }
 
 #[test]
@@ -116,7 +138,7 @@ fn the_best_tree_costs_what_the_best_of_all_trees_costs() {
         let (tree, cost) = best(&problem);
         let least = least_cost(&problem);
         assert!((cost - least).abs() <= 1e-9 * least, "seed {seed}: {cost}, not {least}: {tree:?}");
-        let mut all = relations(&tree);
+        let mut all: Vec<usize> = tree.relations().into_iter().copied().collect();
         all.sort_unstable();
         assert_eq!(all, (0..problem.count()).collect::<Vec<_>>(), "seed {seed}");
     }
@@ -145,5 +167,34 @@ fn many_relations_are_joined_by_a_rule_of_thumb_that_comes_close() {
     ratios.sort_by(f64::total_cmp);
     assert!(ratios[0] >= 1.0 - 1e-9 && ratios[20] < 1.5 && ratios[39] < 20.0, "{ratios:?}");
     let many = Random::new(50, 3);
-    assert_eq!(relations(&best(&many).0).len(), 50);
+    assert_eq!(best(&many).0.relations().len(), 50);
+    assert_eq!(Orders::of(&many).runner_up(), None);
+}
+
+#[test]
+fn the_runner_up_is_the_best_of_all_other_orders() {
+    let mut alone = 0;
+    for seed in 0..300 {
+        let problem = Random::new(2 + seed as usize % 5, seed);
+        let orders = Orders::of(&problem);
+        let (tree, cost) = orders.best();
+        let all = all_orders(&problem, Set::first(problem.count()));
+        let others = all.iter().filter(|(other, _)| !other.is_like(&tree));
+        let least = others.map(|(_, cost)| *cost).min_by(f64::total_cmp);
+        let Some((next, next_cost)) = orders.runner_up() else {
+            assert_eq!(least, None, "seed {seed}");
+            alone += 1;
+            continue;
+        };
+        assert!(!next.is_like(&tree), "seed {seed}: {next:?}");
+        assert!(next_cost >= cost, "seed {seed}: {next_cost}, below {cost}");
+        let least = least.unwrap();
+        assert!((next_cost - least).abs() <= 1e-9 * least, "seed {seed}: {next_cost}, not {least}");
+        for (tree, cost) in [(tree, cost), (next, next_cost)] {
+            let again = orders.cost(&tree);
+            assert!((again - cost).abs() <= 1e-9 * cost, "seed {seed}: {again}, not {cost}");
+        }
+    }
+    // Of two relations, and where an edge wants both of its relations first.
+    assert!((60..100).contains(&alone), "{alone}");
 }
