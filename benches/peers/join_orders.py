@@ -57,7 +57,7 @@ def run(relatrix, harness, data):
         if name not in QUERIES:
             continue
         written = orders(query)
-        explained, _ = ask(relatrix, setup, [f"EXPLAIN {order}" for order in written], "--format", "json")
+        explained, _ = ask(relatrix, setup, [f"EXPLAIN FORMAT indent {order}" for order in written], "--format", "json")
         plans = {}
         for order, plan in zip(written, json_arrays(explained)):
             plans.setdefault(json.dumps(plan), order)
