@@ -19,6 +19,7 @@
 //! template       operators chosen once, and made anew for each run
 //! repeatable     whether a plan comes to the same each time
 //! remembered     groups that are remembered, in place of an aggregation or of most of its rows
+//! parameters     operators for any values
 //! parts          of an aggregation's answers, which can be merged
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
 //! joins          the order of joins by cost, which statistics estimate; choices by cost, for EXPLAIN
@@ -66,6 +67,7 @@ mod nearest;
 mod network;
 pub(crate) mod ordered;
 mod pair_sums;
+mod parameters;
 mod parts;
 mod patterns;
 mod place;
@@ -97,6 +99,7 @@ pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use joins::choices::Choices;
 pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec, whole_node};
 pub(crate) use nearest::NearestRows;
+pub(crate) use parameters::Values;
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
 pub(crate) use repeatable::is_repeatable;
 pub(crate) use statistics::{Analysis, Statistics};

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -22,7 +23,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
@@ -34,6 +35,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
+use super::parameters::{self, Values};
 use crate::exec::relational::first_rows::FirstRowsExec;
 use crate::exec::relational::shared::SharedExec;
 use crate::storage::{Snapshot, TableScan};
@@ -71,13 +73,35 @@ impl Template {
         Ok(Some(Self(without_rows?.data)))
     }
 
-    /// Operators to be run over tables by their numbers; nothing where one of them has other rows than it had.
+    /// The same of a plan that has parameters, whose types are known; nothing where an operator has one but in a condition.
+    ///
+    /// # Errors
+    /// Whatever keeps a plan from being made.
+    pub(crate) async fn of_any(plan: LogicalPlan, state: &SessionState) -> Result<Option<Self>> {
+        let Some(plan) = parameters::as_functions(plan)? else { return Ok(None) };
+        let Some(template) = Self::of(&plan, state).await? else { return Ok(None) };
+        let mut in_conditions = true;
+        template.0.apply(|operator| {
+            if !operator.is::<FilterExec>() {
+                operator.apply_expressions(&mut |expr| {
+                    in_conditions &= !parameters::has_parameter(expr)?;
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(in_conditions.then_some(template))
+    }
+
+    /// Operators to be run over tables by their numbers, with values for what parameters there are; nothing where a table has
+    /// other rows than it had.
     ///
     /// # Errors
     /// None but DataFusion's, for an operator that cannot be made again.
     pub(crate) fn operators(
         &self,
         tables: &HashMap<u64, Snapshot>,
+        values: Values<'_>,
         state: &SessionState,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let (_, tying) = rules(state);
@@ -85,11 +109,15 @@ impl Template {
         let mut is_same = true;
         let operators = Arc::clone(&self.0).transform_up(|operator| {
             let Some(scan) = table_scan(&operator) else {
-                return Ok(Transformed::yes(anew(operator)?));
+                return Ok(Transformed::yes(anew(with_values(operator, values)?)?));
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
             is_same &= scan.is_some();
-            Ok(scan.map_or_else(|| Transformed::no(operator), |scan| Transformed::yes(over(scan))))
+            let Some(scan) = scan else { return Ok(Transformed::no(operator)) };
+            let filled = |condition: &_, schema: &SchemaRef| {
+                parameters::with_values(condition, values, schema)
+            };
+            Ok(Transformed::yes(over(scan.with_conditions(filled)?)))
         })?;
         if !is_same {
             return Ok(None);
@@ -99,6 +127,19 @@ impl Template {
             .try_fold(operators.data, |plan, rule| rule.optimize_with_context(plan, &context));
         tied.map(Some)
     }
+}
+
+/// The operator with values for the parameters in its condition.
+fn with_values(
+    operator: Arc<dyn ExecutionPlan>,
+    values: Values<'_>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let Some(filter) = operator.downcast_ref::<FilterExec>() else { return Ok(operator) };
+    let condition = parameters::with_values(filter.predicate(), values, &filter.input().schema())?;
+    if Arc::ptr_eq(&condition, filter.predicate()) {
+        return Ok(operator);
+    }
+    Ok(Arc::new(FilterExecBuilder::from(filter).with_predicate(condition).build()?))
 }
 
 /// The scan of a table in memory that an operator is.

@@ -448,6 +448,9 @@ impl Session {
             return Ok(self.answered(answer, &names, began, running));
         }
         let way = Way { scope: &scope, names: &names, began, running };
+        if let Some(operators) = self.operators_for_any(&syntax, parameters, &scope).await? {
+            return self.rows(&way, scope.session(), operators, asked);
+        }
         let keep = match self.choice(&syntax, parameters, &scope, running)? {
             Choice::Made(operators) => return self.rows(&way, scope.session(), operators, asked),
             Choice::Planned(plan) => {

@@ -19,10 +19,13 @@ use super::{Optimized, Session, locked};
 use crate::cache::{Question, query_of};
 use crate::catalog::{Reads, Scope};
 use crate::error::Result;
-use crate::planner::Template;
 use crate::planner::generic::{self, Holds};
+use crate::planner::{Template, Values};
 use crate::query::Running;
 use crate::value::Parameters;
+
+/// Those of a query whose own are in it.
+const NO_VALUES: Values<'static> = &|_| None;
 
 /// What is known of a query with its values.
 #[derive(Debug, Clone)]
@@ -110,7 +113,8 @@ impl Session {
                     return Ok(Choice::Choose);
                 }
                 let tables = scope.reads_the_same(&kept.reads)?;
-                let Some(operators) = template.operators(&tables, scope.session())? else {
+                let Some(operators) = template.operators(&tables, NO_VALUES, scope.session())?
+                else {
                     return Ok(Choice::Choose);
                 };
                 *run = Arc::downgrade(running);
@@ -141,7 +145,8 @@ impl Session {
                 Holds::Others => None,
             };
             if let Some((template, reads)) = template.as_ref().zip(reads.as_ref()) {
-                operators = template.operators(&scope.reads_the_same(reads)?, state)?;
+                let tables = scope.reads_the_same(reads)?;
+                operators = template.operators(&tables, NO_VALUES, state)?;
             }
             let planned = match (template, holds) {
                 (Some(template), _) => Some(Planned::Operators(template)),

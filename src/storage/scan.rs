@@ -43,7 +43,9 @@ pub(crate) struct TableScan {
     given: SchemaRef,
     /// The numbers of batches, for each partition.
     parts: Vec<Arc<[usize]>>,
-    /// What joins and sorts tell while they run, over the columns of the schema.
+    /// By which batches were left out, over the columns of the schema.
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+    /// What joins and sorts tell while they run, over the same.
     told: Vec<Arc<dyn PhysicalExpr>>,
     /// Rows of a partition after which no more are given.
     fetch: Option<usize>,
@@ -83,6 +85,7 @@ impl TableScan {
             schema: Arc::clone(schema),
             columns,
             parts,
+            conditions: Vec::new(),
             told: Vec::new(),
             fetch: None,
             shows_sizes,
@@ -118,6 +121,24 @@ impl TableScan {
         };
         let is_same = of.table().id() == self.table && of.version() == number;
         is_same.then(|| Self { rows: Rows::There(Arc::clone(of.rows())), ..self.anew() })
+    }
+
+    /// The same scan once its conditions are what `filled` makes of them.
+    ///
+    /// # Errors
+    /// Whatever keeps a condition from being made.
+    pub(crate) fn with_conditions(
+        &self,
+        filled: impl Fn(&Arc<dyn PhysicalExpr>, &SchemaRef) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        let made = self.conditions.iter().map(|condition| filled(condition, &self.schema));
+        let conditions: Vec<_> = made.collect::<Result<_>>()?;
+        let others = conditions.iter().zip(&self.conditions);
+        let others = others.filter(|(made, before)| !Arc::ptr_eq(made, before));
+        let others: Vec<_> = others.map(|(made, _)| Arc::clone(made)).collect();
+        let parts =
+            if others.is_empty() { self.parts.clone() } else { self.that_may_meet(&others)? };
+        Ok(Self { parts, conditions, ..self.anew() })
     }
 
     /// The same scan, which has counted nothing.
@@ -295,12 +316,14 @@ impl DataSource for TableScan {
             return Ok(done);
         }
         let parts = self.that_may_meet(&conditions)?;
-        // Of all others, what they rule out is known.
-        let told = conditions.into_iter().filter(|condition| {
-            !matches!(DynamicFilterTracking::classify(condition), DynamicFilterTracking::Static)
-        });
-        let told = self.told.iter().cloned().chain(told).collect();
-        Ok(done.with_updated_node(Arc::new(Self { parts, told, ..self.anew() })))
+        let mut scan = Self { parts, ..self.anew() };
+        for condition in conditions {
+            match DynamicFilterTracking::classify(&condition) {
+                DynamicFilterTracking::Static => scan.conditions.push(condition),
+                _ => scan.told.push(condition),
+            }
+        }
+        Ok(done.with_updated_node(Arc::new(scan)))
     }
 
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn DataSource>> {
