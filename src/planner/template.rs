@@ -108,8 +108,11 @@ impl Template {
         let context = ConfigOnlyContext::new(state.config_options());
         let mut is_same = true;
         let operators = Arc::clone(&self.0).transform_up(|operator| {
+            if let Some(filter) = with_values(&operator, values)? {
+                return Ok(Transformed::yes(filter));
+            }
             let Some(scan) = table_scan(&operator) else {
-                return Ok(Transformed::yes(anew(with_values(operator, values)?)?));
+                return Ok(Transformed::yes(anew(operator)?));
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
             is_same &= scan.is_some();
@@ -129,17 +132,18 @@ impl Template {
     }
 }
 
-/// The operator with values for the parameters in its condition.
+/// The operator with values for the parameters in its condition, if it has any.
 fn with_values(
-    operator: Arc<dyn ExecutionPlan>,
+    operator: &Arc<dyn ExecutionPlan>,
     values: Values<'_>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(filter) = operator.downcast_ref::<FilterExec>() else { return Ok(operator) };
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(filter) = operator.downcast_ref::<FilterExec>() else { return Ok(None) };
     let condition = parameters::with_values(filter.predicate(), values, &filter.input().schema())?;
     if Arc::ptr_eq(&condition, filter.predicate()) {
-        return Ok(operator);
+        return Ok(None);
     }
-    Ok(Arc::new(FilterExecBuilder::from(filter).with_predicate(condition).build()?))
+    let filter = FilterExecBuilder::from(filter).with_predicate(condition).build()?;
+    Ok(Some(Arc::new(filter)))
 }
 
 /// The scan of a table in memory that an operator is.

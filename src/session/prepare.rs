@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Expr as LogicalExpr, LogicalPlan};
 use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{
-    CastKind, DataType, Expr, Ident, SelectItem, Statement, Value, ValueWithSpan,
+    CastKind, DataType, Expr, Ident, SelectItem, Statement, UnaryOperator, Value, ValueWithSpan,
 };
 
 use super::{Session, Started, locked};
@@ -107,8 +107,10 @@ impl Session {
 
     /// The values of expressions that name no columns, cast where types are given.
     async fn values(&self, given: Vec<Expr>, types: &[DataType]) -> Result<Parameters> {
-        if given.is_empty() {
-            return Ok(Parameters::new());
+        if types.is_empty()
+            && let Some(values) = given.iter().map(literal).collect::<Option<Vec<_>>>()
+        {
+            return Ok(values.into_iter().collect());
         }
         let cast = |(at, value): (usize, Expr)| match types.get(at) {
             Some(data_type) => Expr::Cast {
@@ -145,6 +147,27 @@ impl Session {
         let row = row.ok_or_else(|| Error::argument("EXECUTE", "its values are not one row"))?;
         let value = |column: &ArrayRef| ScalarValue::try_from_array(column, 0);
         Ok(row.columns().iter().map(value).collect::<Result<Vec<_>, _>>()?.into_iter().collect())
+    }
+}
+
+/// What is written as a value of one of the types that DataFusion's planner gives such: then there is nothing to plan.
+fn literal(expr: &Expr) -> Option<ScalarValue> {
+    let whole = |text: &str| text.parse().ok().map(|number| ScalarValue::Int64(Some(number)));
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Number(text, _) => whole(text),
+            Value::SingleQuotedString(text) => Some(ScalarValue::Utf8(Some(text.clone()))),
+            Value::Boolean(value) => Some(ScalarValue::Boolean(Some(*value))),
+            Value::Null => Some(ScalarValue::Null),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
+            Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {
+                whole(&format!("-{text}"))
+            }
+            _ => None,
+        },
+        _ => None,
     }
 }
 

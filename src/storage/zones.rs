@@ -4,7 +4,7 @@
 //! have more than one order. For 8,192 rows they take a quarter of a percent of what the rows take.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch, UInt64Array,
@@ -19,7 +19,19 @@ use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 
 /// Those of all batches of a table, in their order.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Zones(Arc<[Arc<Zone>]>);
+pub(super) struct Zones {
+    of_batches: Arc<[Arc<Zone>]>,
+    /// The same by column, once a plan has asked.
+    of_columns: Arc<[OnceLock<Figures>]>,
+}
+
+/// What is known of a column, a cell for each batch.
+#[derive(Debug)]
+struct Figures {
+    /// Nothing where some batch has no such values.
+    bounds: Option<[ArrayRef; 2]>,
+    nulls: ArrayRef,
+}
 
 /// Those of a batch.
 #[derive(Debug)]
@@ -39,7 +51,7 @@ struct Bounds {
 impl Zones {
     /// Those of batches, some of which may be among others whose zones are these.
     pub(super) fn next(&self, others: &[RecordBatch], batches: &[RecordBatch]) -> Self {
-        let known = || self.0.iter().zip(others);
+        let known = || self.of_batches.iter().zip(others);
         // Most batches are where they were; after a deletion they are further ahead.
         let same = known().zip(batches).take_while(|((_, other), batch)| is_same(other, batch));
         let mut zones: Vec<_> = same.map(|((zone, _), _)| Arc::clone(zone)).collect();
@@ -50,13 +62,31 @@ impl Zones {
             let known = rest.get(&place(batch)).filter(|(_, other)| is_same(other, batch));
             known.map_or_else(|| Arc::new(Zone::of(batch)), |(zone, _)| Arc::clone(zone))
         }));
-        Self(zones.into())
+        let columns = batches.first().map_or(0, RecordBatch::num_columns);
+        let of_columns = (0..columns).map(|_| OnceLock::new()).collect();
+        Self { of_batches: zones.into(), of_columns }
     }
 
     /// The least and the greatest value of a column in each batch; nothing where they are not known of all.
     pub(super) fn bounds(&self, column: usize) -> Option<[ArrayRef; 2]> {
-        let values = |of| scalars(self.0.iter().map(|zone| zone.columns.get(column)?.as_ref()), of);
-        Some([values(|bounds| &bounds.least)?, values(|bounds| &bounds.greatest)?])
+        self.figures(column)?.bounds.clone()
+    }
+
+    fn figures(&self, column: usize) -> Option<&Figures> {
+        let figures = || {
+            let bounds = || self.of_batches.iter().map(|zone| zone.columns.get(column)?.as_ref());
+            let values = |of: fn(&Bounds) -> &ScalarValue| {
+                let values = bounds().map(|bounds| bounds.map(|bounds| of(bounds).clone()));
+                ScalarValue::iter_to_array(values.collect::<Option<Vec<_>>>()?).ok()
+            };
+            let least = values(|bounds| &bounds.least);
+            let nulls = bounds().map(|bounds| bounds.map(|bounds| bounds.nulls));
+            Figures {
+                bounds: least.zip(values(|bounds| &bounds.greatest)).map(<[_; 2]>::from),
+                nulls: Arc::new(nulls.collect::<UInt64Array>()),
+            }
+        };
+        Some(self.of_columns.get(column)?.get_or_init(figures))
     }
 
     /// Which batches of a table of this schema may have rows that meet all of the conditions; nothing where that cannot be told.
@@ -65,7 +95,7 @@ impl Zones {
         conditions: &[Arc<dyn PhysicalExpr>],
         schema: &SchemaRef,
     ) -> Option<Vec<bool>> {
-        let statistics = Statistics { zones: &self.0, schema };
+        let statistics = Statistics { zones: self, schema };
         let mut all: Option<Vec<bool>> = None;
         for condition in conditions {
             let builder = PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema));
@@ -126,51 +156,43 @@ impl Bounds {
 
 /// The zones as DataFusion asks for them: a container is a batch.
 struct Statistics<'a> {
-    zones: &'a [Arc<Zone>],
+    zones: &'a Zones,
     schema: &'a SchemaRef,
 }
 
 impl Statistics<'_> {
-    /// A figure of a column, batch by batch.
-    fn bounds(&self, column: &Column) -> Option<impl Iterator<Item = Option<&Bounds>>> {
+    fn figures(&self, column: &Column) -> Option<&Figures> {
         let (at, _) = self.schema.column_with_name(column.name())?;
-        Some(self.zones.iter().map(move |zone| zone.columns.get(at)?.as_ref()))
+        self.zones.figures(at)
     }
 
-    fn scalars(&self, column: &Column, of: fn(&Bounds) -> &ScalarValue) -> Option<ArrayRef> {
-        scalars(self.bounds(column)?, of)
+    fn bound(&self, column: &Column, which: usize) -> Option<ArrayRef> {
+        let bounds = self.figures(column)?.bounds.as_ref()?;
+        bounds.get(which).cloned()
     }
-}
-
-/// A figure of each batch; nothing where one has none.
-fn scalars<'b>(
-    bounds: impl Iterator<Item = Option<&'b Bounds>>,
-    of: fn(&Bounds) -> &ScalarValue,
-) -> Option<ArrayRef> {
-    let scalars = bounds.map(|bounds| bounds.map(|bounds| of(bounds).clone()));
-    ScalarValue::iter_to_array(scalars.collect::<Option<Vec<_>>>()?).ok()
 }
 
 impl PruningStatistics for Statistics<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.scalars(column, |bounds| &bounds.least)
+        self.bound(column, 0)
     }
 
     fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.scalars(column, |bounds| &bounds.greatest)
+        self.bound(column, 1)
     }
 
     fn num_containers(&self) -> usize {
-        self.zones.len()
+        self.zones.of_batches.len()
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
-        let nulls = self.bounds(column)?.map(|bounds| bounds.map(|bounds| bounds.nulls));
-        Some(Arc::new(nulls.collect::<UInt64Array>()))
+        Some(Arc::clone(&self.figures(column)?.nulls))
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(UInt64Array::from_iter_values(self.zones.iter().map(|zone| zone.rows))))
+        Some(Arc::new(UInt64Array::from_iter_values(
+            self.zones.of_batches.iter().map(|zone| zone.rows),
+        )))
     }
 
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
@@ -194,7 +216,7 @@ mod tests {
     }
 
     fn all(zones: &Zones) -> Vec<*const Zone> {
-        zones.0.iter().map(Arc::as_ptr).collect()
+        zones.of_batches.iter().map(Arc::as_ptr).collect()
     }
 
     #[test]

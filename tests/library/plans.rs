@@ -147,6 +147,38 @@ fn prepared_statements_are_planned_once() {
 }
 
 #[test]
+fn values_that_are_written_are_what_they_would_be_if_computed() {
+    let connection = connect();
+    connection.execute("PREPARE v AS SELECT CAST($1 AS TEXT), typeof($1)").unwrap();
+    let texts = |query: &str| {
+        let rows = connection.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        rows.rows::<(Option<String>, String)>().unwrap()
+    };
+    for value in [
+        "0",
+        "7",
+        "-7",
+        "- 7",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775808",
+        "1.50",
+        "-1.5",
+        "1e3",
+        "'seven'",
+        "'it''s'",
+        "''",
+        "true",
+        "NULL",
+        "DATE '2024-02-03'",
+        "3 + 4",
+    ] {
+        let written = texts(&format!("EXECUTE v({value})"));
+        assert_eq!(written, texts(&format!("EXECUTE v((SELECT {value}))")), "{value}");
+    }
+}
+
+#[test]
 fn names_are_looked_up_each_time() {
     let connection = connect();
     let query = "SELECT half FROM t WHERE id = $1";

@@ -50,6 +50,8 @@ pub enum Lanes {
     Longs,
     /// The same of 32 bits.
     Integers,
+    /// The same of 128 bits.
+    Wides,
 }
 
 macro_rules! ordered_as_they_are {
@@ -71,7 +73,7 @@ ordered_as_they_are! {
     i16: None,
     i32: Some(Lanes::Integers),
     i64: Some(Lanes::Longs),
-    i128: None,
+    i128: Some(Lanes::Wides),
     u8: None,
     u16: None,
     u32: None,
@@ -426,6 +428,15 @@ mod tests {
         check(&cells.iter().map(|&cell| i32::from(cell)).collect::<Vec<_>>(), 0);
         check(&cells.iter().map(|&cell| i64::from(cell) << 40).collect::<Vec<_>>(), -1 << 40);
         check(&cells.iter().map(|&cell| i128::from(cell) << 90).collect::<Vec<_>>(), 1 << 90);
+        // Alike in the upper half, the lower of which may look negative, or in the lower half alone.
+        for constant in [-1, 0, 3, 1 << 63, -(1 << 63), i128::MAX, i128::MIN] {
+            let near = |cell: &i8| match cell % 3 {
+                0 => constant.wrapping_add(i128::from(*cell)),
+                1 => constant ^ 1 << 63,
+                _ => constant ^ i128::from(*cell) << 64,
+            };
+            check(&cells.iter().map(near).collect::<Vec<_>>(), constant);
+        }
         check(&cells.iter().map(|&cell| cell.cast_unsigned()).collect::<Vec<_>>(), 3);
     }
 
