@@ -50,8 +50,6 @@ pub enum Lanes {
     Longs,
     /// The same of 32 bits.
     Integers,
-    /// The same of 128 bits.
-    Wides,
 }
 
 macro_rules! ordered_as_they_are {
@@ -73,7 +71,7 @@ ordered_as_they_are! {
     i16: None,
     i32: Some(Lanes::Integers),
     i64: Some(Lanes::Longs),
-    i128: Some(Lanes::Wides),
+    i128: None,
     u8: None,
     u16: None,
     u32: None,

@@ -4,11 +4,11 @@
 
 use std::arch::x86_64::{
     __m512i, _MM_CMPINT_EQ, _MM_CMPINT_LT, _MM_CMPINT_NLE, _mm512_and_si512, _mm512_cmp_epi32_mask,
-    _mm512_cmp_epi64_mask, _mm512_cmp_epu64_mask, _mm512_cmpeq_epi64_mask,
-    _mm512_cmpneq_epi32_mask, _mm512_cmpneq_epi64_mask, _mm512_loadu_epi32, _mm512_loadu_epi64,
-    _mm512_maskz_compress_epi32, _mm512_maskz_compress_epi64, _mm512_maskz_mov_epi32,
-    _mm512_maskz_mov_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_srai_epi32,
-    _mm512_srai_epi64, _mm512_storeu_epi32, _mm512_storeu_epi64, _mm512_xor_si512,
+    _mm512_cmp_epi64_mask, _mm512_cmpneq_epi32_mask, _mm512_cmpneq_epi64_mask, _mm512_loadu_epi32,
+    _mm512_loadu_epi64, _mm512_maskz_compress_epi32, _mm512_maskz_compress_epi64,
+    _mm512_maskz_mov_epi32, _mm512_maskz_mov_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
+    _mm512_srai_epi32, _mm512_srai_epi64, _mm512_storeu_epi32, _mm512_storeu_epi64,
+    _mm512_xor_si512,
 };
 
 use super::{Comparison, Lane, Lanes, WORD};
@@ -43,9 +43,6 @@ pub(super) unsafe fn compare<T>(
         (Lanes::Integers, Comparison::Less) => compare_32::<false, LESS>,
         (Lanes::Integers, Comparison::Greater) => compare_32::<false, GREATER>,
         (Lanes::Integers, Comparison::Equal) => compare_32::<false, EQUAL>,
-        (Lanes::Wides, Comparison::Less) => compare_128::<LESS>,
-        (Lanes::Wides, Comparison::Greater) => compare_128::<GREATER>,
-        (Lanes::Wides, Comparison::Equal) => compare_128::<EQUAL>,
     };
     // SAFETY: as the caller promises.
     unsafe { compare(a.cast(), b.cast(), step, words) };
@@ -95,56 +92,6 @@ unsafe fn compare_32<const IS_FLOAT: bool, const COMPARISON: i32>(
             *word |= u64::from(_mm512_cmp_epi32_mask::<COMPARISON>(a, b)) << lane;
         }
     }
-}
-
-/// Whole numbers of which each is two of 64 bits: the upper ones decide, which have a sign, and where these are equal the lower.
-#[target_feature(enable = "avx512f")]
-unsafe fn compare_128<const COMPARISON: i32>(
-    a: *const u8,
-    b: *const u8,
-    step: usize,
-    words: &mut [u64],
-) {
-    for (number, word) in words.iter_mut().enumerate() {
-        *word = 0;
-        for half in [0, WORD / 2] {
-            let mut pairs = 0;
-            for lane in (0..WORD / 2).step_by(4) {
-                let at = half + lane;
-                // SAFETY: both places are within the 64 cells of this word.
-                let [a, b] = unsafe {
-                    [
-                        _mm512_loadu_epi64(a.cast::<i128>().add(number * WORD + at).cast()),
-                        _mm512_loadu_epi64(b.cast::<i128>().add(number * step * WORD + at).cast()),
-                    ]
-                };
-                let equal = _mm512_cmpeq_epi64_mask(a, b);
-                let holds = if COMPARISON == _MM_CMPINT_EQ {
-                    equal & equal >> 1
-                } else {
-                    let upper = _mm512_cmp_epi64_mask::<COMPARISON>(a, b);
-                    let lower = _mm512_cmp_epu64_mask::<COMPARISON>(a, b);
-                    (upper | equal & lower << 1) >> 1
-                };
-                pairs |= u64::from(holds) << (2 * lane);
-            }
-            *word |= every_other(pairs) << half;
-        }
-    }
-}
-
-/// The bits at even places, next to one another.
-fn every_other(bits: u64) -> u64 {
-    const MASKS: [u64; 6] = [
-        0x5555_5555_5555_5555,
-        0x3333_3333_3333_3333,
-        0x0f0f_0f0f_0f0f_0f0f,
-        0x00ff_00ff_00ff_00ff,
-        0x0000_ffff_0000_ffff,
-        0x0000_0000_ffff_ffff,
-    ];
-    let first = bits & MASKS[0];
-    MASKS[1..].iter().enumerate().fold(first, |bits, (at, mask)| (bits | bits >> (1 << at)) & mask)
 }
 
 /// The keys of eight numbers; see [`super::Ordered`].
