@@ -139,3 +139,64 @@ fn batches_without_such_rows_are_not_read() {
     connection.execute(prepared).unwrap();
     assert_eq!(number(&connection, "EXECUTE p(31000)"), 2);
 }
+
+/// `rows_dropped` of the operators of a query that have this in their line, added up.
+fn dropped(connection: &Connection, query: &str, operator: &str) -> f64 {
+    let rows = connection.query(&format!("EXPLAIN ANALYZE {query}")).unwrap();
+    let plan: String =
+        rows.rows::<(String, String)>().unwrap().into_iter().map(|row| row.1).collect();
+    let metric = plan.lines().filter(|line| line.contains(operator)).map(|line| {
+        let (_, figure) = line.split_once("rows_dropped=").unwrap_or_else(|| panic!("{plan}"));
+        let figure = figure.split([',', ']']).next().unwrap();
+        match figure.split_once(' ') {
+            Some((figure, "K")) => figure.parse::<f64>().unwrap() * 1e3,
+            _ => figure.parse().unwrap(),
+        }
+    });
+    metric.sum()
+}
+
+#[test]
+fn rows_that_no_join_needs_are_dropped_and_no_others() {
+    let connection = connection();
+    connection
+        .execute(
+            "CREATE TABLE few AS SELECT id AS few_id, scattered AS s, often_null AS n, text AS x FROM t WHERE id % 977 = 5;
+             CREATE TABLE none AS SELECT id AS none_id FROM t WHERE id < 0",
+        )
+        .unwrap();
+    let joins = [
+        "t JOIN few ON id = few_id",
+        "t JOIN few ON scattered = s",
+        "t JOIN few ON often_null = n",
+        "t JOIN few ON text = x AND id = few_id",
+        "t JOIN few ON often_null IS NOT DISTINCT FROM n AND hundred = few_id / 100",
+        "t LEFT JOIN few ON id = few_id",
+        "few LEFT JOIN t ON id = few_id",
+        "t FULL JOIN few ON id = few_id AND few_id > 900",
+        "t JOIN few ON id = few_id JOIN t AS u ON u.id = few.s",
+        "t JOIN none ON id = none_id",
+    ];
+    let conditions = [
+        "t.scattered < 500",
+        "t.scattered < 900 AND t.often_null > 3",
+        "t.price > 70 OR t.hundred = 3",
+    ];
+    for join in joins {
+        for condition in conditions {
+            let query =
+                format!("SELECT count(*) + coalesce(sum(t.id), 0) FROM {join} WHERE {condition}");
+            let found = number(&connection, &query);
+            connection.execute("SET fusion = off").unwrap();
+            assert_eq!(found, number(&connection, &query), "{query}");
+            connection.execute("RESET fusion").unwrap();
+        }
+    }
+    let query = "SELECT sum(price) FROM t JOIN few ON scattered = s WHERE often_null > 5";
+    assert!(dropped(&connection, query, "FilterExec: ") > 10_000.0);
+    // By the keys of the few rows, batches are left out as well, and by what is first.
+    let query = "SELECT sum(price) FROM t JOIN few ON id = few_id WHERE x = 'n7'";
+    assert!(dropped(&connection, query, "DataSourceExec: ") > 30_000.0);
+    let query = "SELECT * FROM t ORDER BY id LIMIT 3";
+    assert!(dropped(&connection, query, "DataSourceExec: ") > 30_000.0);
+}
