@@ -31,6 +31,9 @@ use super::memory::Version;
 use super::read::{self, Read};
 use super::snapshot::Snapshot;
 
+/// So many rows are read by one thread before another has begun.
+const FEW_ROWS: usize = 8192;
+
 /// A scan of one version of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct TableScan {
@@ -136,8 +139,13 @@ impl TableScan {
         let others = conditions.iter().zip(&self.conditions);
         let others = others.filter(|(made, before)| !Arc::ptr_eq(made, before));
         let others: Vec<_> = others.map(|(made, _)| Arc::clone(made)).collect();
-        let parts =
-            if others.is_empty() { self.parts.clone() } else { self.that_may_meet(&others)? };
+        if others.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut parts = self.that_may_meet(&others)?;
+        if self.count_rows(&parts)? <= FEW_ROWS {
+            parts = vec![parts.iter().flat_map(|part| part.iter().copied()).collect()];
+        }
         Ok(Self { parts, conditions, ..self.anew() })
     }
 
@@ -174,13 +182,16 @@ impl TableScan {
         Ok(Some(parts.into_iter().map(Into::into).collect()))
     }
 
-    /// What is known of the rows of some batches.
-    fn statistics(&self, batches: &[&Arc<[usize]>]) -> Result<Statistics> {
+    fn count_rows<'p>(&self, parts: impl IntoIterator<Item = &'p Arc<[usize]>>) -> Result<usize> {
         let version = self.version()?;
-        let count = |part: &&Arc<[usize]>| -> usize {
-            part.iter().map(|&batch| version.batches[batch].num_rows()).sum()
-        };
-        let rows: usize = batches.iter().map(count).sum();
+        let batches = parts.into_iter().flat_map(|part| part.iter());
+        Ok(batches.map(|&batch| version.batches[batch].num_rows()).sum())
+    }
+
+    /// What is known of the rows of some parts.
+    fn statistics(&self, parts: &[&Arc<[usize]>]) -> Result<Statistics> {
+        let version = self.version()?;
+        let rows = self.count_rows(parts.iter().copied())?;
         let is_all = rows == version.rows;
         let figures = version.figures();
         let (mut bytes, mut columns) = (0, Vec::with_capacity(self.columns.len()));
