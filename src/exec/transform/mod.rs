@@ -255,12 +255,17 @@ impl ExecutionPlan for TransformExec {
 }
 
 impl DisplayAs for TransformExec {
-    /// What its being one operator saves, and those that it stands for, each on a line of its own.
+    /// What its being one operator saves, how many operators above narrow it, and those that it stands for, each on a line of its
+    /// own.
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if format == DisplayFormatType::TreeRender {
             return write!(f, "{}", explain::fused(&self.fusion));
         }
         write!(f, "TransformExec: {}", explain::fused(&self.fusion))?;
+        match self.transform.told.len() {
+            0 => {}
+            count => write!(f, ", narrowed by {count}")?,
+        }
         let mut plan = Arc::clone(&self.ordinary);
         for _ in 0..self.ordinary_depth {
             f.write_str("\n    | ")?;

@@ -28,9 +28,9 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CaseExpr, Column, LambdaExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::with_new_children_if_necessary;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -149,7 +149,9 @@ impl<'a> Rows<'a> {
         let table = scan.and_then(|scan| scan.data_source().downcast_ref::<TableScan>());
         // Rows that a limit counts are not dropped before.
         let filter = self.filter.as_ref().filter(|(filter, _)| filter.fetch().is_none());
-        table.filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told)
+        let told = table.filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told);
+        // What a sort computes for its keys would be computed twice.
+        told.into_iter().filter(|told| !calls_functions(told)).collect()
     }
 
     fn gathering(&self) -> Gathering {
@@ -281,6 +283,10 @@ impl<'a> Rows<'a> {
         };
         Ok(Arc::new(TransformExec::new(transform, gathering, ordinary, depth, fusion)?))
     }
+}
+
+fn calls_functions(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.is::<ScalarFunctionExpr>() || expr.children().into_iter().any(calls_functions)
 }
 
 /// The columns of a transformation.
