@@ -20,7 +20,7 @@ use crate::memory::Kept;
 use crate::query::{CancelHandle, Outcome, ResultSet, ResultStream, wait};
 use crate::session::{Session, Started};
 use crate::sql::{self, Statement};
-use crate::storage::{MemoryTable, TableDefinition};
+use crate::storage::{Batch, MemoryTable, TableDefinition};
 use crate::value::Parameters;
 
 /// A connection to a database; settings and prepared statements belong to it, tables to the database.
@@ -581,7 +581,7 @@ impl From<Arc<dyn TableProvider>> for Registered {
 }
 
 fn memory_table(schema: &Schema, batches: Vec<RecordBatch>, mut kept: Kept) -> Result<Entry> {
-    let rows = batches.into_iter().map(|batch| kept.keep(batch)).collect();
+    let rows = batches.into_iter().map(|rows| Batch::new(rows).kept(&mut kept)).collect();
     let table = MemoryTable::new(schema, TableDefinition::default(), rows, kept)?;
     Ok(Entry::Table(Arc::new(table)))
 }

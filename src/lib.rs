@@ -26,6 +26,7 @@ mod catalog;
 mod config;
 mod connection;
 mod database;
+mod encoding;
 mod files;
 mod functions;
 mod gpu;

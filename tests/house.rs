@@ -20,11 +20,14 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("files", &["matrix"]),
     // What scans of files and of tables share.
     ("steps", &[]),
-    ("storage", &["memory", "matrix", "steps"]),
+    // What those who keep rows share with those who compute with them.
+    ("encoding", &[]),
+    ("storage", &["memory", "matrix", "encoding", "steps"]),
     // `catalog` for what a file looked like.
     ("pages", &["memory", "catalog", "steps"]),
     ("gpu", &[]),
-    ("exec", &["memory", "matrix", "gpu", "steps"]),
+    // `storage` for scans, which give their rows encoded to who computes with them so.
+    ("exec", &["memory", "matrix", "gpu", "encoding", "steps", "storage"]),
     ("functions", &["matrix", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
     ("cache", &["memory", "catalog", "value"]),

@@ -60,8 +60,8 @@ impl Kept {
     }
 
     /// Counts these batches and nothing else.
-    pub(crate) fn recount(&mut self, batches: &[RecordBatch]) {
-        let in_memory = batches.iter().filter(|batch| !is_away(batch));
+    pub(crate) fn recount<'b>(&mut self, batches: impl IntoIterator<Item = &'b RecordBatch>) {
+        let in_memory = batches.into_iter().filter(|batch| !is_away(batch));
         let bytes: usize = in_memory.map(get_record_batch_memory_size).sum();
         self.reservation.shrink(self.reservation.size());
         self.reservation.grow(bytes);
@@ -73,8 +73,11 @@ impl Kept {
     }
 
     /// These batches, all that there are, in a file; none where the disk has no room for them.
-    pub(crate) fn put_away(&mut self, batches: &[RecordBatch]) -> Option<Vec<RecordBatch>> {
-        let away = batches.iter().map(|batch| match is_away(batch) {
+    pub(crate) fn put_away<'b>(
+        &mut self,
+        batches: impl IntoIterator<Item = &'b RecordBatch>,
+    ) -> Option<Vec<RecordBatch>> {
+        let away = batches.into_iter().map(|batch| match is_away(batch) {
             true => Some(batch.clone()),
             false => shelved(batch, &mut self.shelf),
         });

@@ -34,9 +34,9 @@ const COLUMN_PART: usize = 4;
 const HARDLY_COMPRESSED: f64 = 0.95;
 const SAVED_BY_COPIES: f64 = 0.2;
 
-/// As often as this all of a cache's columns are refused before the kept ones are worth a use less: a scan that is larger than the
-/// cache should not move it, but what nobody reads any more should go.
-const AGING_ROUNDS: f64 = 16.0;
+/// As often as this all that a cache may keep is refused, or all columns of a scan that are more, before the kept ones are worth a
+/// use less: a scan that is larger than the cache should not move it, however large it is, but what nobody reads any more should go.
+const AGING_SCANS: f64 = 6.0;
 
 /// Of what its first use saves, what a column counts for that comes: with all of it, the last column of a scan that is too large
 /// would push out the first before that is read again.
@@ -199,14 +199,21 @@ impl Movable for Kept {
 pub(super) struct FileColumns {
     all: Arc<KeptColumns>,
     file: Arc<Stamp>,
+    /// Of all columns that a scan reads, decompressed.
+    scan_bytes: f64,
 }
 
 impl FileColumns {
     /// Nothing where none may be kept, or the file may change and look as before.
-    pub(super) fn of(all: &Arc<KeptColumns>, path: &Path, metadata: &Metadata) -> Option<Self> {
+    pub(super) fn of(
+        all: &Arc<KeptColumns>,
+        path: &Path,
+        metadata: &Metadata,
+        scan_bytes: f64,
+    ) -> Option<Self> {
         let is_on = all.state().limit_bytes > 0;
         let file = is_on.then(|| Stamp::settled(path, metadata)).flatten()?;
-        Some(Self { all: Arc::clone(all), file: Arc::new(file) })
+        Some(Self { all: Arc::clone(all), file: Arc::new(file), scan_bytes })
     }
 
     /// The pages of the column that begins there.
@@ -239,7 +246,8 @@ impl FileColumns {
         let saved = if is_compressed { 1.0 } else { SAVED_BY_COPIES };
         let worth = state.clock + NEWCOMER * saved;
         if bytes > state.limit_bytes / COLUMN_PART || !state.has_room(bytes, worth) {
-            state.clock += saved / (AGING_ROUNDS * state.columns.len().max(1) as f64);
+            let of_all = self.scan_bytes.max(state.limit_bytes as f64);
+            state.clock += saved * bytes as f64 / (AGING_SCANS * of_all);
             return None;
         }
         state.coming_bytes += bytes;

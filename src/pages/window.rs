@@ -56,7 +56,12 @@ impl Place {
         if found.len() != bytes {
             return Err(Flaw::new("the file was changed while it was read"));
         }
-        let kept = FileColumns::of(kept, &path, &found);
+        let columns = metadata
+            .row_groups()
+            .iter()
+            .flat_map(|group| layouts.iter().filter_map(|layout| group.columns().get(layout.leaf)));
+        let scan_bytes = columns.map(|column| column.uncompressed_size() as f64).sum();
+        let kept = FileColumns::of(kept, &path, &found, scan_bytes);
         Ok(Arc::new(Self { path, file, metadata, layouts, spare: Arc::clone(spare), kept }))
     }
 

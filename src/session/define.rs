@@ -25,7 +25,7 @@ use crate::memory::{Kept, task};
 use crate::planner::ordered;
 use crate::query::Running;
 use crate::sql;
-use crate::storage::{Key, MemoryTable, TableDefinition};
+use crate::storage::{Batch, Key, MemoryTable, TableDefinition};
 use crate::value::Parameters;
 
 /// Takes TEMPORARY out of a CREATE TABLE, which DataFusion's planner would refuse.
@@ -239,15 +239,15 @@ async fn kept_rows(
     context: Arc<TaskContext>,
     schema: &SchemaRef,
     kept: &Arc<Mutex<Kept>>,
-) -> Result<Vec<RecordBatch>> {
+) -> Result<Vec<Batch>> {
     let parts = execute_stream_partitioned(plan, context)?;
     let parts = parts.into_iter().map(|mut part| {
         let (schema, kept) = (Arc::clone(schema), Arc::clone(kept));
         SpawnedTask::spawn(async move {
             let mut rows = Vec::new();
             while let Some(batch) = part.next().await {
-                let batch = under(&schema, &batch?)?;
-                rows.push(locked(&kept).keep(batch));
+                let batch = Batch::new(under(&schema, &batch?)?);
+                rows.push(batch.kept(&mut locked(&kept)));
             }
             Ok::<_, Error>(rows)
         })

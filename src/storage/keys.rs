@@ -5,11 +5,12 @@
 
 use std::collections::HashSet;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Schema};
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::array_value_to_string;
 
+use super::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A declared key.
@@ -46,8 +47,8 @@ impl UniqueKey {
     pub(super) fn check(
         &mut self,
         schema: &Schema,
-        present: &[RecordBatch],
-        rows: &[RecordBatch],
+        present: &[Batch],
+        rows: &[Batch],
     ) -> Result<HashSet<Box<[u8]>>> {
         let taken = match self.taken.take() {
             Some(taken) => taken,
@@ -70,7 +71,7 @@ impl UniqueKey {
     fn encode(
         &self,
         schema: &Schema,
-        batches: &[RecordBatch],
+        batches: &[Batch],
         taken: &HashSet<Box<[u8]>>,
     ) -> Result<HashSet<Box<[u8]>>> {
         let columns = &self.key.columns;
@@ -79,8 +80,8 @@ impl UniqueKey {
         let converter = RowConverter::new(fields)?;
         let mut found = HashSet::new();
         for batch in batches {
-            let values: Vec<_> =
-                columns.iter().map(|&column| std::sync::Arc::clone(batch.column(column))).collect();
+            let values = columns.iter().map(|&column| batch.column(column));
+            let values = values.collect::<Result<Vec<_>, _>>()?;
             let encoded = converter.convert_columns(&values)?;
             for row in 0..batch.num_rows() {
                 if values.iter().any(|column| column.is_null(row)) {
@@ -88,19 +89,20 @@ impl UniqueKey {
                 }
                 let key: Box<[u8]> = encoded.row(row).as_ref().into();
                 if taken.contains(&key) || !found.insert(key) {
-                    return Err(self.violation(schema, batch, row));
+                    return Err(self.violation(schema, &values, row));
                 }
             }
         }
         Ok(found)
     }
 
-    fn violation(&self, schema: &Schema, batch: &RecordBatch, row: usize) -> Error {
-        let part = |&column: &usize| {
-            let value = array_value_to_string(batch.column(column), row).unwrap_or_default();
+    /// What a row breaks that has these values in the columns of the key.
+    fn violation(&self, schema: &Schema, values: &[ArrayRef], row: usize) -> Error {
+        let part = |(&column, values): (&usize, &ArrayRef)| {
+            let value = array_value_to_string(values, row).unwrap_or_default();
             format!("{} = {value}", schema.field(column).name())
         };
-        let parts: Vec<_> = self.key.columns.iter().map(part).collect();
+        let parts: Vec<_> = self.key.columns.iter().zip(values).map(part).collect();
         let (what, hint) = match self.key {
             Key { primary: true, .. } => ("primary key", "; it holds each value once"),
             Key { .. } => ("unique key", "; it holds each value once"),

@@ -9,18 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
-use arrow::compute::{concat_batches, filter_record_batch, interleave};
+use arrow::compute::interleave;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use tokio::sync::OwnedMutexGuard;
 
+use super::batch::Batch;
 use super::keys::{Key, UniqueKey};
 use super::zones::Zones;
+use crate::encoding::decoded_bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Kept, Movable, Tier};
 
 /// Batches shorter than this grow by what is inserted next; the size that DataFusion likes to read.
-const BATCH_ROWS: usize = 8192;
+pub(super) const BATCH_ROWS: usize = 8192;
 
 /// What a table is, apart from its rows.
 #[derive(Debug, Default)]
@@ -53,7 +55,7 @@ struct State {
 impl State {
     /// Whether somebody reads the rows, or has some of them still: to put them away would free nothing.
     fn is_read(&self) -> bool {
-        let mut columns = self.current.batches.iter().flat_map(RecordBatch::columns);
+        let mut columns = self.current.as_kept().flat_map(RecordBatch::columns);
         Arc::strong_count(&self.current) > 1 || columns.any(|column| Arc::strong_count(column) > 1)
     }
 }
@@ -64,7 +66,7 @@ pub(crate) struct Version {
     pub(crate) number: u64,
     /// The first version of which this one has all rows, before those that have come since.
     pub(crate) grown_since: u64,
-    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) batches: Vec<Batch>,
     pub(super) zones: Zones,
     pub(crate) rows: usize,
     /// Once somebody has asked.
@@ -75,7 +77,7 @@ pub(crate) struct Version {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Figures {
     pub(super) nulls: usize,
-    /// What it takes of memory.
+    /// What it takes of memory where it is read.
     pub(super) bytes: usize,
 }
 
@@ -83,38 +85,46 @@ impl Version {
     /// By column; none where there are no rows.
     pub(super) fn figures(&self) -> &[Figures] {
         self.figures.get_or_init(|| {
-            let columns = self.batches.first().map_or(0, RecordBatch::num_columns);
+            let columns = self.batches.first().map_or(0, |batch| batch.schema().fields().len());
             let mut figures = vec![Figures::default(); columns];
             for batch in &self.batches {
-                for (known, column) in figures.iter_mut().zip(batch.columns()) {
+                let columns = batch.as_kept().columns().iter().zip(batch.schema().fields());
+                for (known, (column, field)) in figures.iter_mut().zip(columns) {
                     known.nulls += column.logical_null_count();
-                    known.bytes += column.get_array_memory_size();
+                    known.bytes += decoded_bytes(column, field.data_type());
                 }
             }
             figures
         })
     }
 
+    /// The batches as they are kept.
+    fn as_kept(&self) -> impl Iterator<Item = &RecordBatch> {
+        self.batches.iter().map(Batch::as_kept)
+    }
+
     /// The version after this one, which has its rows and some more.
-    fn grown(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
+    fn grown(&self, batches: Vec<Batch>) -> Arc<Self> {
         self.next(self.grown_since, batches)
     }
 
     /// The version after this one, with other rows.
-    fn changed(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
+    fn changed(&self, batches: Vec<Batch>) -> Arc<Self> {
         self.next(self.number + 1, batches)
     }
 
-    fn next(&self, grown_since: u64, batches: Vec<RecordBatch>) -> Arc<Self> {
-        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    fn next(&self, grown_since: u64, batches: Vec<Batch>) -> Arc<Self> {
+        let rows = batches.iter().map(Batch::num_rows).sum();
         let zones = self.zones.next(&self.batches, &batches);
         let figures = OnceLock::new();
         Arc::new(Self { number: self.number + 1, grown_since, batches, zones, rows, figures })
     }
 
     /// The same rows where they lie now.
-    fn moved(&self, batches: Vec<RecordBatch>) -> Arc<Self> {
+    fn moved(&self, kept: Vec<RecordBatch>) -> Arc<Self> {
         let (zones, figures) = (self.zones.clone(), self.figures.clone());
+        let batches =
+            self.batches.iter().zip(kept).map(|(batch, kept)| batch.moved(kept)).collect();
         Arc::new(Self { batches, zones, figures, ..*self })
     }
 
@@ -155,8 +165,8 @@ impl Movable for MemoryTable {
         }
         let State { current, kept, .. } = &mut *state;
         let freed = kept.memory_bytes();
-        let Some(batches) = kept.put_away(&current.batches) else { return 0 };
-        *current = current.moved(batches);
+        let Some(away) = kept.put_away(current.as_kept()) else { return 0 };
+        *current = current.moved(away);
         freed
     }
 }
@@ -178,7 +188,7 @@ impl MemoryTable {
     pub(crate) fn new(
         schema: &Schema,
         definition: TableDefinition,
-        batches: Vec<RecordBatch>,
+        batches: Vec<Batch>,
         kept: Kept,
     ) -> Result<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -244,29 +254,30 @@ impl MemoryTable {
     }
 
     /// The same rows where there is room for them, to be inserted.
-    pub(crate) fn keep(&self, rows: RecordBatch) -> RecordBatch {
-        self.state().kept.keep(rows)
+    pub(crate) fn keep(&self, rows: RecordBatch) -> Batch {
+        let rows = Batch::new(rows);
+        rows.kept(&mut self.state().kept)
     }
 
     /// Appends rows that are kept already, and counts them.
     ///
     /// # Errors
     /// Where a row breaks a key or a NOT NULL; then none is in.
-    pub(crate) fn insert_kept(&self, rows: Vec<RecordBatch>) -> Result<u64> {
+    pub(crate) fn insert_kept(&self, rows: Vec<Batch>) -> Result<u64> {
         let inserted = self.append(rows);
         if inserted.is_err() {
             let mut state = self.state();
             let current = Arc::clone(&state.current);
-            state.kept.recount(&current.batches);
+            state.kept.recount(current.as_kept());
         }
         inserted
     }
 
-    fn append(&self, rows: Vec<RecordBatch>) -> Result<u64> {
+    fn append(&self, rows: Vec<Batch>) -> Result<u64> {
         let rows: Vec<_> = rows
             .into_iter()
             .filter(|batch| batch.num_rows() > 0)
-            .map(|batch| self.conform(batch.columns()))
+            .map(|batch| self.conform(batch))
             .collect::<Result<_>>()?;
         let mut state = self.state();
         let State { current, keys, .. } = &mut *state;
@@ -274,7 +285,7 @@ impl MemoryTable {
             .iter_mut()
             .map(|key| key.check(&self.schema, &current.batches, &rows))
             .collect::<Result<_>>()?;
-        let count: usize = rows.iter().map(RecordBatch::num_rows).sum();
+        let count: usize = rows.iter().map(Batch::num_rows).sum();
         let mut batches = current.batches.clone();
         for batch in rows {
             append(&mut batches, batch)?;
@@ -332,7 +343,7 @@ impl MemoryTable {
                 (None, None) => key.forget(),
             }
         }
-        kept.recount(&batches);
+        kept.recount(batches.iter().map(Batch::as_kept));
         *current = current.changed(batches);
         Ok(count)
     }
@@ -342,7 +353,7 @@ impl MemoryTable {
         let mut state = self.state();
         let State { current, keys, kept, .. } = &mut *state;
         let count = current.rows as u64;
-        kept.recount(&[]);
+        kept.recount([]);
         keys.iter_mut().for_each(UniqueKey::forget);
         *current = current.changed(Vec::new());
         count
@@ -366,21 +377,21 @@ impl MemoryTable {
         self.state().keys.retain(|key| key.key.index.as_deref() != Some(index));
     }
 
-    /// The columns under the table's schema, with a plain word about a NULL where none may be.
-    fn conform(&self, columns: &[ArrayRef]) -> Result<RecordBatch> {
-        for (field, column) in self.schema.fields().iter().zip(columns) {
+    /// The rows under the table's schema, with a plain word about a NULL where none may be.
+    fn conform(&self, rows: Batch) -> Result<Batch> {
+        for (field, column) in self.schema.fields().iter().zip(rows.as_kept().columns()) {
             check_not_null(field, column)?;
         }
-        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.to_vec())?)
+        Ok(rows.under(&self.schema)?)
     }
 
     fn update(
         &self,
-        batches: &[RecordBatch],
+        batches: &[Batch],
         columns: &[usize],
         rows: &[UInt64Array],
         values: &[Vec<ArrayRef>],
-    ) -> Result<(Vec<RecordBatch>, u64)> {
+    ) -> Result<(Vec<Batch>, u64)> {
         // Where a row is named twice, as by a join that matches it twice, the first value stays.
         let mut new: HashMap<u64, (usize, usize)> = HashMap::new();
         for (batch, numbers) in rows.iter().enumerate() {
@@ -401,14 +412,17 @@ impl MemoryTable {
                 updated.push(old.clone());
                 continue;
             }
-            let mut all = old.columns().to_vec();
+            let mut all = old.rows()?.columns().to_vec();
             for (at, &column) in columns.iter().enumerate() {
-                let sources = std::iter::once(old.column(column).as_ref());
+                let sources = std::iter::once(all[column].as_ref());
                 let sources: Vec<&dyn Array> =
                     sources.chain(values.iter().map(|batch| batch[at].as_ref())).collect();
                 all[column] = interleave(&sources, &places)?;
             }
-            updated.push(self.conform(&all)?);
+            for (field, column) in self.schema.fields().iter().zip(&all) {
+                check_not_null(field, column)?;
+            }
+            updated.push(Batch::new(RecordBatch::try_new(Arc::clone(&self.schema), all)?));
         }
         Ok((updated, new.len() as u64))
     }
@@ -426,20 +440,20 @@ fn check_not_null(field: &Field, column: &ArrayRef) -> Result<()> {
 
 /// Appends a batch, merged with shorter ones before it as the digits of a counter carry: each row is
 /// copied O(log n) times, and there are few batches however rows come in.
-fn append(batches: &mut Vec<RecordBatch>, mut batch: RecordBatch) -> Result<()> {
+fn append(batches: &mut Vec<Batch>, mut batch: Batch) -> Result<()> {
     while let Some(last) = batches.last()
         && last.num_rows() + batch.num_rows() <= BATCH_ROWS
         && last.num_rows() <= 2 * batch.num_rows()
     {
-        batch = concat_batches(&batch.schema(), [last, &batch])?;
+        batch = last.followed_by(&batch)?;
         batches.pop();
     }
     batches.push(batch);
     Ok(())
 }
 
-fn delete(batches: &[RecordBatch], rows: &[UInt64Array]) -> Result<(Vec<RecordBatch>, u64)> {
-    let total: usize = batches.iter().map(RecordBatch::num_rows).sum();
+fn delete(batches: &[Batch], rows: &[UInt64Array]) -> Result<(Vec<Batch>, u64)> {
+    let total: usize = batches.iter().map(Batch::num_rows).sum();
     let mut keep = vec![true; total];
     let mut count = 0;
     for &row in rows.iter().flat_map(|numbers| numbers.values()) {
@@ -454,7 +468,7 @@ fn delete(batches: &[RecordBatch], rows: &[UInt64Array]) -> Result<(Vec<RecordBa
         if kept.iter().all(|&kept| kept) {
             left.push(batch.clone());
         } else if kept.contains(&true) {
-            left.push(filter_record_batch(batch, &BooleanArray::from(kept.to_vec()))?);
+            left.push(batch.filtered(&BooleanArray::from(kept.to_vec()))?);
         }
     }
     Ok((left, count))
@@ -463,14 +477,15 @@ fn delete(batches: &[RecordBatch], rows: &[UInt64Array]) -> Result<(Vec<RecordBa
 #[cfg(test)]
 mod tests {
     use arrow::array::Int64Array;
+    use arrow::compute::concat_batches;
     use arrow::datatypes::DataType;
     use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 
     use super::*;
 
-    fn batch(values: &[i64]) -> RecordBatch {
+    fn batch(values: &[i64]) -> Batch {
         let values: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
-        RecordBatch::try_from_iter([("a", values)]).unwrap()
+        Batch::new(RecordBatch::try_from_iter([("a", values)]).unwrap())
     }
 
     fn table(keys: Vec<Key>, values: &[i64]) -> Result<MemoryTable> {
@@ -478,13 +493,14 @@ mod tests {
         let definition = TableDefinition { keys, ..TableDefinition::default() };
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let mut kept = Kept::new("test", &pool);
-        let rows = kept.keep(batch(values));
+        let rows = batch(values).kept(&mut kept);
         MemoryTable::new(&schema, definition, vec![rows], kept)
     }
 
     fn values(table: &MemoryTable) -> Vec<i64> {
         let current = table.current();
-        let all = concat_batches(table.schema(), &current.batches).unwrap();
+        let all: Vec<_> = current.batches.iter().map(|batch| batch.rows().unwrap()).collect();
+        let all = concat_batches(table.schema(), &all).unwrap();
         assert_eq!(all.num_rows(), current.rows);
         arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(all.column(0))
             .values()

@@ -8,10 +8,12 @@
 //!      ▲                                        │
 //!      └──── insert, change (all or nothing) ◄──┘ rows         a writer makes the next one
 //!
+//! batch     some rows, in few bytes
 //! keys      PRIMARY KEY and UNIQUE           zones     bounds of each batch, by which a scan leaves some out
 //! scan      which batches, columns, rows     read      their rows: what a condition is about first, of all else what it leaves
 //! ```
 
+mod batch;
 mod counted;
 mod keys;
 mod memory;
@@ -22,6 +24,7 @@ mod snapshot;
 mod tests;
 mod zones;
 
+pub(crate) use batch::Batch;
 pub(crate) use counted::Counted;
 pub(crate) use keys::Key;
 pub(crate) use memory::{MemoryTable, TableDefinition};

@@ -2,6 +2,7 @@
 //! what they look for: batches that this rules out are not read.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
@@ -14,7 +15,9 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
 
-use super::memory::Version;
+use super::batch::as_they_are;
+use super::memory::{BATCH_ROWS, Version};
+use crate::encoding::decoded;
 use crate::steps::ROWS_DROPPED;
 
 /// What is read of a table.
@@ -28,6 +31,8 @@ pub(super) struct Read {
     /// What operators tell while they run, over the columns of the schema.
     pub(super) told: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) fetch: Option<usize>,
+    /// Whether columns are given as they are kept, to who decodes them.
+    pub(super) is_encoded: bool,
 }
 
 /// The rows of one partition of a scan.
@@ -39,6 +44,7 @@ pub(super) fn rows(
     let given = Arc::clone(&read.given);
     let reading = Reading {
         left: read.batches.iter().copied().collect(),
+        begun: None,
         told: None,
         batches_read: 0,
         first_rows: None,
@@ -57,6 +63,8 @@ pub(super) fn rows(
 struct Reading {
     read: Read,
     left: VecDeque<usize>,
+    /// A batch of more rows than are given at once, and how many of them were.
+    begun: Option<(usize, usize)>,
     /// The state in which what is told was looked at last.
     told: Option<u64>,
     batches_read: usize,
@@ -70,15 +78,19 @@ struct Reading {
 impl Reading {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         self.leave_out();
-        let Some(batch) = self.left.pop_front().filter(|_| self.still_wanted > 0) else {
+        let begun = self.begun.take().or_else(|| Some((self.left.pop_front()?, 0)));
+        let Some((batch, first)) = begun.filter(|_| self.still_wanted > 0) else {
             return Ok(None);
         };
-        self.batches_read += 1;
-        let rows = self.rows(batch)?;
-        let wanted = rows.slice(0, rows.num_rows().min(self.still_wanted));
-        self.still_wanted -= wanted.num_rows();
-        self.rows_given.add(wanted.num_rows());
-        Ok(Some(wanted))
+        self.batches_read += usize::from(first == 0);
+        let rows = self.read.version.batches[batch].num_rows() - first;
+        let given = rows.min(BATCH_ROWS).min(self.still_wanted);
+        if given < rows {
+            self.begun = Some((batch, first + given));
+        }
+        self.still_wanted -= given;
+        self.rows_given.add(given);
+        self.rows(batch, first..first + given).map(Some)
     }
 
     /// Leaves out batches that are ruled out by now. A sort tells more with most batches at first, and to look takes as long as to
@@ -101,26 +113,37 @@ impl Reading {
         self.rows_dropped.add(before - rows(&self.left));
     }
 
-    fn rows(&mut self, batch: usize) -> Result<RecordBatch> {
+    fn rows(&mut self, batch: usize, rows: Range<usize>) -> Result<RecordBatch> {
         let places = Arc::clone(&self.read.columns);
-        let columns = places.iter().map(|&place| self.column(batch, place)).collect();
-        let rows = self.read.version.batches[batch].num_rows();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let columns = places.iter().map(|&place| self.column(batch, place, &rows));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        if self.read.is_encoded {
+            return Ok(as_they_are(&self.read.given, columns, rows.len())?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let schema = Arc::clone(&self.read.given);
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
-    /// A column of a batch; the one after the last has the numbers of the rows.
-    fn column(&mut self, batch: usize, place: usize) -> ArrayRef {
+    /// Rows of a column of a batch; the one after the last has the numbers of the rows.
+    fn column(&mut self, batch: usize, place: usize, rows: &Range<usize>) -> Result<ArrayRef> {
         let batches = &self.read.version.batches;
-        if let Some(column) = batches[batch].columns().get(place) {
-            return Arc::clone(column);
+        let whole = &batches[batch];
+        let Some(kept) = whole.as_kept().columns().get(place) else {
+            let first_rows = self.first_rows.get_or_insert_with(|| {
+                let rows = batches.iter().map(|batch| batch.num_rows() as u64);
+                rows.scan(0, |next, rows| Some(std::mem::replace(next, *next + rows))).collect()
+            });
+            let first = first_rows[batch] + rows.start as u64;
+            return Ok(Arc::new(UInt64Array::from_iter_values(first..first + rows.len() as u64)));
+        };
+        let part = match rows.len() == whole.num_rows() {
+            true => Arc::clone(kept),
+            false => kept.slice(rows.start, rows.len()),
+        };
+        match self.read.is_encoded {
+            true => Ok(part),
+            false => Ok(decoded(&part, whole.schema().field(place).data_type())?),
         }
-        let first_rows = self.first_rows.get_or_insert_with(|| {
-            let rows = batches.iter().map(|batch| batch.num_rows() as u64);
-            rows.scan(0, |next, rows| Some(std::mem::replace(next, *next + rows))).collect()
-        });
-        let first = first_rows[batch];
-        Arc::new(UInt64Array::from_iter_values(first..first + batches[batch].num_rows() as u64))
     }
 }

@@ -163,6 +163,28 @@ impl TableScan {
         }
     }
 
+    /// The rows of a partition, whose columns are encoded: who reads them decodes them.
+    ///
+    /// # Errors
+    /// Where the rows are not there.
+    pub(crate) fn encoded_rows(&self, partition: usize) -> Result<SendableRecordBatchStream> {
+        self.rows(partition, true)
+    }
+
+    fn rows(&self, partition: usize, is_encoded: bool) -> Result<SendableRecordBatchStream> {
+        let read = Read {
+            version: Arc::clone(self.version()?),
+            schema: Arc::clone(&self.schema),
+            columns: Arc::clone(&self.columns),
+            given: Arc::clone(&self.given),
+            batches: self.parts.get(partition).cloned().unwrap_or_default(),
+            told: self.told.clone(),
+            fetch: self.fetch,
+            is_encoded,
+        };
+        Ok(make_cooperative(read::rows(read, &self.metrics, partition)))
+    }
+
     /// All batches in so many parts of about as many rows each, in their order; nothing where there are fewer.
     fn in_parts(&self, count: usize) -> Result<Option<Vec<Arc<[usize]>>>> {
         let version = self.version()?;
@@ -237,16 +259,7 @@ impl DataSource for TableScan {
         partition: usize,
         _context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let read = Read {
-            version: Arc::clone(self.version()?),
-            schema: Arc::clone(&self.schema),
-            columns: Arc::clone(&self.columns),
-            given: Arc::clone(&self.given),
-            batches: self.parts.get(partition).cloned().unwrap_or_default(),
-            told: self.told.clone(),
-            fetch: self.fetch,
-        };
-        Ok(make_cooperative(read::rows(read, &self.metrics, partition)))
+        self.rows(partition, false)
     }
 
     fn metrics(&self) -> ExecutionPlanMetricsSet {

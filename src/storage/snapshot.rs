@@ -19,6 +19,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::TryStreamExt;
 
+use super::batch::Batch;
 use super::memory::{Change, MemoryTable, Version};
 use super::scan::TableScan;
 
@@ -75,9 +76,22 @@ impl Snapshot {
         &self.version
     }
 
-    /// The rows, without their numbers.
-    pub(crate) fn batches(&self) -> &[RecordBatch] {
-        &self.version.batches
+    /// Lengths of the batches, one after another.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.version.batches.iter().map(Batch::num_rows)
+    }
+
+    /// Some rows of a batch, as far as a column goes that is not their numbers.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(crate) fn values(
+        &self,
+        batch: usize,
+        column: usize,
+        rows: Range<usize>,
+    ) -> Result<ArrayRef> {
+        Ok(self.version.batches[batch].slice(rows.start, rows.len()).column(column)?)
     }
 
     /// The least and the greatest value of a column in each batch, where these are known.
@@ -220,26 +234,25 @@ impl DataSink for Writer {
         data: SendableRecordBatchStream,
         _context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let kept = |batch| match &self.write {
-            // What is inserted stays, and may be more than memory has room for.
-            Write::Insert => self.table.keep(batch),
-            Write::Delete | Write::Update(_) => batch,
+        let columns = match &self.write {
+            Write::Insert => {
+                // What is inserted stays, and may be more than memory has room for.
+                let rows = data.map_ok(|rows| self.table.keep(rows)).try_collect().await?;
+                return Ok(self.table.insert_kept(rows)?);
+            }
+            Write::Delete => None,
+            Write::Update(columns) => Some(columns.clone()),
         };
-        let batches: Vec<RecordBatch> = data.map_ok(kept).try_collect().await?;
-        let rows = || {
-            let numbers =
-                |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().clone();
-            batches.iter().map(numbers).collect()
-        };
-        let count = match &self.write {
-            Write::Insert => self.table.insert_kept(batches)?,
-            Write::Delete => self.table.change(self.seen, Change::Delete(rows()))?,
-            Write::Update(columns) => {
+        let batches: Vec<RecordBatch> = data.try_collect().await?;
+        let numbers = |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().clone();
+        let rows = batches.iter().map(numbers).collect();
+        let change = match columns {
+            None => Change::Delete(rows),
+            Some(columns) => {
                 let values = batches.iter().map(|batch| batch.columns()[1..].to_vec()).collect();
-                let change = Change::Update { columns: columns.clone(), rows: rows(), values };
-                self.table.change(self.seen, change)?
+                Change::Update { columns, rows, values }
             }
         };
-        Ok(count)
+        Ok(self.table.change(self.seen, change)?)
     }
 }

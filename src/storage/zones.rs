@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch, UInt64Array,
+    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, UInt64Array,
     downcast_primitive_array,
 };
 use arrow::compute::{max, min};
@@ -16,6 +16,9 @@ use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+
+use super::batch::Batch;
+use crate::encoding::decoded;
 
 /// Those of all batches of a table, in their order.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +53,7 @@ struct Bounds {
 
 impl Zones {
     /// Those of batches, some of which may be among others whose zones are these.
-    pub(super) fn next(&self, others: &[RecordBatch], batches: &[RecordBatch]) -> Self {
+    pub(super) fn next(&self, others: &[Batch], batches: &[Batch]) -> Self {
         let known = || self.of_batches.iter().zip(others);
         // Most batches are where they were; after a deletion they are further ahead.
         let same = known().zip(batches).take_while(|((_, other), batch)| is_same(other, batch));
@@ -62,7 +65,7 @@ impl Zones {
             let known = rest.get(&place(batch)).filter(|(_, other)| is_same(other, batch));
             known.map_or_else(|| Arc::new(Zone::of(batch)), |(zone, _)| Arc::clone(zone))
         }));
-        let columns = batches.first().map_or(0, RecordBatch::num_columns);
+        let columns = batches.first().map_or(0, |batch| batch.schema().fields().len());
         let of_columns = (0..columns).map(|_| OnceLock::new()).collect();
         Self { of_batches: zones.into(), of_columns }
     }
@@ -111,47 +114,49 @@ impl Zones {
 }
 
 /// Whether both have the same columns, and not only the same values.
-fn is_same(one: &RecordBatch, other: &RecordBatch) -> bool {
-    one.columns().iter().zip(other.columns()).all(|(one, other)| Arc::ptr_eq(one, other))
+fn is_same(one: &Batch, other: &Batch) -> bool {
+    let mut columns = one.as_kept().columns().iter().zip(other.as_kept().columns());
+    columns.all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// Where the first column of a batch lies.
-fn place(batch: &RecordBatch) -> Option<usize> {
-    batch.columns().first().map(|column| Arc::as_ptr(column).addr())
+fn place(batch: &Batch) -> Option<usize> {
+    batch.as_kept().columns().first().map(|column| Arc::as_ptr(column).addr())
 }
 
 impl Zone {
-    fn of(batch: &RecordBatch) -> Self {
-        let columns = batch.columns().iter().map(Bounds::of).collect();
-        Self { rows: batch.num_rows() as u64, columns }
+    fn of(batch: &Batch) -> Self {
+        let columns = batch.as_kept().columns().iter().zip(batch.schema().fields());
+        let columns = columns.map(|(column, field)| Bounds::of(column, field.data_type()));
+        Self { rows: batch.num_rows() as u64, columns: columns.collect() }
     }
 }
 
 impl Bounds {
-    fn of(column: &ArrayRef) -> Option<Self> {
+    /// Those of a column of this type, as it is kept.
+    fn of(column: &ArrayRef, data_type: &DataType) -> Option<Self> {
         use DataType::{Date32, Date64, Time32, Time64, Timestamp};
-        let data_type = column.data_type();
         let is_exact = data_type.is_integer() || data_type.is_decimal();
         if !is_exact
             && !matches!(data_type, Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..))
         {
             return None;
         }
-        let column = column.as_ref();
-        downcast_primitive_array!(
-            column => Self::of_values(column),
-            _ => None
-        )
+        let kept = column.as_ref();
+        let ends = downcast_primitive_array!(
+            kept => ends(kept),
+            _ => return None
+        );
+        let ends = decoded(&ends, data_type).ok()?;
+        let end = |at| ScalarValue::try_from_array(&ends, at).ok();
+        Some(Self { least: end(0)?, greatest: end(1)?, nulls: column.null_count() as u64 })
     }
+}
 
-    fn of_values<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>) -> Option<Self>
-    where
-        T::Native: ArrowNativeTypeOp,
-    {
-        let scalar = |value| ScalarValue::new_primitive::<T>(value, column.data_type()).ok();
-        let nulls = column.null_count() as u64;
-        Some(Self { least: scalar(min(column))?, greatest: scalar(max(column))?, nulls })
-    }
+/// The least and the greatest value; NULL where there is none.
+fn ends<T: ArrowPrimitiveType<Native: ArrowNativeTypeOp>>(column: &PrimitiveArray<T>) -> ArrayRef {
+    let ends: PrimitiveArray<T> = [min(column), max(column)].into_iter().collect();
+    Arc::new(ends.with_data_type(column.data_type().clone()))
 }
 
 /// The zones as DataFusion asks for them: a container is a batch.
@@ -202,17 +207,18 @@ impl PruningStatistics for Statistics<'_> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Float64Array, Int64Array, TimestampMicrosecondArray};
+    use arrow::array::{Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 
     use super::*;
 
-    fn batch(values: &[Option<i64>]) -> RecordBatch {
+    fn batch(values: &[Option<i64>]) -> Batch {
         let integers: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
         let floats = values.iter().map(|value| value.map(|value| value as f64));
         let floats: ArrayRef = Arc::new(floats.collect::<Float64Array>());
         let times: ArrayRef =
             Arc::new(TimestampMicrosecondArray::from(values.to_vec()).with_timezone("+02:00"));
-        RecordBatch::try_from_iter([("i", integers), ("f", floats), ("t", times)]).unwrap()
+        let columns = [("i", integers), ("f", floats), ("t", times)];
+        Batch::new(RecordBatch::try_from_iter(columns).unwrap())
     }
 
     fn all(zones: &Zones) -> Vec<*const Zone> {
@@ -228,9 +234,10 @@ mod tests {
         let after = all(&zones.next(&batches, &more));
         assert_eq!(after[..5], known);
         // One is gone, one has a new column beside the old ones, and one is there twice.
-        let mut columns = batches[3].columns().to_vec();
-        columns[1] = Arc::clone(batches[4].column(1));
-        let changed = RecordBatch::try_new(batches[3].schema(), columns).unwrap();
+        let kept = batches[3].as_kept();
+        let mut columns = kept.columns().to_vec();
+        columns[1] = Arc::clone(batches[4].as_kept().column(1));
+        let changed = batches[3].moved(RecordBatch::try_new(kept.schema(), columns).unwrap());
         let left = [batches[0].clone(), batches[2].clone(), changed, batches[4].clone()];
         let left = [&left[..], &[batches[4].clone()]].concat();
         let after = all(&zones.next(&batches, &left));

@@ -208,6 +208,6 @@ fn a_plan_that_is_kept_keeps_no_rows() {
     }
     let before = figure(&connection, "reserved");
     connection.execute("DROP VIEW v; DROP TABLE t").unwrap();
-    assert!(figure(&connection, "reserved") + 500_000 < before);
+    assert!(figure(&connection, "reserved") + 250_000 < before);
     assert!(answer(&connection, query, params![5]).unwrap_err().contains("table 't'"));
 }

@@ -1,6 +1,6 @@
 //! Which rows of a batch are kept: comparisons of its columns, combined as SQL's three truth values are.
 //!
-//! Enters: a batch. Leaves: the rows for which the condition is true, and neither false nor unknown.
+//! Enters: a batch, whose columns may be encoded. Leaves: the rows for which the condition is true, and neither false nor unknown.
 //!
 //! A condition is two bits a row, one set where it is true and one where it is false:
 //!
@@ -15,15 +15,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch, make_view};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Date32Type, Date64Type, Decimal128Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, UInt8Type};
 
 use super::numbers::{Number, Numbers};
 use super::stream::Scratches;
-use crate::error::{ErrorKind, Result};
+use crate::encoding::{decoded, for_whole_numbers};
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::kernels::fused::Scratch;
 use crate::exec::kernels::selection::{Comparison, Ordered, Selection, WORD, compare, compare_to};
 use crate::matrix::Scalar;
@@ -317,37 +314,7 @@ fn join(bits: &mut [u64], others: &[u64]) {
     bits.iter_mut().zip(others).for_each(|(word, other)| *word |= other);
 }
 
-/// Runs code for the type of a column of whole numbers.
-macro_rules! for_whole_numbers {
-    ($data_type:expr, $call:ident($($argument:expr),*)) => {
-        match $data_type {
-            DataType::Int8 => $call::<Int8Type>($($argument),*),
-            DataType::Int16 => $call::<Int16Type>($($argument),*),
-            DataType::Int32 => $call::<Int32Type>($($argument),*),
-            DataType::Int64 => $call::<Int64Type>($($argument),*),
-            DataType::UInt8 => $call::<UInt8Type>($($argument),*),
-            DataType::UInt16 => $call::<UInt16Type>($($argument),*),
-            DataType::UInt32 => $call::<UInt32Type>($($argument),*),
-            DataType::UInt64 => $call::<UInt64Type>($($argument),*),
-            DataType::Date32 => $call::<Date32Type>($($argument),*),
-            DataType::Date64 => $call::<Date64Type>($($argument),*),
-            DataType::Timestamp(TimeUnit::Second, _) => $call::<TimestampSecondType>($($argument),*),
-            DataType::Timestamp(TimeUnit::Millisecond, _) => {
-                $call::<TimestampMillisecondType>($($argument),*)
-            }
-            DataType::Timestamp(TimeUnit::Microsecond, _) => {
-                $call::<TimestampMicrosecondType>($($argument),*)
-            }
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-                $call::<TimestampNanosecondType>($($argument),*)
-            }
-            DataType::Decimal128(..) => $call::<Decimal128Type>($($argument),*),
-            other => Err(ErrorKind::Internal(format!("{other} compared by its bits")).into()),
-        }
-    };
-}
-
-/// Compares a column with a number of its own type.
+/// Compares a column with a number of its own type, which one that is encoded need not have.
 fn compare_column(
     comparison: Comparison,
     column: &ArrayRef,
@@ -360,16 +327,23 @@ fn compare_column(
         constant: i128,
         holds: &mut [u64],
     ) -> Result<()> {
-        let constant = P::Native::try_from(constant).map_err(|_| {
-            ErrorKind::Internal(format!("{constant} compared with {}", P::DATA_TYPE))
-        })?;
-        compare_to(comparison, column.as_primitive::<P>().values(), constant, holds);
+        let cells = column.as_primitive::<P>().values();
+        match (P::Native::try_from(constant), comparison) {
+            (Ok(constant), _) => compare_to(comparison, cells, constant, holds),
+            (Err(_), Comparison::Less) if constant > 0 => holds.fill(u64::MAX),
+            (Err(_), Comparison::Greater) if constant < 0 => holds.fill(u64::MAX),
+            (Err(_), _) => holds.fill(0),
+        }
         Ok(())
     }
-    for_whole_numbers!(column.data_type(), of(comparison, column, constant, holds))
+    for_whole_numbers!(
+        column.data_type(),
+        of(comparison, column, constant, holds),
+        other => Err(not_whole(other))
+    )
 }
 
-/// Compares two columns of one type.
+/// Compares two columns of one type, which may be encoded.
 fn compare_columns(
     comparison: Comparison,
     left: &ArrayRef,
@@ -386,12 +360,29 @@ fn compare_columns(
         compare(comparison, left.values(), right.values(), holds);
         Ok(())
     }
-    for_whole_numbers!(left.data_type(), of(comparison, left, right, holds))
+    let [width, other] = [left, right].map(|column| column.data_type().primitive_width());
+    let wider = if width < other { right } else { left }.data_type();
+    let (left, right) = (&decoded(left, wider)?, &decoded(right, wider)?);
+    for_whole_numbers!(wider, of(comparison, left, right, holds), other => Err(not_whole(other)))
+}
+
+fn not_whole(data_type: &DataType) -> Error {
+    ErrorKind::Internal(format!("{data_type} compared by its bits")).into()
 }
 
 /// Sets the bits of the rows with this text. A short one is a number of 128 bits in a view.
 fn equal_text(column: &ArrayRef, text: &str, holds: &mut [u64]) -> Result<()> {
     match column.data_type() {
+        DataType::Dictionary(..) => {
+            let codes = column.as_dictionary::<UInt8Type>();
+            let mut values = codes.values().as_string_view().iter();
+            match values.position(|value| value == Some(text)) {
+                Some(code) => {
+                    compare_to(Comparison::Equal, codes.keys().values(), code as u8, holds);
+                }
+                None => holds.fill(0),
+            }
+        }
         DataType::Utf8View if text.len() <= MAX_INLINE_VIEW_LEN as usize => {
             let view = make_view(text.as_bytes(), 0, 0);
             compare_to(Comparison::Equal, column.as_string_view().views(), view, holds);

@@ -39,6 +39,7 @@ use datafusion::physical_plan::{
 };
 
 use self::stream::Metrics;
+use super::encoded::encoded_rows;
 use super::explain;
 use super::program::Fusion;
 use crate::error::{Error, ErrorKind};
@@ -221,13 +222,14 @@ impl ExecutionPlan for TransformExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
+        let input = encoded_rows(&self.input, partition, context)?;
         let metrics = Metrics {
             baseline: BaselineMetrics::new(&self.metrics, partition),
             dropped: MetricBuilder::new(&self.metrics).counter(ROWS_DROPPED, partition),
         };
         let transform = Arc::clone(&self.transform);
-        Ok(stream::transformed(transform, self.gathering, self.schema(), input, metrics))
+        let schemas = [self.input.schema(), self.schema()];
+        Ok(stream::transformed(transform, self.gathering, schemas, input, metrics))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

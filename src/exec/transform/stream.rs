@@ -1,14 +1,16 @@
 //! Batches, one after another: each is filtered and computed whole, then gathered with others that were left small.
+//!
+//! Their columns may be encoded, as tables keep them. They are until rows are dropped: what is left is decoded.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, RecordBatch,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, RecordBatch,
     RecordBatchOptions, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::filter;
-use arrow::datatypes::{ArrowNativeType, SchemaRef};
+use arrow::datatypes::{ArrowNativeType, DataType, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::conjunction_opt;
 use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
@@ -18,6 +20,7 @@ use futures::{StreamExt, stream};
 
 use super::condition::words;
 use super::{Gathering, Numbers, Output, Transform};
+use crate::encoding::decoded;
 use crate::error::Result;
 use crate::exec::kernels::fused::Scratch;
 use crate::exec::kernels::selection::{Lane, Selection};
@@ -38,11 +41,11 @@ pub(super) struct Metrics {
     pub(super) dropped: Count,
 }
 
-/// What becomes of a stream.
+/// What becomes of a stream of batches that have, once they are decoded, the columns `read`.
 pub(super) fn transformed(
     transform: Arc<Transform>,
     gathering: Gathering,
-    schema: SchemaRef,
+    [read, schema]: [SchemaRef; 2],
     input: SendableRecordBatchStream,
     metrics: Metrics,
 ) -> SendableRecordBatchStream {
@@ -53,6 +56,7 @@ pub(super) fn transformed(
     let Metrics { baseline, dropped } = metrics;
     let work = Work {
         transform,
+        read,
         schema: Arc::clone(&schema),
         scratches: Scratches::default(),
         steps: None,
@@ -101,6 +105,7 @@ impl Rows {
 /// What is done to one batch after another.
 struct Work {
     transform: Arc<Transform>,
+    read: SchemaRef,
     schema: SchemaRef,
     scratches: Scratches,
     /// Of what joins tell, once the first batch is there: they have told by then.
@@ -119,7 +124,8 @@ impl Work {
             None => None,
         };
         let rows = selection.as_ref().map_or(batch.num_rows(), Selection::kept);
-        let columns = kept_columns(&transform, batch, selection.filter(|kept| !kept.keeps_all()))?;
+        let selection = selection.filter(|kept| !kept.keeps_all());
+        let columns = kept_columns(&transform, batch, &self.read, selection)?;
         let column = |at: usize| columns[at].as_ref().expect("a column that is read was kept");
         let Scratches { doubles, singles } = &mut self.scratches;
         let doubles = computed(&transform.doubles, column, rows, doubles)?;
@@ -145,13 +151,14 @@ impl Work {
         let told = &self.transform.told;
         let steps = self.steps.get_or_insert_with(|| {
             let all = conjunction_opt(told.iter().cloned());
-            all.map_or_else(Vec::new, |all| steps(&all, batch.schema_ref()))
+            all.map_or_else(Vec::new, |all| steps(&all, &self.read))
         });
         for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
             let mut columns = vec![None; batch.num_columns()];
             let bits = bits(&selection);
             for &place in &step.places {
-                columns[place] = Some(kept(batch.column(place), &selection, &bits)?);
+                let kept = kept(batch.column(place), &selection, &bits)?;
+                columns[place] = Some(decoded(&kept, self.read.field(place).data_type())?);
             }
             let Some(needed) = step.kept(&columns) else { continue };
             let narrower = selection.narrowed(&words(needed.values()));
@@ -168,26 +175,29 @@ fn bits(selection: &Selection) -> BooleanArray {
     BooleanArray::new(BooleanBuffer::new(words, 0, selection.rows()), None)
 }
 
-/// The columns that are passed on or computed with, each without the rows that are dropped.
+/// The columns that are passed on or computed with, each without the rows that are dropped; those that are passed on are decoded.
 fn kept_columns(
     transform: &Transform,
     batch: &RecordBatch,
+    read: &Schema,
     selection: Option<Selection>,
 ) -> Result<Vec<Option<ArrayRef>>> {
     let mut columns = vec![None; batch.num_columns()];
     let passed = transform.outputs.iter().filter_map(|output| match output {
-        Output::Passed(at) => Some(at),
+        Output::Passed(at) => Some((at, true)),
         Output::Double(_) | Output::Single(_) => None,
     });
     let numbers = transform.doubles.columns().iter().chain(transform.singles.columns());
     // For what has no lanes.
     let bits = selection.as_ref().map(bits);
-    for &at in passed.chain(numbers) {
+    for (&at, is_passed) in passed.chain(numbers.map(|at| (at, false))) {
         if columns[at].is_none() {
-            columns[at] = Some(match (&selection, &bits) {
+            let kept = match (&selection, &bits) {
                 (Some(selection), Some(bits)) => kept(batch.column(at), selection, bits)?,
                 _ => Arc::clone(batch.column(at)),
-            });
+            };
+            let data_type = read.field(at).data_type();
+            columns[at] = Some(if is_passed { decoded(&kept, data_type)? } else { kept });
         }
     }
     Ok(columns)
@@ -195,10 +205,16 @@ fn kept_columns(
 
 /// The cells of the rows that are kept.
 fn kept(column: &ArrayRef, selection: &Selection, bits: &BooleanArray) -> Result<ArrayRef> {
-    let cells = match column.data_type().primitive_width() {
+    let of_cells = match column.data_type() {
+        DataType::Dictionary(code, _) => code,
+        other => other,
+    };
+    let cells = match of_cells.primitive_width() {
         Some(16) => lanes::<u128>(column, selection),
         Some(8) => lanes::<u64>(column, selection),
         Some(4) => lanes::<u32>(column, selection),
+        Some(2) => lanes::<u16>(column, selection),
+        Some(1) => lanes::<u8>(column, selection),
         _ => return Ok(filter(column, bits)?),
     };
     let nulls = match column.nulls().filter(|nulls| nulls.null_count() > 0) {
@@ -208,12 +224,8 @@ fn kept(column: &ArrayRef, selection: &Selection, bits: &BooleanArray) -> Result
         }
         None => None,
     };
-    let data = ArrayData::builder(column.data_type().clone())
-        .len(selection.kept())
-        .add_buffer(cells)
-        .nulls(nulls)
-        .build()?;
-    Ok(make_array(data))
+    let data = column.to_data().into_builder().offset(0).len(selection.kept());
+    Ok(make_array(data.buffers(vec![cells]).nulls(nulls).build()?))
 }
 
 fn lanes<T: Lane + ArrowNativeType>(column: &ArrayRef, selection: &Selection) -> Buffer {

@@ -24,7 +24,7 @@ use crate::exec::kernels::distinct::mixed;
 use crate::memory::Kept;
 use crate::planner::relational;
 use crate::planner::statistics::{ASKED_KEYS, Analysis, Estimates, Statistics};
-use crate::storage::{MemoryTable, Snapshot, TableDefinition};
+use crate::storage::{Batch, MemoryTable, Snapshot, TableDefinition};
 
 /// Tables by name; multiplied by a prime, a row's number is as good as random.
 const TABLES: [(&str, &str); 8] = [
@@ -217,6 +217,7 @@ async fn in_memory(files: &SessionContext) -> (SessionContext, Arc<Statistics>) 
         let rows = files.table(&table).await.unwrap();
         let schema = rows.schema().as_arrow().clone();
         let (rows, kept) = (rows.collect().await.unwrap(), Kept::new("rows", &pool));
+        let rows = rows.into_iter().map(Batch::new).collect();
         let rows = MemoryTable::new(&schema, TableDefinition::default(), rows, kept).unwrap();
         context.register_table(&table, Arc::new(Snapshot::new(Arc::new(rows)))).unwrap();
     }

@@ -294,7 +294,9 @@ impl Relation {
             Rows::Table(snapshot) => {
                 let values =
                     axis::count(bounds(snapshot, column), schema.field(column).data_type());
-                sample::profile(snapshot.batches(), column, values.unwrap_or(f64::INFINITY))
+                let lengths: Vec<usize> = snapshot.lengths().collect();
+                let rows = |batch, rows| snapshot.values(batch, column, rows).ok();
+                sample::profile(&lengths, rows, values.unwrap_or(f64::INFINITY))
             }
             Rows::Files(files) => {
                 let values = self.spread(schema, column).distinct_max;

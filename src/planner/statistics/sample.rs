@@ -8,7 +8,9 @@
 //! Runs are short, so that a table that is sorted is met in all of its parts, and no shorter, so that one whose rows are in a file
 //! is read in few places. A column takes 0.7 ms, however many rows there are.
 
-use arrow::array::{ArrayRef, RecordBatch};
+use std::ops::Range;
+
+use arrow::array::ArrayRef;
 
 use super::profile::{Profile, Reader};
 use crate::exec::kernels::distinct::mixed;
@@ -22,32 +24,35 @@ const RUNS: usize = 256;
 /// Rows of a run.
 const RUN_ROWS: usize = 64;
 
-/// What is known of a column of these rows, of which no more than so many values can differ; nothing where there are none.
+/// What is known of a column of rows that are in batches of these lengths, of which no more than so many values can differ; nothing
+/// where there are none. It is asked for values of rows of a batch.
 pub(super) fn profile(
-    batches: &[RecordBatch],
-    column: usize,
+    lengths: &[usize],
+    values: impl Fn(usize, Range<usize>) -> Option<ArrayRef>,
     distinct_max: f64,
 ) -> Option<Profile> {
-    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let rows: usize = lengths.iter().sum();
     if rows > WHOLE_ROWS_MAX {
-        return Profile::of_runs(&runs(batches, column, rows), rows as f64, distinct_max);
+        let runs = runs(lengths, rows).into_iter().map(|(batch, run)| values(batch, run));
+        return Profile::of_runs(&runs.collect::<Option<Vec<_>>>()?, rows as f64, distinct_max);
     }
-    (rows > 0).then(|| Reader::of_all(batches.iter().map(|batch| batch.column(column))))
+    let all = lengths.iter().enumerate().map(|(batch, &length)| values(batch, 0..length));
+    let all = all.collect::<Option<Vec<_>>>()?;
+    (rows > 0).then(|| Reader::of_all(all.iter()))
 }
 
-/// Runs of a column's rows; one that two batches share is two.
-fn runs(batches: &[RecordBatch], column: usize, rows: usize) -> Vec<ArrayRef> {
+/// Runs of rows, each with its batch; one that two batches share is two.
+fn runs(lengths: &[usize], rows: usize) -> Vec<(usize, Range<usize>)> {
     let mut starts = (0..RUNS).map(|run| start(run, rows)).peekable();
     let (mut runs, mut before, mut left) = (Vec::with_capacity(RUNS), 0, 0);
-    for batch in batches {
-        let values = batch.column(column);
-        let end = before + values.len();
+    for (batch, length) in lengths.iter().enumerate() {
+        let end = before + length;
         // What is left of a run that began in a batch before.
         let mut start = before;
         loop {
             let taken = left.min(end - start);
             if taken > 0 {
-                runs.push(values.slice(start - before, taken));
+                runs.push((batch, start - before..start - before + taken));
             }
             left -= taken;
             match starts.next_if(|&next| left == 0 && next < end) {
@@ -75,25 +80,34 @@ fn start(run: usize, rows: usize) -> usize {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Array, Int64Array, StringArray};
-    use arrow::datatypes::DataType;
+    use arrow::array::{Array, AsArray, Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Int64Type};
     use datafusion::common::ScalarValue;
 
     use super::*;
 
     /// A column of so many rows in batches of these lengths, again and again.
-    fn batches(rows: i64, lengths: &[i64], value: impl Fn(i64) -> Option<i64>) -> Vec<RecordBatch> {
-        let (mut batches, mut first) = (Vec::new(), 0);
+    fn batches(rows: i64, lengths: &[i64], value: impl Fn(i64) -> Option<i64>) -> Vec<ArrayRef> {
+        let (mut batches, mut first) = (Vec::<ArrayRef>::new(), 0);
         for length in lengths.iter().cycle() {
             let end = (first + length).min(rows);
-            let values: ArrayRef = Arc::new((first..end).map(&value).collect::<Int64Array>());
-            batches.push(RecordBatch::try_from_iter([("v", values)]).unwrap());
+            batches.push(Arc::new((first..end).map(&value).collect::<Int64Array>()));
             first = end;
             if first == rows {
                 return batches;
             }
         }
         unreachable!("lengths are not empty")
+    }
+
+    fn lengths(batches: &[ArrayRef]) -> Vec<usize> {
+        batches.iter().map(|batch| batch.len()).collect()
+    }
+
+    fn profile(batches: &[ArrayRef]) -> Option<Profile> {
+        let values =
+            |batch: usize, rows: Range<usize>| Some(batches[batch].slice(rows.start, rows.len()));
+        super::profile(&lengths(batches), values, f64::INFINITY)
     }
 
     #[test]
@@ -105,11 +119,11 @@ mod tests {
         let distances = starts.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(distances.into_iter().all(|between| (RUN_ROWS..2 * part).contains(&between)));
         for lengths in [&[8192][..], &[1, 100, 0, 200], &[100_000]] {
-            let runs = runs(&batches(rows, lengths, Some), 0, rows as usize);
+            let batches = batches(rows, lengths, Some);
+            let runs = runs(&self::lengths(&batches), rows as usize).into_iter();
             let found: Vec<i64> = runs
-                .iter()
-                .flat_map(|run| {
-                    run.as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec()
+                .flat_map(|(batch, run)| {
+                    batches[batch].as_primitive::<Int64Type>().values()[run].to_vec()
                 })
                 .collect();
             let expected = (0..RUNS).flat_map(|run| {
@@ -123,9 +137,8 @@ mod tests {
     #[test]
     fn sorted_keys_groups_and_common_values_are_told_apart() {
         let rows = 1_000_000;
-        let of = |value: &dyn Fn(i64) -> Option<i64>| {
-            profile(&batches(rows, &[8192], value), 0, f64::INFINITY).unwrap()
-        };
+        let of =
+            |value: &dyn Fn(i64) -> Option<i64>| profile(&batches(rows, &[8192], value)).unwrap();
         let share = |profile: &Profile, value: i64| {
             profile.share_of(&ScalarValue::from(value), &DataType::Int64).unwrap()
         };
@@ -152,15 +165,13 @@ mod tests {
 
     #[test]
     fn what_a_sample_has_not_met_is_rare_and_not_impossible() {
-        let few =
-            profile(&batches(100_000, &[8192], |row| Some(row % 3)), 0, f64::INFINITY).unwrap();
+        let few = profile(&batches(100_000, &[8192], |row| Some(row % 3))).unwrap();
         let unseen = few.share_of(&ScalarValue::from(7_i64), &DataType::Int64).unwrap();
         assert!(unseen > 0.0 && unseen < 1e-4, "{unseen}");
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a", "a"]));
-        let batch = RecordBatch::try_from_iter([("t", texts)]).unwrap();
-        let all = profile(&[batch], 0, f64::INFINITY).unwrap();
+        let all = profile(&[texts]).unwrap();
         assert_eq!(all.share_of(&ScalarValue::from("a"), &DataType::Utf8), Some(0.75));
         assert_eq!(all.share_of(&ScalarValue::from("c"), &DataType::Utf8), Some(0.0));
-        assert!(profile(&[], 0, f64::INFINITY).is_none());
+        assert!(profile(&[]).is_none());
     }
 }

@@ -143,13 +143,17 @@ impl<'a> Rows<'a> {
         filter.map_or(1.0, |(filter, _)| f64::from(filter.default_selectivity()) / 100.0)
     }
 
+    /// The table that is read, if it is one.
+    fn table(&self) -> Option<&TableScan> {
+        let scan = self.input.downcast_ref::<DataSourceExec>()?;
+        scan.data_source().downcast_ref()
+    }
+
     /// What joins tell of the rows of a table that the filter looks at first; scans of files drop them themselves.
     fn told(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        let scan = self.input.downcast_ref::<DataSourceExec>();
-        let table = scan.and_then(|scan| scan.data_source().downcast_ref::<TableScan>());
         // Rows that a limit counts are not dropped before.
         let filter = self.filter.as_ref().filter(|(filter, _)| filter.fetch().is_none());
-        let told = table.filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told);
+        let told = self.table().filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told);
         // What a sort computes for its keys would be computed twice.
         told.into_iter().filter(|told| !calls_functions(told)).collect()
     }
@@ -166,7 +170,9 @@ impl<'a> Rows<'a> {
     /// The filter alone.
     fn filtered(self, node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some((filter, condition)) = &self.filter else { return Ok(None) };
-        if condition.operations() < self.fusion.operations_min && self.told().is_empty() {
+        // That rows of a table are decoded only if they are kept is worth one more.
+        let operations = condition.operations() + usize::from(self.table().is_some());
+        if operations < self.fusion.operations_min && self.told().is_empty() {
             return Ok(None);
         }
         let outputs = match filter.projection() {

@@ -50,6 +50,12 @@ pub enum Lanes {
     Longs,
     /// The same of 32 bits.
     Integers,
+    /// The same of 16 bits.
+    Shorts,
+    /// The same of 8 bits.
+    Bytes,
+    /// Of 8 bits without a sign.
+    Codes,
 }
 
 macro_rules! ordered_as_they_are {
@@ -67,12 +73,12 @@ macro_rules! ordered_as_they_are {
 }
 
 ordered_as_they_are! {
-    i8: None,
-    i16: None,
+    i8: Some(Lanes::Bytes),
+    i16: Some(Lanes::Shorts),
     i32: Some(Lanes::Integers),
     i64: Some(Lanes::Longs),
     i128: None,
-    u8: None,
+    u8: Some(Lanes::Codes),
     u16: None,
     u32: None,
     u64: None,
@@ -271,8 +277,10 @@ impl Selection {
         if let Arch::Avx512(_) = Arch::new() {
             // SAFETY: the processor has these instructions, there is a cell for each bit, and room for
             // all that are kept and one vector more.
-            unsafe { x86::compress(&self.words, cells, &mut kept) };
-            return kept;
+            let is_done = unsafe { x86::compress(&self.words, cells, &mut kept) };
+            if is_done {
+                return kept;
+            }
         }
         self.compress_one_by_one(cells, &mut kept);
         kept
@@ -324,11 +332,13 @@ mod private {
     sealed! { i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 }
 }
 
-/// A cell of 32, 64 or 128 bits.
+/// A cell of 8 to 128 bits.
 pub trait Lane: Copy + private::Sealed {}
 
 impl Lane for f32 {}
 impl Lane for f64 {}
+impl Lane for u8 {}
+impl Lane for u16 {}
 impl Lane for u32 {}
 impl Lane for u64 {}
 impl Lane for u128 {}
@@ -423,6 +433,7 @@ mod tests {
         let mut rng = rng(7);
         let cells: Vec<i8> = (0..150).map(|_| rng.random_range(-4..4)).collect();
         check(&cells, -1);
+        check(&cells.iter().map(|&cell| i16::from(cell) << 9).collect::<Vec<_>>(), -1 << 9);
         check(&cells.iter().map(|&cell| i32::from(cell)).collect::<Vec<_>>(), 0);
         check(&cells.iter().map(|&cell| i64::from(cell) << 40).collect::<Vec<_>>(), -1 << 40);
         check(&cells.iter().map(|&cell| i128::from(cell) << 90).collect::<Vec<_>>(), 1 << 90);
@@ -435,7 +446,9 @@ mod tests {
             };
             check(&cells.iter().map(near).collect::<Vec<_>>(), constant);
         }
-        check(&cells.iter().map(|&cell| cell.cast_unsigned()).collect::<Vec<_>>(), 3);
+        for constant in [0, 3, 253, u8::MAX] {
+            check(&cells.iter().map(|&cell| cell.cast_unsigned()).collect::<Vec<_>>(), constant);
+        }
     }
 
     #[test]
@@ -456,6 +469,14 @@ mod tests {
                 let narrow: Vec<u32> = cells.iter().map(|&cell| cell as u32).collect();
                 let narrow = selection.compressed(&narrow);
                 assert!(narrow.iter().zip(&expected).all(|(&a, &b)| u64::from(a) == b));
+                assert_eq!(narrow.len(), selection.kept());
+                let narrow: Vec<u16> = cells.iter().map(|&cell| cell as u16).collect();
+                let narrow = selection.compressed(&narrow);
+                assert!(narrow.iter().zip(&expected).all(|(&a, &b)| a == b as u16));
+                assert_eq!(narrow.len(), selection.kept());
+                let narrow: Vec<u8> = cells.iter().map(|&cell| cell as u8).collect();
+                let narrow = selection.compressed(&narrow);
+                assert!(narrow.iter().zip(&expected).all(|(&a, &b)| a == b as u8));
                 assert_eq!(narrow.len(), selection.kept());
                 let wide: Vec<u128> =
                     cells.iter().map(|&cell| u128::from(cell) << 64 | 5).collect();

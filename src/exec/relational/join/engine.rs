@@ -12,6 +12,7 @@ use datafusion::physical_plan::metrics::Time;
 
 use super::hash::{HashJoin, Keys};
 use super::spec::{Method, Spec};
+use crate::exec::encoded::decoded_rows;
 use crate::exec::relational::feed::{Feed, single};
 
 /// What engines are made with.
@@ -68,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// What a partition of the probe side joins.
+    /// What a partition of the probe side joins, whose columns may be encoded.
     ///
     /// # Errors
     /// None but DataFusion's.
@@ -80,7 +81,7 @@ impl Engine {
         match self {
             Self::Hash(join) => Ok(join.run(probe)),
             Self::Nested { operator, probe: feed, context } => {
-                feed.put(partition, probe);
+                feed.put(partition, decoded_rows(probe, &feed.schema()));
                 operator.execute(partition, Arc::clone(context))
             }
         }

@@ -61,6 +61,7 @@ use self::engine::Engines;
 use self::reverse::Reversal;
 use self::run::{Build, Metrics, Run};
 use self::spec::Spec;
+use crate::exec::encoded::encoded_rows;
 use crate::exec::relational::feed::adapted;
 
 /// A build side that is being read, for whoever asks first and for all others.
@@ -274,7 +275,7 @@ impl ExecutionPlan for SpillingJoinExec {
         let (building, reversal) = self.building(partition, &run)?;
         let probe = match &reversal {
             Some(_) => None,
-            None => Some(self.join.children()[1].execute(partition, context)?),
+            None => Some(encoded_rows(self.join.children()[1], partition, context)?),
         };
         let rows = stream::once(async move {
             let build = building.await.map_err(|error| DataFusionError::from(&error))?;

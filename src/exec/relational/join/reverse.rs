@@ -28,6 +28,7 @@ use futures::{StreamExt, stream};
 use super::SpillingJoinExec;
 use super::order::is_relied_on;
 use crate::config::ForRules;
+use crate::exec::encoded::{decoded_batch, encoded_rows};
 use crate::exec::relational::feed::{Feed, adapted};
 use crate::exec::transform::TransformExec;
 
@@ -37,7 +38,7 @@ const TIMES: usize = 8;
 /// The probe side of a join whose sides may be exchanged.
 pub(super) struct Reversal {
     join: Arc<dyn ExecutionPlan>,
-    /// By partition, until somebody reads it.
+    /// By partition, until somebody reads it; they may be encoded.
     probes: Mutex<Vec<Option<SendableRecordBatchStream>>>,
     /// Rows of the build side from which on the probe side is looked at.
     many_rows: usize,
@@ -66,7 +67,7 @@ impl Reversal {
         }
         let probe = join.children()[1];
         let partitions = 0..probe.output_partitioning().partition_count();
-        let probes = partitions.map(|at| probe.execute(at, Arc::clone(context)).map(Some));
+        let probes = partitions.map(|at| encoded_rows(probe, at, Arc::clone(context)).map(Some));
         Ok(Some(Arc::new(Self {
             join: Arc::clone(join),
             probes: Mutex::new(probes.collect::<Result<_>>()?),
@@ -96,10 +97,11 @@ impl Reversal {
             peeked
                 .push(done.map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))??);
         }
-        if peeked.iter().all(|peeked| peeked.rest.is_none()) {
-            return Ok(Some(peeked.into_iter().flat_map(|peeked| peeked.rows).collect()));
-        }
         let schema = self.join.children()[1].schema();
+        if peeked.iter().all(|peeked| peeked.rest.is_none()) {
+            let rows = peeked.iter().flat_map(|peeked| &peeked.rows);
+            return rows.map(|rows| decoded_batch(rows, &schema)).collect::<Result<_>>().map(Some);
+        }
         let again = peeked.into_iter().map(|Peeked { rows, rest }| {
             let rows = stream::iter(rows.into_iter().map(Ok));
             let rest = stream::iter(rest).flatten();
@@ -142,7 +144,7 @@ impl Reversal {
         reversed.transform_up(|plan| Ok(spilling(plan))).data()
     }
 
-    /// A partition of the probe side, for whoever looks its rows up.
+    /// A partition of the probe side, for whoever looks its rows up; they may be encoded.
     ///
     /// # Errors
     /// Where it is read already.

@@ -41,6 +41,7 @@ use super::probe::{Probe, Seen, looked_at, with_keys};
 use super::reverse::Reversal;
 use super::share::{Share, working_bytes};
 use super::spec::Spec;
+use crate::exec::encoded::decoded_rows;
 use crate::exec::relational::feed::{Output, adapted, generated};
 use crate::exec::relational::files::{Rows, files_of};
 
@@ -198,7 +199,7 @@ pub(super) async fn read(
     }
 }
 
-/// What a partition of the probe side makes with a build side.
+/// What a partition of the probe side, the columns of which may be encoded, makes with a build side.
 pub(super) fn joined(
     run: &Arc<Run>,
     build: Arc<Build>,
@@ -218,7 +219,10 @@ pub(super) fn joined(
             });
             Ok(adapted(schema, held))
         }
-        Build::Dealt(shared) => shared.join(run, partition, probe()?),
+        Build::Dealt(shared) => {
+            let probe = decoded_rows(probe()?, &run.spec.sides[1]);
+            shared.join(run, partition, probe)
+        }
     }
 }
 

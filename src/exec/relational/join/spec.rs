@@ -11,6 +11,7 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
 use super::hash;
+use crate::encoding::decoded;
 
 /// How rows find each other.
 #[derive(Clone)]
@@ -151,23 +152,22 @@ impl Spec {
         }
     }
 
-    /// Rows of the probe side that met none, or with a mark: as they leave.
+    /// Rows of the probe side, which may be encoded, that met none, or with a mark: as they leave.
     pub(super) fn alone(
         &self,
         probe: &RecordBatch,
         marks: Option<&BooleanArray>,
     ) -> Result<RecordBatch> {
         let rows = probe.num_rows();
-        let column = |(at, column): (usize, &ColumnIndex)| -> ArrayRef {
-            match (column.side, marks) {
-                (JoinSide::Right, _) => Arc::clone(probe.column(column.index)),
+        let column = |(at, column): (usize, &ColumnIndex)| -> Result<ArrayRef> {
+            let data_type = self.schema.field(at).data_type();
+            Ok(match (column.side, marks) {
+                (JoinSide::Right, _) => decoded(probe.column(column.index), data_type)?,
                 (JoinSide::None, Some(marks)) => Arc::new(marks.clone()),
-                (JoinSide::Left | JoinSide::None, _) => {
-                    new_null_array(self.schema.field(at).data_type(), rows)
-                }
-            }
+                (JoinSide::Left | JoinSide::None, _) => new_null_array(data_type, rows),
+            })
         };
-        let columns = self.output.iter().enumerate().map(column).collect();
+        let columns = self.output.iter().enumerate().map(column).collect::<Result<_>>()?;
         batch(&self.schema, columns, rows)
     }
 }

@@ -9,10 +9,13 @@ use arrow::array::{
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::catalog::TableProvider;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryLimit, MemoryPool, MemoryReservation, UnboundedMemoryPool,
+};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
@@ -23,13 +26,15 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExecBuilder,
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::prelude::SessionConfig;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::*;
 use crate::config::Settings;
 use crate::exec::kernels::testing::rng;
+use crate::memory::Kept;
+use crate::storage::{Batch, MemoryTable, Snapshot, TableDefinition};
 
 const TYPES: [JoinType; 10] = [
     JoinType::Inner,
@@ -163,6 +168,17 @@ fn scan(table: &(SchemaRef, Vec<RecordBatch>), partitions: usize) -> Arc<dyn Exe
     MemorySourceConfig::try_new_exec(&parts, Arc::clone(&table.0), None).unwrap()
 }
 
+/// The batches as a table that keeps columns in fewer bytes.
+fn stored(table: &(SchemaRef, Vec<RecordBatch>)) -> Arc<dyn ExecutionPlan> {
+    let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+    let batches = table.1.iter().cloned().map(Batch::new).collect();
+    let (definition, kept) = (TableDefinition::default(), Kept::new("rows", &pool));
+    let rows = MemoryTable::new(&table.0, definition, batches, kept).unwrap();
+    let (rows, state) = (Snapshot::new(Arc::new(rows)), SessionContext::new().state());
+    let scan = async { rows.scan(&state, None, &[], None).await };
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(scan).unwrap()
+}
+
 fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(name, index))
 }
@@ -276,6 +292,8 @@ impl Case {
 enum Sides {
     /// The build side by one, the probe side by so many.
     Collected(usize),
+    /// The same, the probe side by one: a table.
+    Stored,
     /// Both by so many, by their keys.
     Dealt(usize),
 }
@@ -334,6 +352,9 @@ impl Hash {
                 scan(&tables[1], partitions),
                 PartitionMode::CollectLeft,
             ),
+            Sides::Stored => {
+                self.join(scan(&tables[0], 1), stored(&tables[1]), PartitionMode::CollectLeft)
+            }
             Sides::Dealt(partitions) => {
                 let by_key = |table| -> Arc<dyn ExecutionPlan> {
                     let keys = on(self.keys).into_iter().map(|(key, _)| key).collect();
@@ -353,6 +374,8 @@ fn every_type_yields_the_same_rows_whatever_is_refused() {
         let all = [
             ([EVEN, EVEN], Sides::Collected(1), false, 1),
             ([SKEWED, SKEWED], Sides::Collected(3), true, 2),
+            ([EVEN, EVEN], Sides::Stored, true, 2),
+            ([SKEWED, EVEN], Sides::Stored, false, 1),
             ([SKEWED, EVEN], Sides::Dealt(2), true, 2),
             ([EVEN, SKEWED], Sides::Dealt(1), false, 2),
         ];

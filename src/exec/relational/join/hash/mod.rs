@@ -23,6 +23,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::joins::utils::JoinOn;
 use datafusion::physical_plan::metrics::Time;
 use futures::{StreamExt, stream};
@@ -33,6 +34,7 @@ use self::pairs::{Pairs, Piece};
 use super::deal::valid_keys;
 use super::probe::Seen;
 use super::spec::{Spec, batch};
+use crate::exec::encoded::with_decoded;
 use crate::exec::kernels::lookup::ROWS_MAX;
 use crate::exec::relational::feed::adapted;
 
@@ -50,6 +52,8 @@ pub(super) struct HashJoin {
     spec: Spec,
     build: RecordBatch,
     keys: Arc<Keys>,
+    /// The columns of the probe side that its keys are computed of.
+    of_keys: Vec<usize>,
     /// The rows of the build side that have met one, where that matters in the end.
     met: Option<Met>,
     /// For NOT IN: the rows of the build side whose key is not NULL, and what has been seen of the probe side.
@@ -79,12 +83,24 @@ impl HashJoin {
             true => Some((valid_keys(&evaluated(&spec.keys(0), &build)?), Seen::default())),
             false => None,
         };
+        let of_keys = spec.keys(1).iter().flat_map(collect_columns).map(|of| of.index()).collect();
         let (spec, partitions_left) = (spec.clone(), AtomicUsize::new(partitions));
         drop(timer);
-        Ok(Self { spec, build, keys, met, membership, partitions_left, batch_rows, elapsed })
+        Ok(Self {
+            spec,
+            build,
+            keys,
+            of_keys,
+            met,
+            membership,
+            partitions_left,
+            batch_rows,
+            elapsed,
+        })
     }
 
-    /// What a partition of the probe side joins.
+    /// What a partition of the probe side joins, whose columns may be encoded: but for keys, those of rows that meet nobody are
+    /// never decoded.
     pub(super) fn run(
         self: &Arc<Self>,
         probe: SendableRecordBatchStream,
@@ -203,6 +219,7 @@ impl Joining {
         if rows.num_rows() == 0 {
             return Ok(());
         }
+        let rows = with_decoded(rows, &self.join.of_keys, &self.join.spec.sides[1])?;
         if let Some((_, seen)) = &self.join.membership {
             seen.look(&self.join.spec.keys(1), &rows)?;
         }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::compute::{BatchCoalescer, filter_record_batch, take};
+use arrow::compute::{BatchCoalescer, FilterBuilder, take};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::JoinSide;
 use datafusion::error::Result;
 
 use super::pairs::{ALONE, Pairs};
+use crate::encoding::decoded;
 use crate::exec::relational::join::spec::{Spec, batch};
 use crate::exec::relational::join::views::compacted_column;
 
@@ -66,13 +67,11 @@ impl Output {
         let rows = pairs.probe.len();
         let is_all = rows == probe.num_rows()
             && pairs.probe.iter().enumerate().all(|(at, &row)| at == row as usize);
-        let columns: Vec<ArrayRef> = if is_all {
-            self.of_probe(probe).cloned().collect()
+        let columns = if is_all {
+            self.of_probe(probe, |column| Ok(Arc::clone(column)))?
         } else {
             let rows = UInt32Array::from(std::mem::take(&mut pairs.probe));
-            self.of_probe(probe)
-                .map(|column| Ok(take(column, &rows, None)?))
-                .collect::<Result<_>>()?
+            self.of_probe(probe, |column| Ok(take(column, &rows, None)?))?
         };
         self.gathered.push_batch(batch(&self.gathered.schema(), columns, rows)?)?;
         self.complete()
@@ -84,14 +83,15 @@ impl Output {
         probe: &RecordBatch,
         leave: BooleanBuffer,
     ) -> Result<()> {
-        let columns = self.of_probe(probe).cloned().collect();
-        let rows = batch(&self.gathered.schema(), columns, probe.num_rows())?;
-        let rows = match leave.count_set_bits() == leave.len() {
-            true => rows,
-            false => filter_record_batch(&rows, &BooleanArray::new(leave, None))?,
+        let rows = leave.count_set_bits();
+        let columns = if rows == leave.len() {
+            self.of_probe(probe, |column| Ok(Arc::clone(column)))?
+        } else {
+            let leave = FilterBuilder::new(&BooleanArray::new(leave, None)).optimize().build();
+            self.of_probe(probe, |column| Ok(leave.filter(column)?))?
         };
-        self.build_rows.resize(self.build_rows.len() + rows.num_rows(), ALONE);
-        self.gathered.push_batch(rows)?;
+        self.build_rows.resize(self.build_rows.len() + rows, ALONE);
+        self.gathered.push_batch(batch(&self.gathered.schema(), columns, rows)?)?;
         self.complete()
     }
 
@@ -113,11 +113,21 @@ impl Output {
         self.ready.pop_front()
     }
 
-    fn of_probe<'a>(&self, probe: &'a RecordBatch) -> impl Iterator<Item = &'a ArrayRef> {
-        self.columns.iter().filter_map(|source| match source {
+    /// The columns of the probe side that are gathered, decoded once it is told which rows of each are.
+    fn of_probe(
+        &self,
+        probe: &RecordBatch,
+        rows: impl Fn(&ArrayRef) -> Result<ArrayRef>,
+    ) -> Result<Vec<ArrayRef>> {
+        let places = self.columns.iter().filter_map(|source| match source {
             Source::Build(_) => None,
-            Source::Probe { column, .. } => Some(probe.column(*column)),
-        })
+            Source::Probe { column, .. } => Some(*column),
+        });
+        let schema = self.gathered.schema();
+        let columns = places
+            .zip(schema.fields())
+            .map(|(place, field)| Ok(decoded(&rows(probe.column(place))?, field.data_type())?));
+        columns.collect()
     }
 
     fn complete(&mut self) -> Result<()> {

@@ -8,6 +8,7 @@ use datafusion::error::Result;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 
 use super::keys::{Found, Keys};
+use crate::encoding::decoded;
 use crate::exec::relational::join::spec::batch;
 
 /// In place of a row of the build side: the row of the probe side meets none.
@@ -55,6 +56,9 @@ impl Pairs {
                 JoinSide::Right | JoinSide::None => (probe, &rows[1]),
             };
             Ok(take(of.column(column.index), rows, None)?)
+        });
+        let columns = columns.zip(by.schema().fields()).map(|(column, field)| {
+            column.and_then(|column: ArrayRef| Ok(decoded(&column, field.data_type())?))
         });
         let columns: Vec<ArrayRef> = columns.collect::<Result<_>>()?;
         let pairs = batch(by.schema(), columns, self.probe.len())?;

@@ -1,0 +1,81 @@
+//! Rows whose columns are encoded, between a scan that keeps them so and an operator that drops most of them first.
+//!
+//! Such batches have the names of the plan's columns, and other types for some of them; whoever asks for them decodes what it
+//! uses. Nobody else sees any: a plan that is executed gives the columns that it says it does.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+
+use crate::encoding::decoded;
+use crate::storage::TableScan;
+
+/// The rows of a partition of a plan; those of a table are encoded.
+///
+/// # Errors
+/// Those of executing it.
+pub(super) fn encoded_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let source = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source);
+    match source.and_then(|source| source.downcast_ref::<TableScan>()) {
+        Some(scan) => scan.encoded_rows(partition),
+        None => plan.execute(partition, context),
+    }
+}
+
+/// Rows that may be encoded, with all columns that this schema has.
+pub(super) fn decoded_rows(
+    rows: SendableRecordBatchStream,
+    schema: &SchemaRef,
+) -> SendableRecordBatchStream {
+    let of = Arc::clone(schema);
+    let rows = rows.map(move |batch| decoded_batch(&batch?, &of));
+    Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), rows))
+}
+
+/// The same of one batch.
+///
+/// # Errors
+/// None, for what was encoded was such a column.
+pub(super) fn decoded_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| decoded(column, field.data_type()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = columns.collect::<Result<_, _>>()?;
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// The same batch in which some columns have the types that they have in this schema.
+///
+/// # Errors
+/// As of all of them.
+pub(super) fn with_decoded(
+    batch: RecordBatch,
+    places: &[usize],
+    schema: &Schema,
+) -> Result<RecordBatch> {
+    let has_all =
+        places.iter().all(|&at| batch.column(at).data_type() == schema.field(at).data_type());
+    if has_all {
+        return Ok(batch);
+    }
+    let mut columns = batch.columns().to_vec();
+    let mut fields = batch.schema().fields().to_vec();
+    for &at in places {
+        columns[at] = decoded(&columns[at], schema.field(at).data_type())?;
+        fields[at] = Arc::clone(&schema.fields()[at]);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let schema = Arc::new(Schema::new(fields));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}

@@ -1,0 +1,135 @@
+//! Rows of a table as they are kept: each column in the fewest bytes that hold it.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::{concat_batches, filter_record_batch};
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
+
+use crate::encoding::{decoded, encoded};
+use crate::memory::Kept;
+
+/// Fewer rows are kept as they come: they wait for others.
+const ENCODED_ROWS_MIN: usize = 1024;
+
+/// Some rows.
+#[derive(Debug, Clone)]
+pub(crate) struct Batch {
+    /// The columns as who reads them has them.
+    schema: SchemaRef,
+    /// The same as they are kept.
+    kept: RecordBatch,
+}
+
+impl Batch {
+    /// These rows.
+    pub(crate) fn new(rows: RecordBatch) -> Self {
+        let schema = rows.schema();
+        if rows.num_rows() < ENCODED_ROWS_MIN {
+            return Self { schema, kept: rows };
+        }
+        let columns = rows.columns().iter().map(encoded).collect();
+        let kept = as_they_are(&schema, columns, rows.num_rows()).unwrap_or(rows);
+        Self { schema, kept }
+    }
+
+    /// The same rows, which count for their owner.
+    pub(crate) fn kept(self, kept: &mut Kept) -> Self {
+        Self { kept: kept.keep(self.kept), ..self }
+    }
+
+    /// The same rows as they are kept elsewhere.
+    pub(super) fn moved(&self, kept: RecordBatch) -> Self {
+        Self { schema: Arc::clone(&self.schema), kept }
+    }
+
+    pub(crate) fn num_rows(&self) -> usize {
+        self.kept.num_rows()
+    }
+
+    /// The columns as they are kept.
+    pub(super) fn as_kept(&self) -> &RecordBatch {
+        &self.kept
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// A column.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(super) fn column(&self, place: usize) -> Result<ArrayRef, ArrowError> {
+        decoded(self.kept.column(place), self.schema.field(place).data_type())
+    }
+
+    /// All columns.
+    ///
+    /// # Errors
+    /// As of one.
+    pub(super) fn rows(&self) -> Result<RecordBatch, ArrowError> {
+        let columns = (0..self.schema.fields().len()).map(|place| self.column(place));
+        let options = RecordBatchOptions::new().with_row_count(Some(self.num_rows()));
+        let columns = columns.collect::<Result<_, _>>()?;
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+    }
+
+    /// The same rows under a schema of the same types.
+    ///
+    /// # Errors
+    /// Where the types are others.
+    pub(super) fn under(self, schema: &SchemaRef) -> Result<Self, ArrowError> {
+        let types = |schema: &Schema| -> Vec<_> {
+            schema.fields().iter().map(|field| field.data_type().clone()).collect()
+        };
+        if types(&self.schema) != types(schema) {
+            let message = format!("rows of {} for a table of {schema}", self.schema);
+            return Err(ArrowError::SchemaError(message));
+        }
+        Ok(Self { schema: Arc::clone(schema), ..self })
+    }
+
+    /// Some of the rows, which follow one another.
+    pub(super) fn slice(&self, first: usize, rows: usize) -> Self {
+        self.moved(self.kept.slice(first, rows))
+    }
+
+    /// The rows that are true here.
+    ///
+    /// # Errors
+    /// Where there is not a truth for each row.
+    pub(super) fn filtered(&self, wanted: &BooleanArray) -> Result<Self, ArrowError> {
+        Ok(self.moved(filter_record_batch(&self.kept, wanted)?))
+    }
+
+    /// These rows and others that follow.
+    ///
+    /// # Errors
+    /// Where these have other columns.
+    pub(super) fn followed_by(&self, others: &Self) -> Result<Self, ArrowError> {
+        let both = [self.rows()?, others.rows()?];
+        Ok(Self::new(concat_batches(&self.schema, &both)?))
+    }
+}
+
+/// Columns under the names that a schema has for them, whatever their types.
+///
+/// # Errors
+/// Where they are not as many, or not of so many rows.
+pub(super) fn as_they_are(
+    schema: &Schema,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, ArrowError> {
+    let fields = schema.fields().iter().zip(&columns).map(|(field, column)| {
+        match field.data_type() == column.data_type() {
+            true => Arc::clone(field),
+            false => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
+        }
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, columns, &options)
+}
