@@ -4,10 +4,11 @@
 //! mark, who reads all of it a second time keeps its pages, and from then on nobody reads the file or decompresses: what is read
 //! once costs nothing. Kept bytes are counted, never have others moved, and are dropped where these would be refused memory
 //! ([`Eviction`]): to read them again takes no longer than to bring them back from a file. When the limit is reached, columns give
-//! way to one that is worth more. A column is worth how often it was read, less where it was hardly compressed, and what the last was
-//! worth that gave way when it was read last; so the columns of a scan that has no room for all of them do not push out one another
-//! (frequency and cost with aging, as in Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques
-//! for Web proxy caches*, ACM SIGMETRICS Performance Evaluation Review 27, 2000).
+//! way to one that is worth more. A column is worth how often it was read, less where it was hardly compressed, and where the clock was
+//! when it was read last; so the columns of a scan that has no room for all of them do not push out one another (frequency and cost
+//! with aging, as in Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques for Web proxy caches*,
+//! ACM SIGMETRICS Performance Evaluation Review 27, 2000; but what moves the clock is what does not get in. By what gave way, as
+//! there, columns that save little let others in by turns until none stayed for the next scan).
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
@@ -38,6 +39,9 @@ const SAVED_BY_COPIES: f64 = 0.2;
 /// use less: a scan that is larger than the cache should not move it, however large it is, but what nobody reads any more should go.
 const AGING_SCANS: f64 = 6.0;
 
+/// Uses of a column that count: what was read for a day should not take a day to go.
+const USES_MAX: u32 = 8;
+
 /// Of what its first use saves, what a column counts for that comes: with all of it, the last column of a scan that is too large
 /// would push out the first before that is read again.
 const NEWCOMER: f64 = 0.5;
@@ -66,7 +70,7 @@ struct State {
     coming_bytes: usize,
     /// Columns that have been read once.
     marks: HashSet<Key>,
-    /// The worth of the last column that gave way, and a little more for each that did not get in.
+    /// A little more for each column that did not get in.
     clock: f64,
 }
 
@@ -143,7 +147,6 @@ impl State {
             }
             if let Some(kept) = self.columns.remove(&key) {
                 free_bytes += kept.bytes() as i64;
-                self.clock = self.clock.max(worth_of_least);
             }
         }
         free_bytes >= 0
@@ -163,7 +166,7 @@ impl Kept {
     fn read(&self, clock: f64) -> Option<Pages> {
         let mut place = self.place();
         place.used = Instant::now();
-        place.uses += 1;
+        place.uses = USES_MAX.min(place.uses + 1);
         place.worth = clock + f64::from(place.uses) * place.saved;
         place.pages.clone()
     }
