@@ -157,8 +157,10 @@ fn is_shelved(column: &ArrayRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{BooleanArray, Int64Array, ListArray, StringArray, StringViewArray};
-    use arrow::datatypes::Int64Type;
+    use arrow::array::{
+        BooleanArray, DictionaryArray, Int64Array, ListArray, StringArray, StringViewArray,
+    };
+    use arrow::datatypes::{Int64Type, UInt8Type};
     use datafusion::execution::memory_pool::GreedyMemoryPool;
 
     use super::*;
@@ -170,7 +172,8 @@ mod tests {
         let texts =
             || rows.clone().map(|row| (row % 3 > 0).then(|| format!("the text of row {row}")));
         let lists = rows.clone().map(|row| (row % 5 > 0).then(|| vec![Some(row), None]));
-        let columns: [(&str, ArrayRef); 5] = [
+        let few = rows.clone().map(|row| (row % 3 > 0).then(|| ["few", "texts"][row as usize % 2]));
+        let columns: [(&str, ArrayRef); 6] = [
             (
                 "n",
                 Arc::new(Int64Array::from_iter(
@@ -180,6 +183,7 @@ mod tests {
             ("b", Arc::new(BooleanArray::from_iter(rows.clone().map(|row| Some(row % 2 > 0))))),
             ("t", Arc::new(StringArray::from_iter(texts()))),
             ("v", Arc::new(StringViewArray::from_iter(texts()))),
+            ("d", Arc::new(few.collect::<DictionaryArray<UInt8Type>>())),
             ("l", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))),
         ];
         RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap()
@@ -203,7 +207,7 @@ mod tests {
             assert_eq!((&first, &second, &part), (&batch, &batch, &batch.slice(100, 1000)));
             assert!(!first.columns().iter().any(is_shelved));
             // All but the bits, which are few bytes.
-            assert_eq!(second.columns().iter().filter(|column| is_shelved(column)).count(), 4);
+            assert_eq!(second.columns().iter().filter(|column| is_shelved(column)).count(), 5);
             assert_eq!(pool.reserved(), bytes);
             kept.recount(std::slice::from_ref(&second));
             assert_eq!(pool.reserved(), 0);
