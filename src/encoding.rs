@@ -82,7 +82,9 @@ pub(crate) fn decoded(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
     if column.data_type() == data_type {
         return Ok(Arc::clone(column));
     }
-    if let Some(codes) = column.as_dictionary_opt::<UInt8Type>() {
+    if let Some(codes) = column.as_dictionary_opt::<UInt8Type>()
+        && codes.values().data_type() == data_type
+    {
         return take(codes.values(), codes.keys(), None);
     }
     let cells = match column.data_type() {
@@ -303,6 +305,9 @@ mod tests {
         let narrow: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
         assert!(decoded(&narrow, &DataType::Int32).is_err());
         assert!(decoded(&narrow, &DataType::Utf8View).is_err());
+        let codes = encoded(&(Arc::new(StringViewArray::from(vec!["a", "a"])) as _));
+        assert_ne!(*codes.data_type(), DataType::Utf8View);
+        assert!(decoded(&codes, &DataType::Int32).is_err());
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
         assert!(decoded(&texts, &DataType::Int32).is_err());
     }
