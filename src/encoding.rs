@@ -15,12 +15,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, DictionaryArray, PrimitiveArray,
-    StringViewArray, StringViewBuilder, UInt8Array, make_array,
+    RecordBatch, RecordBatchOptions, StringViewArray, StringViewBuilder, UInt8Array, make_array,
 };
 use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::compute::{max, min, take};
 use arrow::datatypes::{
-    ArrowNativeType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    ArrowNativeType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef,
+    UInt8Type,
 };
 use arrow::error::ArrowError;
 use rustc_hash::FxHashMap;
@@ -100,6 +101,41 @@ pub(crate) fn decoded(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
     })?;
     let data = ArrayData::builder(data_type.clone()).len(column.len()).add_buffer(cells);
     Ok(make_array(data.nulls(column.nulls().cloned()).build()?))
+}
+
+/// All columns of a batch as this schema has them.
+///
+/// # Errors
+/// As of one.
+pub(crate) fn decoded_batch(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| decoded(column, field.data_type()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = columns.collect::<Result<_, _>>()?;
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}
+
+/// Columns under the names that a schema has for them, whatever their types.
+///
+/// # Errors
+/// Where they are not as many, or not of so many rows.
+pub(crate) fn as_they_are(
+    schema: &Schema,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, ArrowError> {
+    let fields = schema.fields().iter().zip(&columns).map(|(field, column)| {
+        match field.data_type() == column.data_type() {
+            true => Arc::clone(field),
+            false => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
+        }
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, columns, &options)
 }
 
 /// Bytes that a column takes once it is decoded.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use crate::encoding::decoded;
+use crate::encoding::{as_they_are, decoded, decoded_batch};
 use crate::storage::TableScan;
 
 /// The rows of a partition of a plan; those of a table are encoded.
@@ -39,43 +39,23 @@ pub(super) fn decoded_rows(
     schema: &SchemaRef,
 ) -> SendableRecordBatchStream {
     let of = Arc::clone(schema);
-    let rows = rows.map(move |batch| decoded_batch(&batch?, &of));
+    let rows = rows.map(move |batch| Ok(decoded_batch(&batch?, &of)?));
     Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), rows))
-}
-
-/// The same of one batch.
-///
-/// # Errors
-/// None, for what was encoded was such a column.
-pub(super) fn decoded_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| decoded(column, field.data_type()));
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let columns = columns.collect::<Result<_, _>>()?;
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 /// The same batch in which some columns have the types that they have in this schema.
 ///
 /// # Errors
-/// As of all of them.
+/// None, for what was encoded was such a column.
 pub(super) fn with_decoded(
     batch: RecordBatch,
     places: &[usize],
     schema: &Schema,
 ) -> Result<RecordBatch> {
-    let has_all =
-        places.iter().all(|&at| batch.column(at).data_type() == schema.field(at).data_type());
-    if has_all {
-        return Ok(batch);
-    }
     let mut columns = batch.columns().to_vec();
-    let mut fields = batch.schema().fields().to_vec();
     for &at in places {
         columns[at] = decoded(&columns[at], schema.field(at).data_type())?;
-        fields[at] = Arc::clone(&schema.fields()[at]);
     }
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let schema = Arc::new(Schema::new(fields));
-    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    let is_same = columns.iter().zip(batch.columns()).all(|(one, other)| Arc::ptr_eq(one, other));
+    Ok(if is_same { batch } else { as_they_are(schema, columns, batch.num_rows())? })
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 
-use crate::encoding::{decoded, encoded};
+use crate::encoding::{as_they_are, decoded, decoded_batch, encoded};
 use crate::memory::Kept;
 
 /// Fewer rows are kept as they come: they wait for others.
@@ -70,10 +70,7 @@ impl Batch {
     /// # Errors
     /// As of one.
     pub(super) fn rows(&self) -> Result<RecordBatch, ArrowError> {
-        let columns = (0..self.schema.fields().len()).map(|place| self.column(place));
-        let options = RecordBatchOptions::new().with_row_count(Some(self.num_rows()));
-        let columns = columns.collect::<Result<_, _>>()?;
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+        decoded_batch(&self.kept, &self.schema)
     }
 
     /// The same rows under a schema of the same types.
@@ -112,24 +109,4 @@ impl Batch {
         let both = [self.rows()?, others.rows()?];
         Ok(Self::new(concat_batches(&self.schema, &both)?))
     }
-}
-
-/// Columns under the names that a schema has for them, whatever their types.
-///
-/// # Errors
-/// Where they are not as many, or not of so many rows.
-pub(super) fn as_they_are(
-    schema: &Schema,
-    columns: Vec<ArrayRef>,
-    rows: usize,
-) -> Result<RecordBatch, ArrowError> {
-    let fields = schema.fields().iter().zip(&columns).map(|(field, column)| {
-        match field.data_type() == column.data_type() {
-            true => Arc::clone(field),
-            false => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
-        }
-    });
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema, columns, &options)
 }

@@ -379,10 +379,13 @@ impl MemoryTable {
 
     /// The rows under the table's schema, with a plain word about a NULL where none may be.
     fn conform(&self, rows: Batch) -> Result<Batch> {
-        for (field, column) in self.schema.fields().iter().zip(rows.as_kept().columns()) {
-            check_not_null(field, column)?;
-        }
+        self.check_not_null(rows.as_kept().columns())?;
         Ok(rows.under(&self.schema)?)
+    }
+
+    fn check_not_null(&self, columns: &[ArrayRef]) -> Result<()> {
+        let mut columns = self.schema.fields().iter().zip(columns);
+        columns.try_for_each(|(field, column)| check_not_null(field, column))
     }
 
     fn update(
@@ -419,9 +422,7 @@ impl MemoryTable {
                     sources.chain(values.iter().map(|batch| batch[at].as_ref())).collect();
                 all[column] = interleave(&sources, &places)?;
             }
-            for (field, column) in self.schema.fields().iter().zip(&all) {
-                check_not_null(field, column)?;
-            }
+            self.check_not_null(&all)?;
             updated.push(Batch::new(RecordBatch::try_new(Arc::clone(&self.schema), all)?));
         }
         Ok((updated, new.len() as u64))

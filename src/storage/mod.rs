@@ -21,6 +21,8 @@ mod read;
 mod scan;
 mod snapshot;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod zones;
 

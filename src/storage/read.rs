@@ -15,9 +15,8 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
 
-use super::batch::as_they_are;
 use super::memory::{BATCH_ROWS, Version};
-use crate::encoding::decoded;
+use crate::encoding::{as_they_are, decoded};
 use crate::steps::ROWS_DROPPED;
 
 /// What is read of a table.

@@ -6,11 +6,9 @@ use arrow::array::{
 };
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::TableProvider;
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::common::ScalarValue;
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CastExpr, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr, NotExpr, in_list,
@@ -18,14 +16,12 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::{ExecutionPlanProperties, StatisticsContext, collect, displayable};
-use datafusion::prelude::SessionContext;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::config::{ForRules, Patterns};
-use crate::memory::Kept;
-use crate::storage::{Batch, MemoryTable, Snapshot, TableDefinition};
+use crate::storage::testing::scan_of;
 
 const DOUBLES: [f64; 11] = [
     0.0,
@@ -215,18 +211,6 @@ fn scan(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
     MemorySourceConfig::try_new_exec(&[batches.to_vec()], schema(), None).unwrap()
 }
 
-/// The same rows in a table that keeps each batch as it is.
-fn table(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
-    let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-    let (kept, batches) = (Kept::new("rows", &pool), batches.iter().cloned().map(Batch::new));
-    let table =
-        MemoryTable::new(&schema(), TableDefinition::default(), batches.collect(), kept).unwrap();
-    let state = SessionContext::new().state();
-    let rows = Snapshot::new(Arc::new(table));
-    let scan = async { rows.scan(&state, None, &[], None).await };
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(scan).unwrap()
-}
-
 fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let mut options = ConfigOptions::new();
     let reservable_bytes = 1 << 30;
@@ -315,7 +299,7 @@ fn random_queries_have_the_bits_that_they_have_as_written() {
         let expected = rows(plan);
         // Where columns are kept in fewer bytes they are decoded for the rows that are left.
         let kept = Arc::clone(&found).transform_up(|node| match node.children().is_empty() {
-            true => Ok(Transformed::yes(table(&batches))),
+            true => Ok(Transformed::yes(scan_of(&schema(), &batches))),
             false => Ok(Transformed::no(node)),
         });
         let kept = whole(&rows(kept.unwrap().data));

@@ -28,7 +28,8 @@ use futures::{StreamExt, stream};
 use super::SpillingJoinExec;
 use super::order::is_relied_on;
 use crate::config::ForRules;
-use crate::exec::encoded::{decoded_batch, encoded_rows};
+use crate::encoding::decoded_batch;
+use crate::exec::encoded::encoded_rows;
 use crate::exec::relational::feed::{Feed, adapted};
 use crate::exec::transform::TransformExec;
 
@@ -100,7 +101,8 @@ impl Reversal {
         let schema = self.join.children()[1].schema();
         if peeked.iter().all(|peeked| peeked.rest.is_none()) {
             let rows = peeked.iter().flat_map(|peeked| &peeked.rows);
-            return rows.map(|rows| decoded_batch(rows, &schema)).collect::<Result<_>>().map(Some);
+            let rows = rows.map(|rows| decoded_batch(rows, &schema));
+            return Ok(Some(rows.collect::<Result<_, _>>()?));
         }
         let again = peeked.into_iter().map(|Peeked { rows, rest }| {
             let rows = stream::iter(rows.into_iter().map(Ok));

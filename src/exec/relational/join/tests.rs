@@ -9,13 +9,10 @@ use arrow::array::{
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::catalog::TableProvider;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::memory_pool::{
-    MemoryLimit, MemoryPool, MemoryReservation, UnboundedMemoryPool,
-};
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
@@ -26,15 +23,14 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExecBuilder,
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::*;
 use crate::config::Settings;
 use crate::exec::kernels::testing::rng;
-use crate::memory::Kept;
-use crate::storage::{Batch, MemoryTable, Snapshot, TableDefinition};
+use crate::storage::testing::scan_of;
 
 const TYPES: [JoinType; 10] = [
     JoinType::Inner,
@@ -166,17 +162,6 @@ fn scan(table: &(SchemaRef, Vec<RecordBatch>), partitions: usize) -> Arc<dyn Exe
         parts[at % partitions].push(batch.clone());
     }
     MemorySourceConfig::try_new_exec(&parts, Arc::clone(&table.0), None).unwrap()
-}
-
-/// The batches as a table that keeps columns in fewer bytes.
-fn stored(table: &(SchemaRef, Vec<RecordBatch>)) -> Arc<dyn ExecutionPlan> {
-    let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-    let batches = table.1.iter().cloned().map(Batch::new).collect();
-    let (definition, kept) = (TableDefinition::default(), Kept::new("rows", &pool));
-    let rows = MemoryTable::new(&table.0, definition, batches, kept).unwrap();
-    let (rows, state) = (Snapshot::new(Arc::new(rows)), SessionContext::new().state());
-    let scan = async { rows.scan(&state, None, &[], None).await };
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(scan).unwrap()
 }
 
 fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
@@ -353,7 +338,9 @@ impl Hash {
                 PartitionMode::CollectLeft,
             ),
             Sides::Stored => {
-                self.join(scan(&tables[0], 1), stored(&tables[1]), PartitionMode::CollectLeft)
+                let (schema, batches) = &tables[1];
+                let stored = scan_of(schema, batches);
+                self.join(scan(&tables[0], 1), stored, PartitionMode::CollectLeft)
             }
             Sides::Dealt(partitions) => {
                 let by_key = |table| -> Arc<dyn ExecutionPlan> {
