@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, DictionaryArray, PrimitiveArray,
-    RecordBatch, RecordBatchOptions, StringViewArray, StringViewBuilder, UInt8Array, make_array,
+    RecordBatch, RecordBatchOptions, StringArray, StringViewArray, UInt8Array, make_array,
 };
-use arrow::buffer::{Buffer, ScalarBuffer};
+use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::{max, min, take};
 use arrow::datatypes::{
     ArrowNativeType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef,
@@ -67,8 +67,14 @@ pub(crate) use for_whole_numbers;
 pub(crate) fn encoded(column: &ArrayRef) -> ArrayRef {
     let encoded = match column.data_type() {
         DataType::Utf8View => {
-            let column = column.as_string_view();
-            texts(column).or_else(|| apart(column))
+            let texts = column.as_string_view();
+            let make = |values| Arc::new(StringViewArray::from_iter_values(values)) as ArrayRef;
+            codes(texts.iter(), texts.nulls(), make).or_else(|| apart(texts))
+        }
+        DataType::Utf8 => {
+            let texts = column.as_string::<i32>();
+            let make = |values| Arc::new(StringArray::from_iter_values(values)) as ArrayRef;
+            codes(texts.iter(), texts.nulls(), make)
         }
         whole => for_whole_numbers!(whole, narrowed(column.as_ref()), _other => None),
     };
@@ -207,29 +213,31 @@ fn widened<P: ArrowPrimitiveType<Native: Into<i64>>>(
     }
 }
 
-/// Codes of texts; nothing where too many differ.
-fn texts(column: &StringViewArray) -> Option<ArrayRef> {
-    let mut codes = FxHashMap::default();
-    let mut values = StringViewBuilder::new();
-    let mut keys = Vec::with_capacity(column.len());
-    for text in column.iter() {
+/// Codes of texts, whose values `make` makes an array of; nothing where too many differ.
+fn codes<'a>(
+    texts: impl ExactSizeIterator<Item = Option<&'a str>>,
+    nulls: Option<&NullBuffer>,
+    make: impl Fn(Vec<&'a str>) -> ArrayRef,
+) -> Option<ArrayRef> {
+    let (mut known, mut values) = (FxHashMap::default(), Vec::new());
+    let mut keys = Vec::with_capacity(texts.len());
+    for text in texts {
         // A NULL has the code of whatever text comes first.
         let Some(text) = text else {
             keys.push(0);
             continue;
         };
-        let known = codes.len();
-        let code = *codes.entry(text).or_insert(known);
-        if code == known {
-            values.append_value(text);
-        }
+        let code = *known.entry(text).or_insert_with(|| {
+            values.push(text);
+            values.len() - 1
+        });
         keys.push(u8::try_from(code).ok()?);
     }
-    if codes.is_empty() {
-        values.append_value("");
+    if values.is_empty() {
+        values.push("");
     }
-    let keys = UInt8Array::new(keys.into(), column.nulls().cloned());
-    DictionaryArray::try_new(keys, Arc::new(values.finish())).ok().map(|codes| Arc::new(codes) as _)
+    let keys = UInt8Array::new(keys.into(), nulls.cloned());
+    DictionaryArray::try_new(keys, make(values)).ok().map(|codes| Arc::new(codes) as _)
 }
 
 /// Texts without those of other rows that lie in the same buffers; nothing where there are few.
@@ -242,8 +250,8 @@ fn apart(column: &StringViewArray) -> Option<ArrayRef> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        Date32Array, Decimal128Array, Float64Array, Int64Array, StringArray,
-        TimestampMicrosecondArray, UInt64Array,
+        Date32Array, Decimal128Array, Float64Array, Int64Array, TimestampMicrosecondArray,
+        UInt64Array,
     };
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
@@ -277,12 +285,13 @@ mod tests {
             let few = |of: Option<i64>| of.map(|of| format!("a text that is long {}", of % 200));
             let decimals: Decimal128Array =
                 a.iter().map(|of| of.map(|of| i128::from(of) * i128::from(bits))).collect();
-            let columns: [ArrayRef; 7] = [
+            let columns: [ArrayRef; 8] = [
                 Arc::new(decimals.with_precision_and_scale(38, 4).unwrap()),
                 Arc::new(Int64Array::from(b.clone())),
                 Arc::new(b.into_iter().map(unsigned).collect::<UInt64Array>()),
                 Arc::new(c.iter().map(|of| of.map(|of| of as i32)).collect::<Date32Array>()),
                 Arc::new(TimestampMicrosecondArray::from(c.clone()).with_timezone("+02:00")),
+                Arc::new(d.iter().map(|of| few(*of)).collect::<StringArray>()),
                 Arc::new(d.into_iter().map(few).collect::<StringViewArray>()),
                 Arc::new(c.into_iter().map(|of| of.map(|of| of as f64)).collect::<Float64Array>()),
             ];
@@ -332,6 +341,8 @@ mod tests {
         let some = encoded(&all.slice(3, 300));
         assert_eq!(&some, &all.slice(3, 300));
         assert!(some.get_buffer_memory_size() < all.get_buffer_memory_size() / 3);
+        let few: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("b")]));
+        assert!(encoded(&few).as_dictionary_opt::<UInt8Type>().is_some());
         let nulls: ArrayRef = Arc::new(StringViewArray::from(vec![None::<&str>; 3]));
         assert_eq!(back(&nulls).null_count(), 3);
     }

@@ -375,12 +375,12 @@ fn equal_text(column: &ArrayRef, text: &str, holds: &mut [u64]) -> Result<()> {
     match column.data_type() {
         DataType::Dictionary(..) => {
             let codes = column.as_dictionary::<UInt8Type>();
-            let mut values = codes.values().as_string_view().iter();
-            match values.position(|value| value == Some(text)) {
-                Some(code) => {
-                    compare_to(Comparison::Equal, codes.keys().values(), code as u8, holds);
-                }
-                None => holds.fill(0),
+            // Of its values at most one is this text.
+            let mut of_values = vec![0; codes.values().len().div_ceil(WORD)];
+            equal_text(codes.values(), text, &mut of_values)?;
+            if let Some(word) = of_values.iter().position(|&bits| bits != 0) {
+                let code = word * WORD + of_values[word].trailing_zeros() as usize;
+                compare_to(Comparison::Equal, codes.keys().values(), code as u8, holds);
             }
         }
         DataType::Utf8View if text.len() <= MAX_INLINE_VIEW_LEN as usize => {
