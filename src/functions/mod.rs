@@ -7,6 +7,7 @@
 //! - a file of its own, listed in [`register`]
 
 mod aliases;
+mod average;
 mod extremes;
 mod length;
 mod list_distinct;
@@ -22,11 +23,13 @@ mod text_to_integer;
 mod type_name;
 mod vectors;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 pub(crate) use macros::expand;
 pub(crate) use single_value::single_value;
@@ -37,6 +40,15 @@ pub(crate) use vectors::is_measure;
 /// `sum(x)` as it is registered.
 pub(crate) fn sum() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(sum::Sum::default()))
+}
+
+/// Whether what adds up the groups of an aggregate takes whole numbers of any bits: as many as its argument has, or
+/// fewer that hold the same numbers, or the integers that its argument makes wider ones or floating-point numbers of.
+pub(crate) fn adds_any_width(call: &AggregateFunctionExpr) -> bool {
+    let function: &dyn Any = call.fun().inner().as_ref();
+    let is_ours = function.is::<sum::Sum>() && sum::is_exact(call.field().data_type())
+        || function.is::<average::Average>() && average::is_ours(call);
+    is_ours && !call.is_distinct()
 }
 
 /// What an aggregate that replaces one of DataFusion's leaves to it, which is its field `any`: everything
@@ -129,6 +141,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::from(slice::Slice::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(mode::Mode::default())))?;
     registry.register_udaf(sum())?;
+    registry.register_udaf(Arc::new(AggregateUDF::from(average::Average::default())))?;
     for extreme in [extremes::Extreme::least(), extremes::Extreme::greatest()] {
         registry.register_udaf(Arc::new(AggregateUDF::from(extreme)))?;
     }

@@ -8,10 +8,13 @@ mod likes;
 
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::Schema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 
 use self::decimals::DecimalExpr;
 use self::likes::PartsExpr;
@@ -33,4 +36,29 @@ pub(crate) fn with_ours(
             None => Transformed::no(node),
         })
     })
+}
+
+/// What an expression answers of rows whose columns may be encoded, all but those of [`decoded_columns`]; it may be encoded, too.
+///
+/// # Errors
+/// Those of the expression.
+pub(crate) fn encoded_values(
+    expression: &Arc<dyn PhysicalExpr>,
+    rows: &RecordBatch,
+) -> Result<ArrayRef> {
+    let values = match expression.downcast_ref::<DecimalExpr>() {
+        Some(decimals) => decimals.encoded(rows)?,
+        None => expression.evaluate(rows)?,
+    };
+    values.into_array(rows.num_rows())
+}
+
+/// The columns that must be decoded for an expression.
+pub(crate) fn decoded_columns(expression: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
+    let mut places = Vec::new();
+    match expression.downcast_ref::<DecimalExpr>() {
+        Some(decimals) => decimals.add_decoded(&mut places),
+        None => places.extend(collect_columns(expression).iter().map(Column::index)),
+    }
+    places
 }

@@ -16,20 +16,21 @@ use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Decimal128Type, Int64Type, UInt64Type,
 };
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::{SumType, nulled};
+use crate::encoding::for_whole_numbers;
 
 /// Groups that have several sums.
-const FEW_GROUPS: usize = 64;
+pub(in crate::functions) const FEW_GROUPS: usize = 64;
 
 /// Sums of one group.
-const LANES: usize = 4;
+pub(in crate::functions) const LANES: usize = 4;
 
 /// See the header of this file.
 #[derive(Debug)]
-pub(super) struct GroupedSums {
+pub(in crate::functions) struct GroupedSums {
     sums: Sums,
     /// Whether some sum may have left 64 bits.
     has_wide: bool,
@@ -158,7 +159,7 @@ impl Sums {
 }
 
 impl GroupedSums {
-    pub(super) fn new(sum_type: SumType) -> Self {
+    pub(in crate::functions) fn new(sum_type: SumType) -> Self {
         Self { sums: Sums::Wide(Vec::new()), has_wide: false, seen: Seen::default(), sum_type }
     }
 
@@ -175,7 +176,10 @@ impl GroupedSums {
             self.has_wide = matches!(sums, Sums::Wide(_));
         }
         if let Sums::Narrow { most: so_far, .. } = &mut sums {
-            let more = most(numbers.values()).saturating_mul(numbers.len() as u128);
+            let bits = 8 * size_of::<T::Native>();
+            // Few bits say enough.
+            let most = if bits <= 32 { 1 << (bits - 1) } else { most(numbers.values()) };
+            let more = most.saturating_mul(numbers.len() as u128);
             *so_far = so_far.saturating_add(more);
             self.has_wide = *so_far > i64::MAX as u128;
         }
@@ -190,7 +194,12 @@ impl GroupedSums {
         fits
     }
 
-    /// The sums of some groups, which are zero where there is none, and where that is.
+    /// The sums of some groups, which are zero where there is none.
+    pub(in crate::functions) fn take_wide(&mut self, emit_to: EmitTo) -> Vec<i128> {
+        self.take(emit_to).0.wide()
+    }
+
+    /// The same, and where there is none.
     fn take(&mut self, emit_to: EmitTo) -> (Sums, Option<NullBuffer>) {
         let nulls = self.seen.take(emit_to).map(NullBuffer::from);
         let sums = match &mut self.sums {
@@ -206,6 +215,14 @@ impl GroupedSums {
     }
 }
 
+fn add_to<T: ArrowPrimitiveType<Native: Into<i128>>>(
+    sums: &mut GroupedSums,
+    numbers: &ArrayRef,
+    groups: &[usize],
+) -> bool {
+    sums.add::<T>(numbers, groups)
+}
+
 impl GroupsAccumulator for GroupedSums {
     fn update_batch(
         &mut self,
@@ -218,12 +235,13 @@ impl GroupsAccumulator for GroupedSums {
         let values = chosen_values.as_ref().unwrap_or(&values[0]);
         self.seen.add(group_indices, values, self.sums.len()..group_count);
         self.sums.resize(group_count);
+        // Numbers of fewer bits than the argument has are the same ones.
         let fits = match values.data_type() {
-            DataType::UInt64 => self.add::<UInt64Type>(values, group_indices),
-            DataType::Int64 => self.add::<Int64Type>(values, group_indices),
-            DataType::Decimal32(..) => self.add::<Decimal32Type>(values, group_indices),
-            DataType::Decimal64(..) => self.add::<Decimal64Type>(values, group_indices),
-            _ => self.add::<Decimal128Type>(values, group_indices),
+            DataType::Decimal32(..) => add_to::<Decimal32Type>(self, values, group_indices),
+            DataType::Decimal64(..) => add_to::<Decimal64Type>(self, values, group_indices),
+            whole => for_whole_numbers!(whole, add_to(self, values, group_indices), other => {
+                return internal_err!("{other} is none of whole numbers");
+            }),
         };
         if fits { Ok(()) } else { Err(self.sum_type.beyond()) }
     }

@@ -19,7 +19,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator};
 
-use self::grouped::GroupedSums;
+pub(super) use self::grouped::{FEW_GROUPS, GroupedSums, LANES};
 use self::one::{DistinctSum, OneSum};
 use crate::error::Error;
 
@@ -78,10 +78,15 @@ impl AggregateUDFImpl for Sum {
 
 /// The type of a sum that is exact.
 #[derive(Debug, Clone)]
-struct SumType(DataType);
+pub(super) struct SumType(DataType);
+
+/// Whether a sum of this type is added up exactly.
+pub(super) fn is_exact(sum: &DataType) -> bool {
+    SumType::of(sum).is_some()
+}
 
 impl SumType {
-    fn of(sum: &DataType) -> Option<Self> {
+    pub(super) fn of(sum: &DataType) -> Option<Self> {
         let is_exact = matches!(
             sum,
             DataType::Int64
