@@ -12,12 +12,17 @@ use datafusion::prelude::SessionContext;
 use super::{Batch, MemoryTable, Snapshot, TableDefinition};
 use crate::memory::Kept;
 
-/// The scan of a table with these rows, which keeps them as it keeps all.
-pub(crate) fn scan_of(schema: &SchemaRef, batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
+/// A table with these rows, which keeps them as it keeps all.
+pub(crate) fn table_of(schema: &SchemaRef, batches: &[RecordBatch]) -> Arc<dyn TableProvider> {
     let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     let (kept, batches) = (Kept::new("rows", &pool), batches.iter().cloned().map(Batch::new));
     let table = MemoryTable::new(schema, TableDefinition::default(), batches.collect(), kept);
-    let rows = Snapshot::new(Arc::new(table.unwrap()));
+    Arc::new(Snapshot::new(Arc::new(table.unwrap())))
+}
+
+/// Its scan.
+pub(crate) fn scan_of(schema: &SchemaRef, batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
+    let rows = table_of(schema, batches);
     let state = SessionContext::new().state();
     let scan = async { rows.scan(&state, None, &[], None).await };
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(scan).unwrap()

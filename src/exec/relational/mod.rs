@@ -2,6 +2,7 @@
 
 pub(crate) mod aggregate;
 mod cells;
+mod codes;
 mod feed;
 mod files;
 pub(crate) mod first_rows;

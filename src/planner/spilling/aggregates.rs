@@ -25,6 +25,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrd
 
 use crate::config::ForRules;
 use crate::exec::relational::aggregate::{Knows, SpillingAggregateExec, knows};
+use crate::functions::adds_any_width;
 
 /// The rule; see the header of this file. After all rules that look for aggregations by type.
 #[derive(Debug)]
@@ -45,14 +46,18 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
             };
             (first, Some(last.output_group_expr()))
         }
-        AggregateMode::FinalPartitioned => {
-            let Some(exchange) = last.input().downcast_ref::<RepartitionExec>() else {
-                return Ok(None);
-            };
-            let Partitioning::Hash(keys, _) = exchange.partitioning() else { return Ok(None) };
-            let Some(first) = first_phase(exchange.input()) else { return Ok(None) };
-            (first, Some(keys.clone()))
-        }
+        AggregateMode::FinalPartitioned => match last.input().downcast_ref::<RepartitionExec>() {
+            Some(exchange) => {
+                let Partitioning::Hash(keys, _) = exchange.partitioning() else { return Ok(None) };
+                let Some(first) = first_phase(exchange.input()) else { return Ok(None) };
+                (first, Some(keys.clone()))
+            }
+            // Each input has groups of its own, as the only one has.
+            None => match first_phase(last.input()) {
+                Some(first) => (first, None),
+                None => return Ok(None),
+            },
+        },
         _ => return Ok(None),
     };
     let schema = first.input_schema();
@@ -71,8 +76,10 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
         Arc::clone(first.input()),
         schema,
     )?;
+    let adds_any_width = calls.iter().map(|call| adds_any_width(call)).collect();
     let (schema, properties) = (plan.schema(), Arc::clone(plan.properties()));
-    Ok(Some(Arc::new(SpillingAggregateExec::new(whole, schema, dealt_by, properties))))
+    let whole = SpillingAggregateExec::new(whole, adds_any_width, schema, dealt_by, properties);
+    Ok(Some(Arc::new(whole)))
 }
 
 /// The aggregation of parts of the rows of each group, where a plan is one.

@@ -64,7 +64,7 @@ impl DistinctValues {
             return Err(DataFusionError::Internal("different values leave all at once".into()));
         }
         let pairs = self.pairs.take()?;
-        self.pairs.release();
+        self.pairs.release()?;
         Ok((Arc::clone(&pairs[0]), Arc::clone(&pairs[1])))
     }
 }

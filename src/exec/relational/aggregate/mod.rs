@@ -11,12 +11,13 @@
 //! - `distinct`: the different values of each group
 //! - `deal`, `parts`: groups by hash, in memory and in files
 //! - `values`: the answers of groups of which all values are known, and too many for any table; `chosen`: which of them are asked for
-//! - `spec`: keys, aggregates, and how rows look on their way
+//! - `spec`: keys, aggregates, and how rows look on their way; `reads`: what these are of rows that may be encoded
 
 mod chosen;
 mod deal;
 mod distinct;
 mod parts;
+mod reads;
 mod run;
 mod spec;
 mod table;
@@ -53,6 +54,7 @@ use self::run::{Gathered, Metrics, Run};
 use self::spec::Spec;
 pub(crate) use self::spec::{Knows, knows};
 use super::feed::generated;
+use crate::exec::encoded::encoded_rows;
 
 /// The groups of all inputs, for whoever asks first and for all others.
 type Gathering =
@@ -62,6 +64,8 @@ type Gathering =
 pub(crate) struct SpillingAggregateExec {
     /// The aggregation of all rows at once, which says what there is to know of it and is never run.
     whole: Arc<AggregateExec>,
+    /// Of each aggregate, whether it adds whole numbers however many bits they have.
+    adds_any_width: Vec<bool>,
     schema: SchemaRef,
     /// By what groups are dealt out to outputs; none where each input has groups of its own.
     dealt_by: Option<Vec<Arc<dyn PhysicalExpr>>>,
@@ -75,12 +79,14 @@ impl SpillingAggregateExec {
     /// keys, where the groups of all inputs are dealt out to outputs.
     pub(crate) fn new(
         whole: AggregateExec,
+        adds_any_width: Vec<bool>,
         schema: SchemaRef,
         dealt_by: Option<Vec<Arc<dyn PhysicalExpr>>>,
         properties: Arc<PlanProperties>,
     ) -> Self {
         let (gathering, metrics) = (Mutex::default(), ExecutionPlanMetricsSet::new());
-        Self { whole: Arc::new(whole), schema, dealt_by, properties, gathering, metrics }
+        let whole = Arc::new(whole);
+        Self { whole, adds_any_width, schema, dealt_by, properties, gathering, metrics }
     }
 
     fn run(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Arc<Run>> {
@@ -90,7 +96,8 @@ impl SpillingAggregateExec {
         };
         let keys = self.whole.output_group_expr();
         let dealt_by = self.dealt_by.clone().unwrap_or(keys);
-        let spec = Spec::new(&self.whole, Arc::clone(&self.schema), dealt_by)?;
+        let schema = Arc::clone(&self.schema);
+        let spec = Spec::new(&self.whole, &self.adds_any_width, schema, dealt_by)?;
         let metrics = Metrics::new(&self.metrics, partition);
         Ok(Arc::new(Run::new(&Arc::new(spec), outputs, context, metrics)))
     }
@@ -108,7 +115,8 @@ impl SpillingAggregateExec {
         };
         if self.dealt_by.is_none() {
             let run = self.run(partition, context)?;
-            let gathering = gathering(&run, vec![input.execute(partition, Arc::clone(context))?]);
+            let rows = encoded_rows(input, partition, Arc::clone(context))?;
+            let gathering = gathering(&run, vec![rows]);
             return Ok((run, gathering, 0));
         }
         let mut all = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +125,7 @@ impl SpillingAggregateExec {
         }
         let run = self.run(partition, context)?;
         let inputs = (0..input.output_partitioning().partition_count())
-            .map(|partition| input.execute(partition, Arc::clone(context)))
+            .map(|partition| encoded_rows(input, partition, Arc::clone(context)))
             .collect::<Result<Vec<_>>>()?;
         let gathering = gathering(&run, inputs);
         *all = Some((Arc::clone(&run), gathering.clone()));
@@ -162,7 +170,8 @@ impl ExecutionPlan for SpillingAggregateExec {
             DataFusionError::Internal("an aggregation became another operator".into())
         })?;
         let (schema, properties) = (Arc::clone(&self.schema), Arc::clone(&self.properties));
-        Ok(Arc::new(Self::new(whole, schema, self.dealt_by.clone(), properties)))
+        let (adds_any_width, dealt_by) = (self.adds_any_width.clone(), self.dealt_by.clone());
+        Ok(Arc::new(Self::new(whole, adds_any_width, schema, dealt_by, properties)))
     }
 
     fn with_new_children(

@@ -18,6 +18,7 @@ use datafusion::physical_plan::aggregates::{
 };
 
 use super::distinct::DistinctValues;
+use super::reads::{Computed, Read};
 
 /// Aggregates whose answer over different values does not depend on the order of these.
 const OF_DISTINCT: [&str; 7] = ["count", "sum", "avg", "var", "var_pop", "stddev", "stddev_pop"];
@@ -27,7 +28,8 @@ const OF_ANY: [&str; 2] = ["min", "max"];
 
 /// The keys and the aggregates of an aggregation.
 pub(super) struct Spec {
-    keys: Vec<Arc<dyn PhysicalExpr>>,
+    keys: Vec<Read>,
+    computed: Computed,
     /// The grouping sets; one of all keys where there are none.
     sets: Vec<Set>,
     /// That of them of whose groups those of all others are made, if any is.
@@ -56,11 +58,13 @@ pub(super) struct Call {
     aggregate: Arc<AggregateFunctionExpr>,
     /// Without DISTINCT.
     plain: Arc<AggregateFunctionExpr>,
-    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    arguments: Vec<Read>,
     /// Of the arguments.
     pub(super) data_types: Vec<DataType>,
     /// The rows that it looks at.
-    filter: Option<Arc<dyn PhysicalExpr>>,
+    filter: Option<Read>,
+    /// Whether it adds whole numbers however many bits they have.
+    adds_any_width: bool,
     /// Columns of its state, and the values in the first of them, where that is a list.
     pub(super) states: usize,
     pub(super) item: Option<FieldRef>,
@@ -128,12 +132,15 @@ impl Spec {
     /// None but DataFusion's.
     pub(super) fn new(
         whole: &AggregateExec,
+        adds_any_width: &[bool],
         output: SchemaRef,
         dealt_by: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Self> {
         let schema = whole.input_schema();
-        let calls = whole.aggr_expr().iter().zip(whole.filter_expr());
-        let calls = calls.map(|(aggregate, filter)| Call::new(aggregate, filter, &schema));
+        let calls = whole.aggr_expr().iter().zip(whole.filter_expr()).zip(adds_any_width);
+        let calls = calls.map(|((aggregate, filter), &adds_any_width)| {
+            Call::new(aggregate, filter, adds_any_width, &schema)
+        });
         let calls = calls.collect::<Result<Vec<_>>>()?;
         let sets = sets(whole.group_expr())?;
         let finest = finest(&sets, &calls);
@@ -147,8 +154,11 @@ impl Spec {
         )?;
         let groups = whole.group_expr().group_schema(&whole.input_schema())?;
         let states = datafusion::physical_plan::ExecutionPlan::schema(&partial);
-        let keys = whole.group_expr().expr().iter().map(|(key, _name)| Arc::clone(key)).collect();
-        Ok(Self { keys, sets, finest, calls, groups, states, output, dealt_by })
+        let keys = whole.group_expr().expr().iter();
+        let keys = keys.map(|(key, _name)| Read::of(key, &schema)).collect::<Result<Vec<_>>>()?;
+        let reads = calls.iter().flat_map(|call| call.arguments.iter().chain(&call.filter));
+        let computed = Computed::new(keys.iter().chain(reads), &whole.input().schema());
+        Ok(Self { keys, computed, sets, finest, calls, groups, states, output, dealt_by })
     }
 
     /// What adds up the groups, for each aggregate.
@@ -178,13 +188,28 @@ impl Spec {
         (keys, states)
     }
 
-    /// The keys of some rows.
+    /// Rows that may be encoded, as keys and aggregates read them.
+    ///
+    /// # Errors
+    /// None, for what is encoded was such a column.
+    pub(super) fn read(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        self.computed.of(rows)
+    }
+
+    /// The keys of some rows, which may be encoded.
     ///
     /// # Errors
     /// Those of the expressions.
     pub(super) fn keys(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let key = |key: &Arc<dyn PhysicalExpr>| key.evaluate(rows)?.into_array(rows.num_rows());
-        self.keys.iter().map(key).collect()
+        self.keys.iter().map(|key| key.encoded(rows)).collect()
+    }
+
+    /// The keys as groups have them.
+    ///
+    /// # Errors
+    /// Those of the expressions.
+    pub(super) fn decoded_keys(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        self.keys.iter().map(|key| key.decoded(rows)).collect()
     }
 
     /// Whether groups of some grouping sets are made of those of another.
@@ -289,6 +314,7 @@ impl Call {
     fn new(
         aggregate: &Arc<AggregateFunctionExpr>,
         filter: &Option<Arc<dyn PhysicalExpr>>,
+        adds_any_width: bool,
         schema: &SchemaRef,
     ) -> Result<Self> {
         let mut arguments = aggregate.expressions();
@@ -306,13 +332,26 @@ impl Call {
         }
         let data_types = arguments.iter().map(|argument| argument.data_type(schema));
         let data_types = data_types.collect::<Result<_>>()?;
-        let (states, filter) = (aggregate.state_fields()?, filter.clone());
+        let arguments = arguments.iter().map(|argument| Read::of(argument, schema));
+        let arguments = arguments.collect::<Result<_>>()?;
+        let filter = filter.as_ref().map(|filter| Read::of(filter, schema)).transpose()?;
+        let states = aggregate.state_fields()?;
         let item = match states.first().map(|state| state.data_type()) {
             Some(DataType::List(item)) => Some(Arc::clone(item)),
             _ => None,
         };
         let (aggregate, states) = (Arc::clone(aggregate), states.len());
-        Ok(Self { aggregate, plain, arguments, data_types, filter, states, item, knows })
+        Ok(Self {
+            aggregate,
+            plain,
+            arguments,
+            data_types,
+            filter,
+            adds_any_width,
+            states,
+            item,
+            knows,
+        })
     }
 
     /// What adds up the groups: DataFusion's where that has all groups in one table, as of integers that differ.
@@ -356,13 +395,24 @@ impl Call {
         matches!(self.knows, Knows::Values { .. })
     }
 
-    /// What the aggregate reads of some rows.
+    /// What the aggregate adds up of some rows.
+    ///
+    /// # Errors
+    /// Those of the expressions.
+    pub(super) fn added(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        match self.adds_any_width {
+            true => self.arguments.iter().map(|argument| argument.of_any_width(rows)).collect(),
+            false => self.arguments(rows),
+        }
+    }
+
+    /// What it reads of some rows, of the types of its arguments.
     ///
     /// # Errors
     /// Those of the expressions.
     pub(super) fn arguments(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let argument = |of: &Arc<dyn PhysicalExpr>| {
-            let values = of.evaluate(rows)?.into_array(rows.num_rows())?;
+        let argument = |of: &Read| {
+            let values = of.decoded(rows)?;
             // Different values are told apart by a table of groups.
             let is_mode = matches!(self.knows, Knows::Values { answer: Answer::Most, .. });
             Ok(if is_mode { without_signed_zeros(values) } else { values })
@@ -376,7 +426,7 @@ impl Call {
     /// Those of the expression.
     pub(super) fn chosen(&self, rows: &RecordBatch) -> Result<Option<BooleanArray>> {
         let Some(filter) = &self.filter else { return Ok(None) };
-        let chosen = filter.evaluate(rows)?.into_array(rows.num_rows())?;
+        let chosen = filter.decoded(rows)?;
         Ok(Some(as_boolean_array(&chosen)?.clone()))
     }
 }

@@ -37,8 +37,9 @@ impl Table {
     /// # Errors
     /// Those of expressions and aggregates.
     pub(super) fn update(&mut self, rows: &RecordBatch) -> Result<()> {
+        let rows = &self.spec.read(rows)?;
         let (keys, count) = (self.spec.keys(rows)?, rows.num_rows());
-        let read = |call: &Call| Ok((call.arguments(rows)?, call.chosen(rows)?));
+        let read = |call: &Call| Ok((call.added(rows)?, call.chosen(rows)?));
         let read = self.spec.calls.iter().map(read).collect::<Result<Vec<_>>>()?;
         for set in self.spec.sets_of_rows() {
             self.groups.number(&set.of(&keys, count)?, count, &mut self.numbers)?;
@@ -55,7 +56,8 @@ impl Table {
     /// # Errors
     /// Those of expressions and aggregates.
     pub(super) fn states_of(&self, rows: &RecordBatch) -> Result<Vec<RecordBatch>> {
-        let keys = self.spec.keys(rows)?;
+        let rows = &self.spec.read(rows)?;
+        let keys = self.spec.decoded_keys(rows)?;
         let mut states = Vec::new();
         for (call, accumulator) in self.spec.calls.iter().zip(&self.accumulators) {
             let (arguments, chosen) = (call.arguments(rows)?, call.chosen(rows)?);
@@ -119,7 +121,7 @@ impl Table {
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn release(&mut self) -> Result<()> {
-        self.groups.release();
+        self.groups.release()?;
         self.accumulators = self.spec.accumulators()?;
         Ok(())
     }

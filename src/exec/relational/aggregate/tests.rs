@@ -9,7 +9,7 @@ use arrow::array::{
     RecordBatch, StringArray, StringViewArray,
 };
 use arrow::util::pretty::pretty_format_batches;
-use datafusion::catalog::MemTable;
+use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{
@@ -17,7 +17,7 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -26,7 +26,10 @@ use super::SpillingAggregateExec;
 use super::worker::Given;
 use crate::config::{ForRules, Fusion, Patterns};
 use crate::memory::share_of;
+use crate::planner::computed::ComputedExpressions;
 use crate::planner::spilling::SpillingAggregates;
+use crate::planner::transform::TransformFilter;
+use crate::storage::testing::table_of;
 
 /// Partitions of some rows. Keys have few values and many, NULL, `NaN` and both zeros, short texts and long ones.
 fn table(rows: usize, partitions: usize, random: &mut SmallRng) -> Vec<Vec<RecordBatch>> {
@@ -97,7 +100,7 @@ fn batch(rows: usize, domain: i64, long_texts: bool, random: &mut SmallRng) -> R
 const KEYS: [&str; 10] =
     ["many", "whole", "few", "short", "code", "utf8", "truth", "day", "price", "real"];
 
-const CALLS: [&str; 21] = [
+const CALLS: [&str; 25] = [
     "count(*)",
     "count(many)",
     "sum(few)",
@@ -106,6 +109,10 @@ const CALLS: [&str; 21] = [
     "avg(exact)",
     "sum(price)",
     "avg(price)",
+    "sum(price * CAST(2.5 AS DECIMAL(5, 1)) - price)",
+    "avg(price + 1) FILTER (WHERE code = 'c1')",
+    "max(few)",
+    "min(price)",
     "min(short)",
     "max(exact)",
     "bool_or(truth)",
@@ -135,19 +142,27 @@ fn random_query(random: &mut SmallRng) -> String {
     let keys = choose(&KEYS, 1, 3);
     let columns = [keys.clone(), choose(&CALLS, 0, 5)].concat();
     let (columns, first, keys) = (columns.join(", "), keys[0], keys.join(", "));
-    let no_row = if random.random_bool(0.1) { " WHERE few > 99" } else { "" };
+    let filter =
+        [" WHERE few > 99", " WHERE few > 2", " WHERE code <> 'c1' AND day < DATE '1970-02-01'"];
+    let filter = filter.get(random.random_range(0..10)).copied().unwrap_or_default();
     match random.random_range(0..6) {
-        0 => format!("SELECT {columns} FROM t{no_row} GROUP BY ROLLUP ({keys})"),
-        1 => format!("SELECT {columns}, grouping({first}) FROM t{no_row} GROUP BY CUBE ({keys})"),
+        0 => format!("SELECT {columns} FROM t{filter} GROUP BY ROLLUP ({keys})"),
+        1 => format!("SELECT {columns}, grouping({first}) FROM t{filter} GROUP BY CUBE ({keys})"),
         2 => {
             let sets = format!("(), ({keys}), ({first}), (), ({first})");
-            format!("SELECT {columns} FROM t{no_row} GROUP BY GROUPING SETS ({sets})")
+            format!("SELECT {columns} FROM t{filter} GROUP BY GROUPING SETS ({sets})")
         }
-        _ => format!("SELECT {columns} FROM t{no_row} GROUP BY {keys}"),
+        _ => format!("SELECT {columns} FROM t{filter} GROUP BY {keys}"),
     }
 }
 
-fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -> SessionContext {
+/// Over rows as they are, or as a table keeps them, which gives them encoded to who takes them so.
+fn session(
+    threads: usize,
+    batch_rows: usize,
+    partitions: &[Vec<RecordBatch>],
+    is_kept: bool,
+) -> SessionContext {
     let mut config =
         SessionConfig::new().with_target_partitions(threads).with_batch_size(batch_rows);
     let fusion = Fusion { patterns: Patterns::all(), operations_min: 2, depth_max: 64 };
@@ -169,8 +184,11 @@ fn session(threads: usize, batch_rows: usize, partitions: &[Vec<RecordBatch>]) -
     crate::functions::register(&mut registry).unwrap();
     let session = SessionContext::new_with_state(registry);
     let schema = partitions[0][0].schema();
-    let table = MemTable::try_new(schema, partitions.to_vec()).unwrap();
-    session.register_table("t", Arc::new(table)).unwrap();
+    let table: Arc<dyn TableProvider> = match is_kept {
+        true => table_of(&schema, &partitions.concat()),
+        false => Arc::new(MemTable::try_new(schema, partitions.to_vec()).unwrap()),
+    };
+    session.register_table("t", table).unwrap();
     session
 }
 
@@ -187,7 +205,11 @@ fn planned(session: &SessionContext, query: &str) -> Arc<dyn ExecutionPlan> {
 /// The same by the operator of this module.
 fn ours(session: &SessionContext, plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let state = session.state();
-    SpillingAggregates.optimize(Arc::clone(plan), state.config_options()).unwrap()
+    let rules: [&dyn PhysicalOptimizerRule; 3] =
+        [&TransformFilter, &ComputedExpressions, &SpillingAggregates];
+    rules
+        .into_iter()
+        .fold(Arc::clone(plan), |plan, rule| rule.optimize(plan, state.config_options()).unwrap())
 }
 
 fn context(session: &SessionContext, pool: Arc<dyn MemoryPool>) -> Arc<TaskContext> {
@@ -215,19 +237,21 @@ fn found(plan: &Arc<dyn ExecutionPlan>) -> Option<&SpillingAggregateExec> {
 #[test]
 fn groups_of_any_kind_are_datafusions_under_any_limit() {
     let mut spilled = 0;
-    for seed in 0..80 {
+    for seed in 0..120 {
         let mut random = SmallRng::seed_from_u64(seed);
         let partitions = random.random_range(1..4);
         let partitions = table(random.random_range(50..30_000), partitions, &mut random);
         let threads = [1, 2, 4, 8][seed as usize % 4];
-        let session = session(threads, random.random_range(100..9000), &partitions);
+        let batch_rows = random.random_range(100..9000);
+        let session = session(threads, batch_rows, &partitions, seed % 3 > 0);
         let query = random_query(&mut random);
         let plan = planned(&session, &query);
         let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let expected = rows(&plan, context(&session, unlimited)).unwrap();
         for limit_bytes in [1, 400_000, 4_000_000, 1 << 40] {
             let plan = ours(&session, &planned(&session, &query));
-            let operator = found(&plan).expect("the operator is in the plan");
+            let shown = || displayable(plan.as_ref()).indent(false).to_string();
+            let operator = found(&plan).unwrap_or_else(|| panic!("{query}: {}", shown()));
             let answer = rows(&plan, context(&session, share_of(limit_bytes))).unwrap();
             assert_eq!(answer, expected, "seed {seed}, limit {limit_bytes}, {query}");
             spilled += operator.metrics().and_then(|metrics| metrics.spill_count()).unwrap_or(0);
@@ -262,7 +286,7 @@ fn many_groups_are_dealt_out_and_come_back() {
         (rolled_up, 2, 1 << 40),
         (rolled_up, 3, 6 << 20),
     ] {
-        let session = session(threads, random.random_range(3000..9000), &partitions);
+        let session = session(threads, random.random_range(3000..9000), &partitions, false);
         let plan = planned(&session, query);
         let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let expected = rows(&plan, context(&session, unlimited)).unwrap();
@@ -318,7 +342,7 @@ fn values_of_few_groups_are_datafusions_under_any_limit() {
     };
     let batches = |partition: i64| (0..20).map(|at| batch((partition * 20 + at) * 8000)).collect();
     let partitions: Vec<Vec<RecordBatch>> = (0..2).map(batches).collect();
-    let session = session(2, 4000, &partitions);
+    let session = session(2, 4000, &partitions, false);
     for query in [
         "SELECT k, median(v), count(*), sum(v), median(x) FROM t GROUP BY k",
         "SELECT median(d), median(v) FILTER (WHERE v < 100), median(none), count(v) FROM t",
@@ -338,7 +362,8 @@ fn values_of_few_groups_are_datafusions_under_any_limit() {
         let expected = rows(&plan, context(&session, unlimited)).unwrap();
         for limit_bytes in [1, 4 << 20, 1 << 40] {
             let plan = ours(&session, &planned(&session, query));
-            let operator = found(&plan).expect("the operator is in the plan");
+            let shown = || displayable(plan.as_ref()).indent(false).to_string();
+            let operator = found(&plan).unwrap_or_else(|| panic!("{query}: {}", shown()));
             let answer = rows(&plan, context(&session, share_of(limit_bytes))).unwrap();
             assert_eq!(answer, expected, "limit {limit_bytes}, {query}");
             let spilled = operator.metrics().and_then(|metrics| metrics.spill_count()).unwrap();
@@ -358,7 +383,7 @@ fn a_sum_that_leaves_its_type_is_an_error_in_any_group() {
         vec![RecordBatch::try_from_iter(columns).unwrap()]
     };
     for others in [1, -1, i64::MIN] {
-        let session = session(2, 8192, &[batch(i64::MAX), batch(others)]);
+        let session = session(2, 8192, &[batch(i64::MAX), batch(others)], false);
         let query = "SELECT sum(s) FROM (SELECT k, sum(v) AS s FROM t GROUP BY k) AS s";
         let plan = ours(&session, &planned(&session, query));
         let answer = rows(&plan, context(&session, share_of(1 << 20)));
@@ -375,7 +400,7 @@ fn a_sum_that_leaves_its_type_is_an_error_in_any_group() {
 #[test]
 fn what_is_not_of_groups_or_grows_with_rows_stays_datafusions() {
     let mut random = SmallRng::seed_from_u64(3);
-    let session = session(2, 8192, &table(3000, 2, &mut random));
+    let session = session(2, 8192, &table(3000, 2, &mut random), false);
     for (query, is_ours) in [
         ("SELECT few, count(*) FROM t GROUP BY few", true),
         ("SELECT DISTINCT few, short FROM t", true),
@@ -448,7 +473,7 @@ impl MemoryPool for Refuses {
 fn any_refusal_is_survived() {
     let mut random = SmallRng::seed_from_u64(5);
     let partitions = table(40_000, 2, &mut random);
-    let session = session(2, 4000, &partitions);
+    let session = session(2, 4000, &partitions, false);
     let unlimited: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     for query in [
         "SELECT whole, short, sum(price), count(*) FROM t GROUP BY whole, short",
@@ -483,7 +508,7 @@ fn who_has_dealt_out_is_never_overfull() {
     };
     let (many, few) = (rows(5000, 5000), rows(50, 20_000));
     for deals_first in [true, false] {
-        let session = session(2, 8192, &[vec![many.clone()]]);
+        let session = session(2, 8192, &[vec![many.clone()]], false);
         let query = "SELECT k, count(DISTINCT t), count(*) FROM t GROUP BY k";
         let plan = ours(&session, &planned(&session, query));
         let inner = UnboundedMemoryPool::default();

@@ -182,7 +182,9 @@ pub(super) fn aggregated(
     let (mode, filters) = (AggregateMode::Single, vec![None; aggregates.len()]);
     let whole = AggregateExec::try_new(mode, keys, aggregates, filters, input, schema)?;
     let (schema, properties) = (whole.schema(), Arc::clone(whole.properties()));
-    SpillingAggregateExec::new(whole, schema, None, properties).execute(0, Arc::clone(context))
+    let adds_any_width = vec![false; whole.aggr_expr().len()];
+    let whole = SpillingAggregateExec::new(whole, adds_any_width, schema, None, properties);
+    whole.execute(0, Arc::clone(context))
 }
 
 /// Rows as what an operator reads.
