@@ -1,4 +1,5 @@
-//! Rows whose columns are encoded, between a scan that keeps them so and an operator that drops most of them first.
+//! Rows whose columns are encoded, between a scan that keeps them so and an operator that drops most of them first, or needs few
+//! of their bits.
 //!
 //! Such batches have the names of the plan's columns, and other types for some of them; whoever asks for them decodes what it
 //! uses. Nobody else sees any: a plan that is executed gives the columns that it says it does.
@@ -15,9 +16,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use crate::encoding::{as_they_are, decoded, decoded_batch};
+use crate::exec::relational::aggregate::SpillingAggregateExec;
+use crate::exec::relational::join::SpillingJoinExec;
+use crate::exec::transform::TransformExec;
 use crate::storage::TableScan;
 
-/// The rows of a partition of a plan; those of a table are encoded.
+/// The rows of a partition of a plan; those of a table are encoded, and those that a transformation leaves of them. A scan of
+/// files gives them so where it was told to while the plan was made.
 ///
 /// # Errors
 /// Those of executing it.
@@ -26,11 +31,23 @@ pub(super) fn encoded_rows(
     partition: usize,
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
+    if let Some(transform) = plan.downcast_ref::<TransformExec>() {
+        return transform.encoded_rows(partition, context);
+    }
     let source = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source);
     match source.and_then(|source| source.downcast_ref::<TableScan>()) {
         Some(scan) => scan.encoded_rows(partition),
         None => plan.execute(partition, context),
     }
+}
+
+/// The input of an operator whose rows it takes encoded.
+pub(crate) fn takes_encoded(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if plan.is::<TransformExec>() || plan.is::<SpillingAggregateExec>() {
+        return Some(0);
+    }
+    // The build side is kept as it is read.
+    plan.is::<SpillingJoinExec>().then_some(1)
 }
 
 /// Rows that may be encoded, with all columns that this schema has.

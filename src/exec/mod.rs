@@ -13,7 +13,7 @@ mod bridge;
 pub(crate) mod contraction;
 pub(crate) mod costs;
 pub(crate) mod emit;
-mod encoded;
+pub(crate) mod encoded;
 pub(crate) mod entries;
 pub(crate) mod evaluate;
 pub(crate) mod expected;

@@ -17,6 +17,7 @@
 //! - **Order.** Floating-point numbers are compared as DataFusion compares them; see `kernels::selection`.
 
 mod condition;
+mod decimals;
 mod numbers;
 mod stream;
 
@@ -46,6 +47,7 @@ use crate::error::{Error, ErrorKind};
 use crate::steps::ROWS_DROPPED;
 
 pub(crate) use self::condition::{Condition, Filter, Test};
+pub(crate) use self::decimals::Decimals;
 pub(crate) use self::numbers::{Number, Numbers};
 
 /// What is done to the rows of a batch.
@@ -58,6 +60,8 @@ pub(crate) struct Transform {
     /// The numbers of 64 and of 32 bits that are computed of those.
     pub(crate) doubles: Numbers,
     pub(crate) singles: Numbers,
+    /// The decimals that are.
+    pub(crate) decimals: Decimals,
     /// The columns of the result.
     pub(crate) outputs: Vec<Output>,
 }
@@ -71,6 +75,8 @@ pub(crate) enum Output {
     Double(usize),
     /// The same of 32 bits.
     Single(usize),
+    /// The computed decimal of this place.
+    Decimal(usize),
 }
 
 /// How rows leave where some are dropped.
@@ -117,6 +123,36 @@ impl TransformExec {
             fusion,
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+}
+
+impl TransformExec {
+    /// The rows of a partition, whose columns may be encoded: who reads them decodes them.
+    ///
+    /// # Errors
+    /// Those of the input.
+    pub(super) fn encoded_rows(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.rows(partition, context, true)
+    }
+
+    fn rows(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+        is_encoded: bool,
+    ) -> Result<SendableRecordBatchStream> {
+        let input = encoded_rows(&self.input, partition, context)?;
+        let metrics = Metrics {
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+            dropped: MetricBuilder::new(&self.metrics).counter(ROWS_DROPPED, partition),
+        };
+        let transform = Arc::clone(&self.transform);
+        let schemas = [self.input.schema(), self.schema()];
+        Ok(stream::transformed(transform, self.gathering, schemas, is_encoded, input, metrics))
     }
 }
 
@@ -222,14 +258,7 @@ impl ExecutionPlan for TransformExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = encoded_rows(&self.input, partition, context)?;
-        let metrics = Metrics {
-            baseline: BaselineMetrics::new(&self.metrics, partition),
-            dropped: MetricBuilder::new(&self.metrics).counter(ROWS_DROPPED, partition),
-        };
-        let transform = Arc::clone(&self.transform);
-        let schemas = [self.input.schema(), self.schema()];
-        Ok(stream::transformed(transform, self.gathering, schemas, input, metrics))
+        self.rows(partition, context, false)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

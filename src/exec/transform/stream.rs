@@ -1,26 +1,25 @@
 //! Batches, one after another: each is filtered and computed whole, then gathered with others that were left small.
 //!
-//! Their columns may be encoded, as tables keep them. They are until rows are dropped: what is left is decoded.
+//! Their columns may be encoded, as tables keep them, and what is left of them is until it leaves. It leaves decoded, or as it is
+//! to who takes it so, but for batches that are gathered: what is put together has one type.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, RecordBatch,
-    RecordBatchOptions, make_array,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, RecordBatch, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow::compute::filter;
-use arrow::datatypes::{ArrowNativeType, DataType, Schema, SchemaRef};
+use arrow::compute::{BatchCoalescer, filter};
+use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::conjunction_opt;
-use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, RecordOutput};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use futures::{StreamExt, stream};
 
 use super::condition::words;
 use super::{Gathering, Numbers, Output, Transform};
-use crate::encoding::decoded;
+use crate::encoding::{as_they_are, decoded, decoded_batch};
 use crate::error::Result;
 use crate::exec::kernels::fused::Scratch;
 use crate::exec::kernels::selection::{Lane, Selection};
@@ -46,13 +45,20 @@ pub(super) fn transformed(
     transform: Arc<Transform>,
     gathering: Gathering,
     [read, schema]: [SchemaRef; 2],
+    is_encoded: bool,
     input: SendableRecordBatchStream,
     metrics: Metrics,
 ) -> SendableRecordBatchStream {
+    let Gathering { batch_rows, rows_max } = gathering;
     let gathered = transform.filter.as_ref().map(|_| {
-        let Gathering { batch_rows, rows_max } = gathering;
-        LimitedBatchCoalescer::new(Arc::clone(&schema), batch_rows, rows_max)
+        let waiting = BatchCoalescer::new(Arc::clone(&schema), batch_rows)
+            .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
+        let alone_rows = if is_encoded { batch_rows / 2 } else { usize::MAX };
+        let still_wanted = rows_max.unwrap_or(usize::MAX);
+        Gathered { waiting, still_wanted, alone_rows, alone: None }
     });
+    // What is gathered is decoded as it is.
+    let decodes = !is_encoded && gathered.is_none();
     let Metrics { baseline, dropped } = metrics;
     let work = Work {
         transform,
@@ -60,6 +66,7 @@ pub(super) fn transformed(
         schema: Arc::clone(&schema),
         scratches: Scratches::default(),
         steps: None,
+        decodes,
         dropped,
     };
     let rows = Rows { work, input, gathered, metrics: baseline };
@@ -74,15 +81,42 @@ struct Rows {
     work: Work,
     input: SendableRecordBatchStream,
     /// What waits to be enough, where rows are dropped.
-    gathered: Option<LimitedBatchCoalescer>,
+    gathered: Option<Gathered>,
     metrics: BaselineMetrics,
+}
+
+/// Batches that are put together, and those that leave as they are.
+struct Gathered {
+    waiting: BatchCoalescer,
+    still_wanted: usize,
+    /// Rows of a batch that leaves as it is, once what waits before it has left.
+    alone_rows: usize,
+    alone: Option<RecordBatch>,
+}
+
+impl Gathered {
+    fn next(&mut self) -> Option<RecordBatch> {
+        self.waiting.next_completed_batch().or_else(|| self.alone.take())
+    }
+
+    /// Takes a batch in; false where no more rows are wanted.
+    fn push(&mut self, batch: &RecordBatch, schema: &SchemaRef) -> Result<bool> {
+        let batch = batch.slice(0, batch.num_rows().min(self.still_wanted));
+        self.still_wanted -= batch.num_rows();
+        if batch.num_rows() >= self.alone_rows {
+            self.waiting.finish_buffered_batch()?;
+            self.alone = Some(batch);
+        } else {
+            self.waiting.push_batch(decoded_batch(&batch, schema)?)?;
+        }
+        Ok(self.still_wanted > 0)
+    }
 }
 
 impl Rows {
     async fn next(&mut self) -> datafusion::error::Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.gathered.as_mut().and_then(|rows| rows.next_completed_batch())
-            {
+            if let Some(batch) = self.gathered.as_mut().and_then(Gathered::next) {
                 return Ok(Some(batch));
             }
             let batch = self.input.next().await.transpose()?;
@@ -90,12 +124,12 @@ impl Rows {
             let Some(batch) = batch else {
                 let Some(mut rest) = self.gathered.take() else { return Ok(None) };
                 self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
-                rest.finish()?;
-                return Ok(rest.next_completed_batch());
+                rest.waiting.finish_buffered_batch()?;
+                return Ok(rest.waiting.next_completed_batch());
             };
             let batch = self.work.batch(&batch)?;
             let Some(gathered) = &mut self.gathered else { return Ok(Some(batch)) };
-            if gathered.push_batch(batch)? == PushBatchStatus::LimitReached {
+            if !gathered.push(&batch, &self.work.schema)? {
                 self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
             }
         }
@@ -110,6 +144,8 @@ struct Work {
     scratches: Scratches,
     /// Of what joins tell, once the first batch is there: they have told by then.
     steps: Option<Vec<Step>>,
+    /// Whether what leaves is decoded.
+    decodes: bool,
     dropped: Count,
 }
 
@@ -125,11 +161,12 @@ impl Work {
         };
         let rows = selection.as_ref().map_or(batch.num_rows(), Selection::kept);
         let selection = selection.filter(|kept| !kept.keeps_all());
-        let columns = kept_columns(&transform, batch, &self.read, selection)?;
+        let columns = kept_columns(&transform, batch, selection)?;
         let column = |at: usize| columns[at].as_ref().expect("a column that is read was kept");
         let Scratches { doubles, singles } = &mut self.scratches;
         let doubles = computed(&transform.doubles, column, rows, doubles)?;
         let singles = computed(&transform.singles, column, rows, singles)?;
+        let decimals = transform.decimals.computed(column, rows)?;
         let outputs = transform.outputs.iter().map(|output| match *output {
             Output::Passed(at) => Arc::clone(column(at)),
             Output::Double(at) => {
@@ -140,10 +177,10 @@ impl Work {
                 let (cells, nulls) = singles[at].clone();
                 Arc::new(Float32Array::new(cells, nulls))
             }
+            Output::Decimal(at) => Arc::clone(&decimals[at]),
         });
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let outputs = outputs.collect();
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), outputs, &options)?)
+        let outputs = as_they_are(&self.schema, outputs.collect(), rows)?;
+        Ok(if self.decodes { decoded_batch(&outputs, &self.schema)? } else { outputs })
     }
 
     /// The rows of a selection that joins may need.
@@ -175,29 +212,26 @@ fn bits(selection: &Selection) -> BooleanArray {
     BooleanArray::new(BooleanBuffer::new(words, 0, selection.rows()), None)
 }
 
-/// The columns that are passed on or computed with, each without the rows that are dropped; those that are passed on are decoded.
+/// The columns that are passed on or computed with, each without the rows that are dropped.
 fn kept_columns(
     transform: &Transform,
     batch: &RecordBatch,
-    read: &Schema,
     selection: Option<Selection>,
 ) -> Result<Vec<Option<ArrayRef>>> {
     let mut columns = vec![None; batch.num_columns()];
     let passed = transform.outputs.iter().filter_map(|output| match output {
-        Output::Passed(at) => Some((at, true)),
-        Output::Double(_) | Output::Single(_) => None,
+        Output::Passed(at) => Some(at),
+        Output::Double(_) | Output::Single(_) | Output::Decimal(_) => None,
     });
     let numbers = transform.doubles.columns().iter().chain(transform.singles.columns());
     // For what has no lanes.
     let bits = selection.as_ref().map(bits);
-    for (&at, is_passed) in passed.chain(numbers.map(|at| (at, false))) {
+    for &at in passed.chain(numbers).chain(transform.decimals.columns()) {
         if columns[at].is_none() {
-            let kept = match (&selection, &bits) {
+            columns[at] = Some(match (&selection, &bits) {
                 (Some(selection), Some(bits)) => kept(batch.column(at), selection, bits)?,
                 _ => Arc::clone(batch.column(at)),
-            };
-            let data_type = read.field(at).data_type();
-            columns[at] = Some(if is_passed { decoded(&kept, data_type)? } else { kept });
+            });
         }
     }
     Ok(columns)

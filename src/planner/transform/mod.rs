@@ -11,6 +11,7 @@
 //!
 //! - **Numbers**: columns and constants, `+ - * /`, a change of sign, `abs`, `floor`, `ceil`; in `DOUBLE`, to which other
 //!   columns are converted, or in `REAL`.
+//! - **Decimals**: columns and constants, `+ - *`, as a whole expression of a projection over a filter or a table.
 //! - **Conditions**: comparisons of those; of columns of integers, decimals, dates and times with constants and with one
 //!   another; of columns of texts with a text, for equality; `IN` a few such; `IS NULL`; columns of truth values; `AND`,
 //!   `OR`, `NOT`.
@@ -41,7 +42,7 @@ use self::recognize::Computed;
 use super::patterns;
 use crate::config::{ForRules, Fusion, Pattern};
 use crate::exec::transform::{
-    Condition, Filter, Gathering, Number, Numbers, Output, Transform, TransformExec,
+    Condition, Decimals, Filter, Gathering, Number, Numbers, Output, Transform, TransformExec,
 };
 use crate::storage::TableScan;
 
@@ -185,8 +186,8 @@ impl<'a> Rows<'a> {
 
     /// The projection over what is below it; what is computed otherwise stays in a projection above.
     fn projected(self, projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let found: Vec<Option<Computed>> =
-            projection.expr().iter().map(|projected| self.output(&projected.expr)).collect();
+        let found = projection.expr().iter().map(|projected| self.computed(&projected.expr));
+        let found: Vec<Option<Computed>> = found.collect::<Result<_>>()?;
         let mut outputs = Outputs::default();
         if found.iter().all(Option::is_some) {
             for (computed, projected) in found.into_iter().flatten().zip(projection.expr()) {
@@ -199,10 +200,12 @@ impl<'a> Rows<'a> {
             return self.operator(outputs, Arc::new(projection.clone()), depth).map(Some);
         }
         let mut above = Vec::new();
-        for projected in projection.expr() {
-            let Some(expr) = self.reading(&projected.expr, true, &mut outputs)? else {
-                return Ok(None);
+        for (projected, found) in projection.expr().iter().zip(found) {
+            let read = match found {
+                Some(computed) => Some(outputs.column(computed, projected.clone())),
+                None => self.reading(&projected.expr, true, &mut outputs)?,
             };
+            let Some(expr) = read else { return Ok(None) };
             above.push(ProjectionExpr { expr, alias: projected.alias.clone() });
         }
         if !self.is_worth_it(&outputs) {
@@ -223,9 +226,17 @@ impl<'a> Rows<'a> {
         Ok(Some(Arc::new(above)))
     }
 
+    /// What a whole expression of a projection is, if it is computed here.
+    fn computed(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Computed>> {
+        match self.output(expr) {
+            Some(computed) => Ok(Some(computed)),
+            None => self.decimal(expr),
+        }
+    }
+
     /// Whether one loop saves anything: operations that follow one another, or rows that are dropped.
     fn is_worth_it(&self, outputs: &Outputs) -> bool {
-        let computed = || outputs.doubles.iter().chain(&outputs.singles).map(Number::operations);
+        let computed = || outputs.numbers().map(Number::operations);
         let operations = match &self.filter {
             Some((_, condition)) if computed().any(|operations| operations > 0) => {
                 condition.operations() + computed().sum::<usize>()
@@ -276,7 +287,7 @@ impl<'a> Rows<'a> {
         depth: usize,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let condition = self.filter.as_ref().map(|(_, condition)| condition);
-        let numbers: Vec<&Number> = outputs.doubles.iter().chain(&outputs.singles).collect();
+        let numbers: Vec<&Number> = outputs.numbers().collect();
         let fusion =
             patterns::transform_filter(condition, &numbers, self.input, self.kept_share())?;
         let gathering = self.gathering();
@@ -285,6 +296,7 @@ impl<'a> Rows<'a> {
             filter: self.filter.map(|(_, condition)| Filter::new(condition)),
             doubles: Numbers::new(&outputs.doubles),
             singles: Numbers::new(&outputs.singles),
+            decimals: Decimals::new(&outputs.decimals, &self.input.schema())?,
             outputs: outputs.outputs,
         };
         Ok(Arc::new(TransformExec::new(transform, gathering, ordinary, depth, fusion)?))
@@ -300,12 +312,20 @@ fn calls_functions(expr: &Arc<dyn PhysicalExpr>) -> bool {
 struct Outputs {
     doubles: Vec<Number>,
     singles: Vec<Number>,
+    decimals: Vec<Arc<dyn PhysicalExpr>>,
+    /// What those take.
+    of_decimals: Vec<Number>,
     outputs: Vec<Output>,
     /// The expressions that they are.
     projected: Vec<ProjectionExpr>,
 }
 
 impl Outputs {
+    /// All that is computed.
+    fn numbers(&self) -> impl Iterator<Item = &Number> {
+        self.doubles.iter().chain(&self.singles).chain(&self.of_decimals)
+    }
+
     /// Adds a column, and says at which place it is.
     fn add(&mut self, computed: Computed, projected: ProjectionExpr) -> usize {
         let output = match computed {
@@ -317,6 +337,11 @@ impl Outputs {
             Computed::Single(number) => {
                 self.singles.push(number);
                 Output::Single(self.singles.len() - 1)
+            }
+            Computed::Decimal(decimal, number) => {
+                self.decimals.push(decimal);
+                self.of_decimals.push(number);
+                Output::Decimal(self.decimals.len() - 1)
             }
         };
         self.outputs.push(output);
@@ -330,7 +355,7 @@ impl Outputs {
             Computed::Passed(at) => {
                 self.outputs.iter().position(|&output| output == Output::Passed(at))
             }
-            Computed::Double(_) | Computed::Single(_) => None,
+            Computed::Double(_) | Computed::Single(_) | Computed::Decimal(..) => None,
         };
         let place = passed.unwrap_or_else(|| self.add(computed, projected));
         Arc::new(Column::new(&self.projected[place].alias, place))

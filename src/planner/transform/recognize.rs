@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::ScalarValue;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::functions::math::abs::AbsFunc;
 use datafusion::functions::math::ceil::CeilFunc;
 use datafusion::functions::math::floor::FloorFunc;
@@ -18,8 +18,10 @@ use datafusion::physical_expr::expressions::{
     NotExpr,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_common::physical_expr::with_new_children_if_necessary;
 
 use super::Rows;
+use crate::exec::expressions::with_ours;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::selection::Comparison;
 use crate::exec::transform::{Condition, Number, Test};
@@ -32,6 +34,8 @@ pub(super) enum Computed {
     Passed(usize),
     Double(Number),
     Single(Number),
+    /// An expression of decimals over the columns of the input, and what it takes.
+    Decimal(Arc<dyn PhysicalExpr>, Number),
 }
 
 impl Rows<'_> {
@@ -48,6 +52,51 @@ impl Rows<'_> {
         number(DataType::Float64)
             .map(Computed::Double)
             .or_else(|| number(DataType::Float32).map(Computed::Single))
+    }
+
+    /// The whole expression of a reader as one of decimals: unlike numbers it may fail, as it may where it stands.
+    pub(super) fn decimal(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Computed>> {
+        // What becomes of other rows is not encoded.
+        if self.filter.is_none() && self.table().is_none() {
+            return Ok(None);
+        }
+        let Some((expr, number)) = self.decimals(expr)? else { return Ok(None) };
+        let is_computed = number.operations() > 0 && number.depth() <= self.fusion.depth_max;
+        if !is_computed {
+            return Ok(None);
+        }
+        let ours = with_ours(expr, &self.input.schema())?;
+        Ok(Some(Computed::Decimal(ours.data, number)))
+    }
+
+    /// Arithmetic of decimals over the columns of the input.
+    fn decimals(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Option<(Arc<dyn PhysicalExpr>, Number)>> {
+        let is_decimal = |of: &DataType| matches!(of, DataType::Decimal128(..));
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            let at = self.column(expr, 0).filter(|&at| is_decimal(&self.input_type(at)));
+            return Ok(at.map(|at| {
+                let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), at));
+                (column, Number::Column(at))
+            }));
+        }
+        if let Some(literal) = expr.downcast_ref::<Literal>() {
+            let is_one = is_decimal(&literal.value().data_type());
+            return Ok(is_one.then(|| (Arc::clone(expr), Number::Constant(0.0))));
+        }
+        let Some(binary) = expr.downcast_ref::<BinaryExpr>() else { return Ok(None) };
+        let function = match binary.op() {
+            Operator::Plus => BinaryFunction::Add,
+            Operator::Minus => BinaryFunction::Subtract,
+            Operator::Multiply => BinaryFunction::Multiply,
+            _ => return Ok(None),
+        };
+        let sides = self.decimals(binary.left())?.zip(self.decimals(binary.right())?);
+        let Some(((left, of_left), (right, of_right))) = sides else { return Ok(None) };
+        let moved = with_new_children_if_necessary(Arc::clone(expr), vec![left, right])?;
+        Ok(Some((moved, Number::Binary(function, Box::new(of_left), Box::new(of_right)))))
     }
 
     /// The column of the input that one below all projections is.

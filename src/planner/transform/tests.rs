@@ -156,6 +156,25 @@ fn number(rng: &mut SmallRng, kind: Kind, is_double: bool, depth: usize) -> Expr
     }
 }
 
+/// Arithmetic of decimals, none of which leaves its digits.
+fn decimal(rng: &mut SmallRng, depth: usize) -> Expr {
+    let constant = |rng: &mut SmallRng| {
+        literal(ScalarValue::Decimal128(Some(rng.random_range(-300..300)), 5, 1))
+    };
+    if depth == 0 || rng.random_bool(0.2) {
+        return match rng.random_range(0..5) {
+            0 => constant(rng),
+            1 | 2 => column("m"),
+            _ => column("n"),
+        };
+    }
+    match rng.random_range(0..3) {
+        0 => binary(decimal(rng, depth - 1), Operator::Multiply, constant(rng)),
+        1 => binary(decimal(rng, depth - 1), Operator::Plus, decimal(rng, depth - 1)),
+        _ => binary(decimal(rng, depth - 1), Operator::Minus, decimal(rng, depth - 1)),
+    }
+}
+
 fn condition(rng: &mut SmallRng, kind: Kind, depth: usize) -> Expr {
     let comparisons =
         [Operator::Lt, Operator::LtEq, Operator::Gt, Operator::GtEq, Operator::Eq, Operator::NotEq];
@@ -281,6 +300,9 @@ fn random_queries_have_the_bits_that_they_have_as_written() {
         let mut projected: Vec<_> = passed.map(|name| (column(name), name)).into();
         projected.extend(["x", "y"].map(|name| (number(&mut rng, kind, true, 4), name)));
         projected.push((number(&mut rng, kind, false, 4), "z"));
+        if rng.random_bool(0.5) {
+            projected.extend(["exact", "sum"].map(|name| (decimal(&mut rng, 3), name)));
+        }
         if rng.random_bool(0.3) {
             let square = binary(column("i"), Operator::Multiply, column("i"));
             let rest = binary(number(&mut rng, kind, true, 3), Operator::Modulo, column("a"));
