@@ -2,7 +2,7 @@
 //!
 //! What is found out here saves reading the rest; whoever asked looks at the condition again. So a step that keeps most
 //! rows is given up, and one that cannot be computed keeps all. A step about one column of texts that are of a
-//! dictionary of few values is computed for these, once, and rows are kept by their codes.
+//! dictionary of few values is computed for these, once, and rows are kept by their codes. Numbers may be encoded.
 
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicF
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
+
+use crate::encoding;
 
 /// Windows in which a step may keep most rows before it is given up: to look at it costs time.
 const TRIES: usize = 8;
@@ -119,10 +121,11 @@ impl Step {
         {
             return Some(looked_up(codes, met));
         }
-        for column in &mut columns {
-            if let Some(codes) = column.as_dictionary_opt() {
-                *column = decoded(codes).ok()?;
-            }
+        for (column, field) in columns.iter_mut().zip(self.schema.fields()) {
+            *column = match column.as_dictionary_opt() {
+                Some(codes) => decoded(codes).ok()?,
+                None => encoding::decoded(column, field.data_type()).ok()?,
+            };
         }
         self.evaluated(columns)
     }

@@ -19,26 +19,37 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sql", &["matrix"]),
     ("files", &["matrix"]),
     // What scans of files and of tables share.
-    ("steps", &[]),
+    ("steps", &["encoding"]),
     // What those who keep rows share with those who compute with them.
     ("encoding", &[]),
     ("storage", &["memory", "matrix", "encoding", "steps"]),
     // `catalog` for what a file looked like.
-    ("pages", &["memory", "catalog", "steps"]),
+    ("pages", &["memory", "catalog", "encoding", "steps"]),
     ("gpu", &[]),
     // `storage` for scans, which give their rows encoded to who computes with them so.
     ("exec", &["memory", "matrix", "gpu", "encoding", "steps", "storage"]),
-    ("functions", &["matrix", "exec", "sql"]),
+    ("functions", &["matrix", "encoding", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
     ("cache", &["memory", "catalog", "value"]),
     (
         "matrices",
         &["memory", "catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"],
     ),
-    // `storage` for the nodes of UPDATE and DELETE.
+    // `storage` for the nodes of UPDATE and DELETE, `pages` for scans of files that are to give their columns encoded.
     (
         "planner",
-        &["memory", "sql", "catalog", "matrix", "gpu", "exec", "functions", "files", "storage"],
+        &[
+            "memory",
+            "sql",
+            "catalog",
+            "matrix",
+            "gpu",
+            "exec",
+            "functions",
+            "files",
+            "storage",
+            "pages",
+        ],
     ),
     ("value", &["matrix"]),
     ("rows", &["matrix", "value"]),

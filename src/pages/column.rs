@@ -33,11 +33,17 @@ pub(super) trait Column: Send {
     /// Where there are fewer, or the file is not what its footer says.
     fn read(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef>;
 
-    /// As [`Column::read`], but texts that are of one dictionary of few values by their places there, for whoever decides by its values.
+    /// As [`Column::read`], but texts that are of one dictionary of few values, and of no more than `most`, by their places there, for
+    /// whoever decides by its values.
     ///
     /// # Errors
     /// As for [`Column::read`].
-    fn read_codes(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
+    fn read_codes(
+        &mut self,
+        rows: usize,
+        chosen: Option<&[u32]>,
+        _most: usize,
+    ) -> Checked<ArrayRef> {
         self.read(rows, chosen)
     }
 
@@ -60,6 +66,12 @@ pub(super) fn column(
     let data_type = layout.field.data_type();
     let count = usize::try_from(metadata.num_values()).map_err(Flaw::new)?;
     match (metadata.column_type(), data_type) {
+        (Physical::INT32, DataType::Decimal128(..)) if layout.is_encoded => {
+            numbers(Pages::<Bits32>::new(chunk, count, layout.form), &DataType::Int32)
+        }
+        (Physical::INT64, DataType::Decimal128(..)) if layout.is_encoded => {
+            numbers(Pages::<Bits64>::new(chunk, count, layout.form), &DataType::Int64)
+        }
         (Physical::INT32, DataType::Decimal128(..)) => {
             numbers(Pages::<Digits32>::new(chunk, count, layout.form), data_type)
         }
@@ -298,12 +310,12 @@ impl<S: Stored> Rows<S> {
         Ok(())
     }
 
-    /// The dictionary of the page that the next row is in, where it has one of few values.
-    pub(super) fn dictionary(&mut self) -> Checked<Option<&mut Dictionary<S>>> {
+    /// The dictionary of the page that the next row is in, where it has one of few values, and of no more than `most`.
+    pub(super) fn dictionary(&mut self, most: usize) -> Checked<Option<&mut Dictionary<S>>> {
         self.open()?;
         let has_indices = self.page.as_ref().is_some_and(DataPage::has_indices);
         let Pages { dictionary, count, .. } = &mut self.pages;
-        let has_few = dictionary.len() <= *count / ROWS_OF_VALUE_MIN;
+        let has_few = dictionary.len() <= (*count / ROWS_OF_VALUE_MIN).min(most);
         Ok((has_indices && has_few).then_some(dictionary))
     }
 

@@ -89,6 +89,8 @@ pub(super) struct Layout {
     /// Its place among the columns that hold values.
     pub(super) leaf: usize,
     pub(super) form: Form,
+    /// Whether decimals are given as the integers that they are in the file.
+    pub(super) is_encoded: bool,
 }
 
 impl Layout {
@@ -105,7 +107,7 @@ impl Layout {
             true => flat(&column)?,
             false => list(&column, schema.get_column_root(leaf))?,
         };
-        Some(Self { field: FieldRef::clone(field), leaf, form })
+        Some(Self { field: FieldRef::clone(field), leaf, form, is_encoded: false })
     }
 
     /// Whether the pages of a row group are encoded and compressed in ways that are known here.

@@ -47,4 +47,4 @@ mod values;
 mod window;
 
 pub(crate) use kept::KeptColumns;
-pub(crate) use rule::ParquetByPages;
+pub(crate) use rule::{ParquetByPages, encoded_scan};

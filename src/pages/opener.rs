@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, internal_err};
 use datafusion::config::ParquetOptions;
@@ -20,7 +20,8 @@ use datafusion::datasource::physical_plan::{
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::projection::Projector;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::{ProjectionExpr, Projector};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use futures::stream::{BoxStream, try_unfold};
@@ -35,8 +36,9 @@ use super::flaw::{Checked, Flaw};
 use super::layout::{Layout, is_view_of};
 use super::pruning::Pruning;
 use super::small::{SMALL_BYTES, SmallFiles};
-use super::source::Means;
+use super::source::{Given, Means};
 use super::window::{By, Place, Windows};
+use crate::encoding::as_they_are;
 use crate::steps::{Step, steps};
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
@@ -60,6 +62,8 @@ struct Scan {
     /// The columns that are read.
     columns: SchemaRef,
     projector: Projector,
+    /// The places of the columns that are given, where these may be encoded.
+    given: Option<Vec<usize>>,
     spare: Arc<Spare>,
     small: OnceLock<SmallFiles>,
     /// Files that were left to DataFusion.
@@ -75,17 +79,20 @@ impl Opener {
         config: FileScanConfig,
         store: Arc<dyn ObjectStore>,
         partition: usize,
-        batch_rows: usize,
         means: Means,
+        Given { batch_rows, is_encoded }: Given,
     ) -> Result<Self> {
         let schema = parquet.table_schema().file_schema();
         let Some(projection) = parquet.projection().cloned() else {
             return internal_err!("a scan of Parquet files without a projection");
         };
         let columns = Arc::new(schema.project(&projection.column_indices())?);
-        let projector = projection
-            .try_map_exprs(|expression| reassign_expr_columns(expression, &columns))?
-            .make_projector(&columns)?;
+        let projection =
+            projection.try_map_exprs(|expression| reassign_expr_columns(expression, &columns))?;
+        let projector = projection.make_projector(&columns)?;
+        let place =
+            |column: &ProjectionExpr| column.expr.downcast_ref::<Column>().map(Column::index);
+        let given = is_encoded.then(|| projection.iter().map(place).collect()).flatten();
         let left = MetricBuilder::new(parquet.metrics()).counter("files_not_by_pages", partition);
         Ok(Self(Arc::new(Scan {
             parquet,
@@ -97,6 +104,7 @@ impl Opener {
             means,
             columns,
             projector,
+            given,
             spare: Arc::default(),
             small: OnceLock::new(),
             left,
@@ -162,6 +170,18 @@ impl Scan {
         Ok(metadata.map_err(|error| Flaw::from(error).at(path))?)
     }
 
+    /// What is given of the columns that are read.
+    fn projected(&self, columns: Vec<ArrayRef>, path: &Path) -> Result<RecordBatch> {
+        let of_path = |error| Flaw::from(error).at(path);
+        let Some(given) = &self.given else {
+            let batch = RecordBatch::try_new(Arc::clone(&self.columns), columns);
+            return self.projector.project_batch(&batch.map_err(of_path)?);
+        };
+        let rows = columns.first().map_or(0, |column| column.len());
+        let columns = given.iter().map(|&at| Arc::clone(&columns[at])).collect();
+        Ok(as_they_are(self.projector.output_schema(), columns, rows).map_err(of_path)?)
+    }
+
     fn options(&self) -> &ParquetOptions {
         &self.parquet.table_parquet_options().global
     }
@@ -203,7 +223,8 @@ impl Scan {
                 let chunk = metadata.row_group(group).columns().get(layout.leaf);
                 chunk.is_some_and(|chunk| layout.is_readable(chunk))
             };
-            (is_as_stored(field.name()) && groups.iter().all(is_readable)).then_some(layout)
+            let is_known = is_as_stored(field.name()) && groups.iter().all(is_readable);
+            is_known.then_some(Layout { is_encoded: self.given.is_some(), ..layout })
         });
         let layouts = layouts.collect::<Option<Vec<_>>>()?;
         let of_condition = self.parquet.filter().map(|filter| collect_columns(&filter));
@@ -251,10 +272,7 @@ impl Reading {
                 None => self.windows = None,
                 Some(columns) if columns.is_empty() => (),
                 Some(columns) => {
-                    let schema = Arc::clone(&self.scan.columns);
-                    let batch = RecordBatch::try_new(schema, columns);
-                    let batch = batch.map_err(|error| Flaw::from(error).at(&self.place.path))?;
-                    return Ok(Some((self.scan.projector.project_batch(&batch)?, self)));
+                    return Ok(Some((self.scan.projected(columns, &self.place.path)?, self)));
                 }
             }
         }

@@ -90,6 +90,15 @@ fn by_pages(
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
 }
 
+/// The same scan, by pages, for who decodes its columns; nothing where it is none, or reads otherwise.
+pub(crate) fn encoded_scan(scan: &DataSourceExec) -> Option<Arc<dyn ExecutionPlan>> {
+    let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    let source = config.file_source.downcast_ref::<PagedSource>()?.encoded();
+    let mut config = config.clone();
+    config.file_source = Arc::new(source);
+    Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
+}
+
 /// Whether a plan has the rows of one scan, of each row at most one.
 fn is_of_a_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.children().as_slice() {

@@ -60,7 +60,15 @@ pub(super) struct PagedSource {
     means: Means,
     /// Rows that are asked for, where DataFusion does not say so.
     first: Option<First>,
-    batch_rows: usize,
+    given: Given,
+}
+
+/// How rows are given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given {
+    pub(super) batch_rows: usize,
+    /// Whether columns are encoded, for who decodes them.
+    pub(super) is_encoded: bool,
 }
 
 /// Rows of a batch, where nobody has said how many.
@@ -93,14 +101,22 @@ impl PagedSource {
             && !parquet.table_parquet_options().global.pushdown_filters
             && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
         let parquet = parquet.clone();
-        is_ours.then_some(Self { parquet, means, first, batch_rows: BATCH_ROWS })
+        let given = Given { batch_rows: BATCH_ROWS, is_encoded: false };
+        is_ours.then_some(Self { parquet, means, first, given })
+    }
+
+    /// The same source for who decodes its columns.
+    pub(super) fn encoded(&self) -> Self {
+        let (parquet, means) = (self.parquet.clone(), self.means.clone());
+        let given = Given { is_encoded: true, ..self.given };
+        Self { parquet, means, first: self.first.clone(), given }
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
             let source = Self::of(parquet, self.means.clone(), self.first.clone())?;
-            Some(Arc::new(Self { batch_rows: self.batch_rows, ..source }) as _)
+            Some(Arc::new(Self { given: self.given, ..source }) as _)
         });
         ours.unwrap_or(parquet)
     }
@@ -130,9 +146,9 @@ impl FileSource for PagedSource {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
-        let (batch_rows, means) = (self.batch_rows, self.means.clone());
+        let means = self.means.clone();
         let opener =
-            Opener::new(parquet, self.filter(), config, store, partition, batch_rows, means)?;
+            Opener::new(parquet, self.filter(), config, store, partition, means, self.given)?;
         Ok(Arc::new(opener))
     }
 
@@ -144,8 +160,9 @@ impl FileSource for PagedSource {
         let source = self.parquet.with_batch_size(batch_rows);
         match source.downcast_ref::<ParquetSource>().cloned() {
             Some(parquet) => {
-                let first = self.first.clone();
-                Arc::new(Self { parquet, means: self.means.clone(), first, batch_rows })
+                let (means, first) = (self.means.clone(), self.first.clone());
+                let given = Given { batch_rows, ..self.given };
+                Arc::new(Self { parquet, means, first, given })
             }
             None => source,
         }

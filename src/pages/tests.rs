@@ -32,6 +32,7 @@ use super::chunk::Source;
 use super::kept::KeptColumns;
 use super::layout::Layout;
 use super::window::{By, Place, Windows};
+use crate::encoding::{as_they_are, decoded_batch};
 use crate::error::Result;
 use crate::memory::{Eviction, Thresholds, share_of};
 use crate::steps::steps;
@@ -209,13 +210,29 @@ fn by_pages_where(
     by_pages_again(path, fields, rows, by, &keeps(0, usize::MAX).0)
 }
 
-/// As [`by_pages_where`], with columns that others have read.
+/// As [`by_pages_where`], with columns that others have read; encoded they are the same once they are decoded.
 fn by_pages_again(
+    path: &Path,
+    fields: &[FieldRef],
+    rows: (Option<&[RowSelector]>, Option<&Arc<dyn PhysicalExpr>>),
+    by: (usize, usize),
+    kept: &Arc<KeptColumns>,
+) -> Result<Vec<RecordBatch>> {
+    let found = by_pages_as(path, fields, rows, by, kept, false)?;
+    let encoded = by_pages_as(path, fields, rows, by, &keeps(0, usize::MAX).0, true)?;
+    let schema = Arc::new(Schema::new(fields.to_vec()));
+    let decoded = encoded.iter().map(|batch| decoded_batch(batch, &schema));
+    assert_eq!(decoded.collect::<std::result::Result<Vec<_>, _>>().unwrap(), found);
+    Ok(found)
+}
+
+fn by_pages_as(
     path: &Path,
     fields: &[FieldRef],
     (selection, condition): (Option<&[RowSelector]>, Option<&Arc<dyn PhysicalExpr>>),
     (threads, batch_rows): (usize, usize),
     kept: &Arc<KeptColumns>,
+    is_encoded: bool,
 ) -> Result<Vec<RecordBatch>> {
     let file = File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -226,6 +243,7 @@ fn by_pages_again(
     let layouts: Vec<_> = fields
         .iter()
         .map(|field| Layout::of(field, described).expect("a column of numbers"))
+        .map(|layout| Layout { is_encoded, ..layout })
         .collect();
     for group in metadata.row_groups() {
         assert!(layouts.iter().all(|layout| layout.is_readable(group.column(layout.leaf))));
@@ -247,7 +265,8 @@ fn by_pages_again(
             let mut windows = windows.map_err(|flaw| flaw.at(path))?;
             while let Some(columns) = windows.next(&mut steps).await? {
                 if !columns.is_empty() {
-                    batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).unwrap());
+                    let rows = columns[0].len();
+                    batches.push(as_they_are(&schema, columns, rows).unwrap());
                 }
             }
         }

@@ -5,16 +5,20 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, BinaryViewArray, DictionaryArray, StringViewArray, UInt32Array,
+    Array, ArrayRef, AsArray, BinaryViewArray, DictionaryArray, StringViewArray, UInt8Array,
+    UInt32Array,
 };
 use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::concat;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, UInt32Type};
 
 use super::column::{Column, Rows, Window};
 use super::flaw::{Checked, Flaw};
 use super::values::{Stored, in_buffer, is_long};
 use crate::steps::decoded;
+
+/// Values that codes of a byte tell apart.
+pub(super) const CODES_MAX: usize = 1 << u8::BITS;
 
 /// A column of texts, or of other bytes.
 pub(super) struct Texts<S: Stored> {
@@ -56,11 +60,16 @@ impl<S: Stored<Cell = u128>> Column for Texts<S> {
         Ok(if chosen.is_some() { compact(&texts) } else { texts })
     }
 
-    fn read_codes(&mut self, rows: usize, chosen: Option<&[u32]>) -> Checked<ArrayRef> {
+    fn read_codes(
+        &mut self,
+        rows: usize,
+        chosen: Option<&[u32]>,
+        most: usize,
+    ) -> Checked<ArrayRef> {
         let mut window = Window::new(rows, chosen);
         let mut values: Option<ArrayRef> = None;
         while !window.is_done()
-            && let Some(dictionary) = self.rows.dictionary()?
+            && let Some(dictionary) = self.rows.dictionary(most)?
         {
             let of_page = dictionary.array(|views, bytes| {
                 let buffers =
@@ -89,6 +98,18 @@ impl<S: Stored<Cell = u128>> Column for Texts<S> {
     fn skip(&mut self, rows: usize) -> Checked<()> {
         self.rows.skip(rows)
     }
+}
+
+/// The same codes in a byte each, of no more values than that holds.
+pub(super) fn short_codes(codes: &DictionaryArray<UInt32Type>) -> Checked<ArrayRef> {
+    if codes.values().len() > CODES_MAX {
+        return Err(Flaw::new("more values than there are codes"));
+    }
+    let keys = codes.keys();
+    let short = keys.values().iter().map(|&code| code as u8).collect();
+    let short = UInt8Array::new(short, keys.nulls().cloned());
+    // SAFETY: they are the codes of the same values, all of which a byte holds; NULL is none.
+    Ok(Arc::new(unsafe { DictionaryArray::new_unchecked(short, Arc::clone(codes.values())) }))
 }
 
 /// The same texts, which hold no others.

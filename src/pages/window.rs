@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter;
 use parquet::arrow::arrow_reader::RowSelector;
 use parquet::file::metadata::ParquetMetaData;
@@ -23,7 +23,7 @@ use super::fetch::Spare;
 use super::flaw::{Checked, Flaw};
 use super::kept::{FileColumns, KeptColumns};
 use super::layout::Layout;
-use super::texts::compact;
+use super::texts::{CODES_MAX, compact, short_codes};
 use crate::error::Result;
 use crate::steps::{Step, decoded};
 
@@ -63,6 +63,11 @@ impl Place {
         let scan_bytes = columns.map(|column| column.uncompressed_size() as f64).sum();
         let kept = FileColumns::of(kept, &path, &found, scan_bytes);
         Ok(Arc::new(Self { path, file, metadata, layouts, spare: Arc::clone(spare), kept }))
+    }
+
+    /// Whether columns leave encoded, to who decodes them.
+    fn is_encoded(&self) -> bool {
+        self.layouts.iter().any(|layout| layout.is_encoded)
     }
 
     /// Where a column of a row group is in the file.
@@ -112,9 +117,9 @@ impl Place {
     ) -> Checked<Vec<ArrayRef>> {
         let arrays = columns.iter_mut().zip(places).map(|(column, &at)| {
             let (rows, chosen) = (request.rows, request.chosen.as_deref());
-            let read = column.skip(request.skipped).and_then(|()| match request.by_codes {
-                true => column.read_codes(rows, chosen),
-                false => column.read(rows, chosen),
+            let read = column.skip(request.skipped).and_then(|()| match request.codes_max {
+                0 => column.read(rows, chosen),
+                most => column.read_codes(rows, chosen, most),
             });
             read.map_err(|flaw| self.within(at, flaw))
         });
@@ -138,6 +143,8 @@ pub(super) struct Windows {
     /// Rows to pass over and rows to read, in turn.
     selection: VecDeque<RowSelector>,
     batch_rows: usize,
+    /// Values of a dictionary at most of which texts leave as their codes.
+    codes_max: usize,
 }
 
 /// Columns that are read together, from the first row of a row group to its last.
@@ -165,8 +172,8 @@ struct Request {
     rows: usize,
     /// The places of the rows that are asked for, where not all are.
     chosen: Option<Arc<[u32]>>,
-    /// Whether texts of a dictionary may come as their codes.
-    by_codes: bool,
+    /// Values of a dictionary at most of which texts may come as their codes.
+    codes_max: usize,
 }
 
 /// The rows of one window, as far as they are read.
@@ -194,11 +201,14 @@ impl Window {
         Ok(())
     }
 
-    /// The columns, of which none is of codes any more.
-    fn finish(self) -> Checked<Vec<ArrayRef>> {
+    /// The columns, of which those are of codes in the end that have no more values than these.
+    fn finish(self, codes_max: usize) -> Checked<Vec<ArrayRef>> {
         let is_narrow = self.chosen.is_some();
         let columns = self.columns.into_iter().flatten().map(|column| {
             let Some(codes) = column.as_dictionary_opt() else { return Ok(column) };
+            if codes_max > 0 && codes.values().len() <= codes_max {
+                return short_codes(codes);
+            }
             let texts = decoded(codes)?;
             Ok(if is_narrow { compact(&texts) } else { texts })
         });
@@ -225,7 +235,8 @@ impl Windows {
         });
         let parts = parts.collect::<Checked<_>>()?;
         let selection = selection.into_iter().collect();
-        Ok(Self { place: Arc::clone(place), parts, selection, batch_rows })
+        let codes_max = if place.is_encoded() { CODES_MAX } else { 0 };
+        Ok(Self { place: Arc::clone(place), parts, selection, batch_rows, codes_max })
     }
 
     /// The columns of the next window, `None` after the last; empty where the condition lets it go.
@@ -243,7 +254,8 @@ impl Windows {
         let mut window = Window { rows, chosen: None, columns };
         for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
             let of_step = |part: &Part| part.has_any(&step.places);
-            self.read(&mut window, of_step, step.is_of_one_column()).await?;
+            let codes_max = if step.is_of_one_column() { usize::MAX } else { 0 };
+            self.read(&mut window, of_step, codes_max).await?;
             if let Some(kept) = step.kept(&window.columns) {
                 window.narrow(&kept)?;
             }
@@ -253,8 +265,8 @@ impl Windows {
                 return Ok(Some(Vec::new()));
             }
         }
-        self.read(&mut window, |_| true, false).await?;
-        window.finish().map(Some)
+        self.read(&mut window, |_| true, self.codes_max).await?;
+        window.finish(self.codes_max).map(Some)
     }
 
     /// Rows of the next window.
@@ -278,12 +290,12 @@ impl Windows {
         &mut self,
         window: &mut Window,
         is_asked: impl Fn(&Part) -> bool,
-        by_codes: bool,
+        codes_max: usize,
     ) -> Checked<()> {
         let asked = |part: &&mut Part| is_asked(part) && !part.is_read(window);
         let mut parts: Vec<&mut Part> = self.parts.iter_mut().filter(asked).collect();
         for part in &mut parts {
-            part.ask(window.rows, window.chosen.clone(), by_codes).await;
+            part.ask(window.rows, window.chosen.clone(), codes_max).await;
         }
         for part in parts {
             let arrays = part.answer(&self.place).await?;
@@ -329,9 +341,9 @@ impl Part {
         self.places.iter().all(|&place| window.columns[place].is_some())
     }
 
-    async fn ask(&mut self, rows: usize, chosen: Option<Arc<[u32]>>, by_codes: bool) {
+    async fn ask(&mut self, rows: usize, chosen: Option<Arc<[u32]>>, codes_max: usize) {
         let skipped = std::mem::take(&mut self.skipped);
-        let request = Request { skipped, rows, chosen, by_codes };
+        let request = Request { skipped, rows, chosen, codes_max };
         match &mut self.reader {
             Reader::Here { asked, .. } => *asked = Some(request),
             // A thread that has ended has left an answer that says why.

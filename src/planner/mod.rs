@@ -47,6 +47,7 @@ pub(crate) mod computed;
 mod contraction;
 pub(crate) mod cooperative;
 mod cost;
+pub(crate) mod encoded;
 mod estimate;
 mod expected;
 mod expressions;

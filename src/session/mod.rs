@@ -56,6 +56,7 @@ use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
 use crate::pages::{KeptColumns, ParquetByPages};
 use crate::planner::computed::ComputedExpressions;
 use crate::planner::cooperative::{self, CooperativeJoins};
+use crate::planner::encoded::EncodedScans;
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::remembered::WatchedPlanner;
 use crate::planner::scans::FileParts;
@@ -106,6 +107,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
         .with_physical_optimizer_rule(Arc::new(RunOnce))
+        .with_physical_optimizer_rule(Arc::new(EncodedScans))
         .with_query_planner(Arc::new(Planner))
         .build();
     functions::register(&mut state)?;
