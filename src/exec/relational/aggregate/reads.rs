@@ -43,7 +43,7 @@ impl Read {
             return Ok(Self::Column { at, data_type: data_type(at).clone() });
         }
         if let Some(cast) = expression.downcast_ref::<CastExpr>()
-            && let Some(at) = place(cast.expr()).filter(|&at| data_type(at).is_integer())
+            && let Some(at) = place(cast.expr()).filter(|&at| has_wider(data_type(at)))
             && cast.cast_type().is_numeric()
         {
             let (to, options) = (cast.cast_type().clone(), cast.cast_options().clone());
@@ -93,6 +93,11 @@ impl Read {
             of => of.encoded(rows),
         }
     }
+}
+
+/// Whether a type is one of integers all of which another type of integers has.
+fn has_wider(data_type: &DataType) -> bool {
+    data_type.is_integer() && *data_type != DataType::UInt64
 }
 
 /// The columns that are computed with decoded, before all else.
