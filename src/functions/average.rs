@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
-use super::sum::{FEW_GROUPS, GroupedSums, LANES, SumType, nulled};
+use super::sum::{FEW_GROUPS, GroupedSums, LANES, SumType, counted};
 use crate::encoding::for_whole_numbers;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,8 @@ fn is_here(argument: &DataType) -> bool {
     }
 }
 
-/// Whether the groups of a call of [`Average`] are added up here.
+/// Whether the groups of a call of [`Average`] are added up here: those of which [`is_here`] holds, told by what DataFusion
+/// adds them up as.
 pub(super) fn is_ours(call: &AggregateFunctionExpr) -> bool {
     let sum = call.state_fields().ok().and_then(|states| states.get(1).cloned());
     match sum.as_ref().map(|sum| sum.data_type()) {
@@ -137,8 +138,7 @@ impl Reals {
 
     fn take(&mut self, emit_to: EmitTo) -> (Vec<Sum>, Option<NullBuffer>) {
         let sums = emit_to.take_needed(&mut self.0);
-        let counts = sums.iter().map(|sum| sum.count);
-        let nulls = nulls(counts);
+        let nulls = nulls(sums.iter().map(|sum| sum.count));
         (sums, nulls)
     }
 }
@@ -157,8 +157,7 @@ impl GroupsAccumulator for Reals {
         chosen: Option<&BooleanArray>,
         group_count: usize,
     ) -> Result<()> {
-        let chosen_values = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
-        let values = chosen_values.as_ref().unwrap_or(&values[0]);
+        let values = &counted(&values[0], chosen)?;
         self.0.resize(group_count, Sum::default());
         for_whole_numbers!(values.data_type(), add_whole(self, values.as_ref(), group_indices), _other => {
             let numbers = values.as_primitive::<Float64Type>();
@@ -206,8 +205,7 @@ impl GroupsAccumulator for Reals {
         values: &[ArrayRef],
         chosen: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
-        let chosen = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
-        let values = chosen.as_ref().unwrap_or(&values[0]);
+        let values = &counted(&values[0], chosen)?;
         Ok(vec![ones(values)?, Arc::clone(values)])
     }
 
@@ -268,12 +266,6 @@ struct Decimals {
     answer: DataType,
 }
 
-impl Decimals {
-    fn nulls(&self, counts: &[u64]) -> Option<NullBuffer> {
-        nulls(counts.iter().copied())
-    }
-}
-
 impl GroupsAccumulator for Decimals {
     fn update_batch(
         &mut self,
@@ -282,8 +274,7 @@ impl GroupsAccumulator for Decimals {
         chosen: Option<&BooleanArray>,
         group_count: usize,
     ) -> Result<()> {
-        let chosen_values = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
-        let values = chosen_values.as_ref().unwrap_or(&values[0]);
+        let values = &counted(&values[0], chosen)?;
         self.counts.resize(group_count, 0);
         count(&mut self.counts, values.nulls(), group_indices);
         self.sums.update_batch(std::slice::from_ref(values), group_indices, None, group_count)
@@ -305,14 +296,14 @@ impl GroupsAccumulator for Decimals {
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let counts = emit_to.take_needed(&mut self.counts);
-        let nulls = self.nulls(&counts);
+        let nulls = nulls(counts.iter().copied());
         let counts: ArrayRef = Arc::new(UInt64Array::try_new(counts.into(), nulls)?);
         Ok([vec![counts], self.sums.state(emit_to)?].concat())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let counts = emit_to.take_needed(&mut self.counts);
-        let nulls = self.nulls(&counts);
+        let nulls = nulls(counts.iter().copied());
         let average = |(&sum, &count): (&i128, &u64)| match i128::from(count) {
             0 => 0,
             // As if the sum were made finer first, which might leave 128 bits.
@@ -329,8 +320,7 @@ impl GroupsAccumulator for Decimals {
         values: &[ArrayRef],
         chosen: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
-        let chosen = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
-        let values = chosen.as_ref().unwrap_or(&values[0]);
+        let values = &counted(&values[0], chosen)?;
         Ok([vec![ones(values)?], self.sums.convert_to_state(std::slice::from_ref(values), None)?]
             .concat())
     }

@@ -130,10 +130,7 @@ impl<T: ArrowPrimitiveType<Native: PartialOrd>> GroupsAccumulator for Groups<T> 
         values: &[ArrayRef],
         chosen: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
-        match chosen {
-            Some(chosen) => Ok(vec![super::sum::nulled(&values[0], chosen)?]),
-            None => Ok(vec![Arc::clone(&values[0])]),
-        }
+        Ok(vec![super::sum::counted(&values[0], chosen)?])
     }
 
     fn size(&self) -> usize {

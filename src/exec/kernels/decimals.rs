@@ -160,7 +160,7 @@ pub(crate) fn encoded(
         left.read(strip.clone(), lefts);
         right.read(strip, rights);
         let pairs = lefts.iter().zip(rights.iter());
-        // What a row that is NULL holds may leave 64 bits, and means nothing.
+        // None wraps around: that was looked at above.
         match operation {
             Operation::Add => results.extend(pairs.map(|(&left, &right)| {
                 left.wrapping_mul(of_left).wrapping_add(right.wrapping_mul(of_right))
@@ -343,7 +343,7 @@ mod tests {
                 (sides[0], left) = (Operand::Constant(constant), &one);
             }
             let Ok(expected) = operation.wide()(left, &decimals[1]) else { continue };
-            let DataType::Decimal128(_, scale) = *expected.data_type() else { unreachable!() };
+            let scale = expected.as_primitive::<Decimal128Type>().scale();
             let Some(found) = encoded(operation, sides, scales, scale, rows) else { continue };
             narrow_ones += 1;
             let found: ArrayRef = Arc::new(found);

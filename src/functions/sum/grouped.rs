@@ -19,7 +19,7 @@ use arrow::datatypes::{
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::{SumType, nulled};
+use super::{SumType, counted};
 use crate::encoding::for_whole_numbers;
 
 /// Groups that have several sums.
@@ -231,8 +231,7 @@ impl GroupsAccumulator for GroupedSums {
         chosen: Option<&BooleanArray>,
         group_count: usize,
     ) -> Result<()> {
-        let chosen_values = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
-        let values = chosen_values.as_ref().unwrap_or(&values[0]);
+        let values = &counted(&values[0], chosen)?;
         self.seen.add(group_indices, values, self.sums.len()..group_count);
         self.sums.resize(group_count);
         // Numbers of fewer bits than the argument has are the same ones.
@@ -280,8 +279,7 @@ impl GroupsAccumulator for GroupedSums {
         values: &[ArrayRef],
         chosen: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
-        let chosen = chosen.map(|chosen| nulled(&values[0], chosen)).transpose()?;
-        let values = chosen.as_ref().unwrap_or(&values[0]);
+        let values = &counted(&values[0], chosen)?;
         Ok(vec![cast(values, &self.sum_type.state())?])
     }
 

@@ -142,8 +142,9 @@ impl SumType {
     }
 }
 
-/// The values with NULL in the place of those that are not chosen.
-pub(super) fn nulled(values: &ArrayRef, chosen: &BooleanArray) -> Result<ArrayRef> {
+/// The values, with NULL in the place of those that are not chosen.
+pub(super) fn counted(values: &ArrayRef, chosen: Option<&BooleanArray>) -> Result<ArrayRef> {
+    let Some(chosen) = chosen else { return Ok(Arc::clone(values)) };
     let dropped = match chosen.null_count() {
         0 => not(chosen)?,
         _ => not(&prep_null_mask_filter(chosen))?,
