@@ -90,6 +90,10 @@ pub(crate) struct Settings {
     pub(crate) parquet_cache_bytes: usize,
     /// What takes less is not remembered.
     pub(crate) result_cache_after_ms: u64,
+    /// Whether runner-ups of choices by cost are tried.
+    pub(crate) strategies_are_measured: bool,
+    /// What takes less is not tried in another way.
+    pub(crate) strategies_after_ms: u64,
 }
 
 /// One setting, as SHOW ALL presents it.
@@ -584,7 +588,36 @@ pub(crate) const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    Setting {
+        name: "strategies",
+        unit: "",
+        description: "how a query that is asked again is run: measured (the default) tries what its estimated costs passed over by \
+                      little, now and then, and goes over to what takes a tenth less several times; estimated is always \
+                      by cost, and forgets what was measured. The answer is the same; SHOW STRATEGIES lists what \
+                      is known",
+        get: |settings| {
+            MEASURED_OR_ESTIMATED[usize::from(!settings.strategies_are_measured)].to_owned()
+        },
+        set: |settings, value| {
+            settings.strategies_are_measured = one_of(&MEASURED_OR_ESTIMATED, value)? == "measured";
+            Ok(())
+        },
+    },
+    Setting {
+        name: "strategies_after_ms",
+        unit: "milliseconds",
+        description: "queries that take less are run as estimated, for there is little to gain; 5 by default, and 0 tries \
+                      other ways for all",
+        get: |settings| settings.strategies_after_ms.to_string(),
+        set: |settings, value| {
+            settings.strategies_after_ms = number(value)?;
+            Ok(())
+        },
+    },
 ];
+
+/// The values of the setting `strategies`.
+const MEASURED_OR_ESTIMATED: [&str; 2] = ["measured", "estimated"];
 
 /// The values of the setting `join_order`.
 const COST_OR_WRITTEN: [&str; 2] = ["cost", "written"];
@@ -672,6 +705,8 @@ impl Default for Settings {
             result_cache_bytes: 256 << 20,
             parquet_cache_bytes: 128 << 20,
             result_cache_after_ms: 1,
+            strategies_are_measured: true,
+            strategies_after_ms: 5,
         }
     }
 }
@@ -762,6 +797,11 @@ impl Settings {
         self.parquet_cache_bytes.min(self.memory_limit_bytes / SHARE_OF_MEMORY)
     }
 
+    /// Seconds that a query must take to be tried in another way; nothing where all is by cost.
+    pub(crate) fn strategies_after(&self) -> Option<f64> {
+        self.strategies_are_measured.then(|| self.strategies_after_ms as f64 / 1e3)
+    }
+
     /// What takes less is not remembered; where this is zero, all is.
     pub(crate) fn remembered_seconds_min(&self) -> f64 {
         match self.result_cache {
@@ -772,8 +812,14 @@ impl Settings {
 
     /// The values that an answer may depend on and that are not as they come, as one text.
     pub(crate) fn text_for_answers(&self) -> String {
-        let others =
-            ["result_cache", "result_cache_limit", "result_cache_after_ms", "statement_timeout_ms"];
+        let others = [
+            "result_cache",
+            "result_cache_limit",
+            "result_cache_after_ms",
+            "strategies",
+            "strategies_after_ms",
+            "statement_timeout_ms",
+        ];
         let defaults = Self::default();
         let changed = SETTINGS.iter().filter(|setting| {
             !others.contains(&setting.name) && setting.get(self) != setting.get(&defaults)

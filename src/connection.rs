@@ -39,7 +39,7 @@ use crate::value::Parameters;
 #[derive(Debug, Clone)]
 pub struct Connection {
     database: Database,
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
 }
 
 impl Connection {

@@ -13,7 +13,6 @@ use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::sql::parser::Statement as SqlStatement;
 use futures::{StreamExt, stream};
 
 use super::Session;
@@ -67,12 +66,6 @@ fn analyzed(plan: Option<Arc<dyn ExecutionPlan>>, verbose: bool) -> Result<Recor
         ("plan_type", column("Plan with Metrics")),
         ("plan", column(&text)),
     ])?)
-}
-
-/// A list for what is chosen, where a statement is explained in no format of somebody's choice: those are for machines.
-pub(super) fn choices(syntax: &SqlStatement) -> Option<Choices> {
-    let SqlStatement::Explain(explain) = syntax else { return None };
-    explain.options.format.is_none().then(Choices::default)
 }
 
 /// The rows of EXPLAIN, and one more with what was chosen by cost, if anything was.

@@ -17,6 +17,7 @@ mod prepare;
 mod recent;
 mod remember;
 mod settings;
+mod strategies;
 mod templates;
 
 use std::collections::{BTreeSet, HashMap};
@@ -75,6 +76,7 @@ use self::explain::Explained;
 use self::plans::Planning;
 use self::recent::Recent;
 use self::remember::Asked;
+use self::strategies::{Again, Strategies};
 use self::templates::Choice;
 
 /// DataFusion's defaults and all our additions to them: what a new connection starts from.
@@ -156,6 +158,7 @@ pub(crate) struct Resources {
     pub(crate) columns: Arc<KeptColumns>,
     environment: Arc<RuntimeEnv>,
     statistics: Arc<Statistics>,
+    strategies: Arc<Strategies>,
     calibration: Arc<Calibration>,
     engine: Arc<Engine>,
 }
@@ -201,6 +204,7 @@ impl Resources {
             eviction,
             environment,
             statistics: Arc::new(Statistics::new(footers)),
+            strategies: Arc::default(),
             calibration: Arc::new(Calibration::of_user()),
             engine: Arc::new(Engine {
                 pool,
@@ -374,6 +378,7 @@ impl Session {
             StatementKind::Calibrate => self.calibrate().await.map(rows),
             StatementKind::ShowCosts => self.show_costs().map(rows),
             StatementKind::ShowCache => self.show_cache().map(rows),
+            StatementKind::ShowStrategies => self.show_strategies().map(rows),
             StatementKind::DescribeMatrix { name } => matrices.describe(&name).await.map(rows),
             StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
             StatementKind::Explain(explain) => {
@@ -385,7 +390,7 @@ impl Session {
                         let plan = self.optimized(&scope, &plan, choices)?;
                         let names = DisplayNames::default();
                         let way = Way { scope: &scope, names: &names, began, running };
-                        self.run(&way, plan, None, None).await
+                        self.run(&way, plan, None, None, None).await
                     }
                 }
             }
@@ -451,13 +456,22 @@ impl Session {
         }
         let way = Way { scope: &scope, names: &names, began, running };
         if let Some(operators) = self.operators_for_any(&syntax, parameters, &scope).await? {
-            return self.rows(&way, scope.session(), operators, asked);
+            return self.rows(&way, scope.session(), operators, asked, None);
         }
-        let keep = match self.choice(&syntax, parameters, &scope, running)? {
-            Choice::Made(operators) => return self.rows(&way, scope.session(), operators, asked),
+        let (choice, mut again) = self.choice(&syntax, parameters, &scope, running)?;
+        if matches!(choice, Choice::Made(_) | Choice::Planned(_))
+            && let Some(again) = again.as_mut().filter(|again| again.tries())
+        {
+            let plan = self.plan(&scope, syntax.clone(), parameters, running).await?;
+            self.prepare(again, &plan, &scope).await?;
+        }
+        let keep = match choice {
+            Choice::Made(operators) => {
+                return self.rows(&way, scope.session(), operators, asked, again);
+            }
             Choice::Planned(plan) => {
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&way, plan, asked, None).await;
+                return self.run(&way, plan, asked, None, again).await;
             }
             Choice::Keep(question) => Some(question),
             Choice::Choose => None,
@@ -467,7 +481,7 @@ impl Session {
             Planning::Known(plan) => {
                 // Names are not looked up any more.
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&way, plan, asked, keep).await;
+                return self.run(&way, plan, asked, keep, None).await;
             }
             Planning::Learnt(question, syntax) => Some((question, syntax)),
             Planning::Made => None,
@@ -482,7 +496,7 @@ impl Session {
             Some(Err(_)) | None => None,
         };
         let temporary = define::take_temporary(&mut syntax);
-        let choices = explain::choices(&syntax);
+        let choices = self.explained_choices(&syntax, parameters);
         match self.plan(&scope, syntax, parameters, running).await? {
             LogicalPlan::Ddl(definition) => self.define(&scope, definition, temporary).await,
             LogicalPlan::Statement(
@@ -501,12 +515,20 @@ impl Session {
                 Err(Error::unsupported(message))
             }
             plan => {
-                let plan = self.reusing_groups(plan, asked.as_ref(), &scope)?;
+                if let Some(again) = &mut again {
+                    self.prepare(again, &plan, &scope).await?;
+                }
+                let (plan, is_whole) = self.reusing_groups(plan, asked.as_ref(), &scope)?;
+                let again = again.filter(|_| is_whole);
+                let choices = choices.or_else(|| again.as_ref().and_then(Again::choices));
                 let plan = self.optimized(&scope, &plan, choices)?;
+                if let Some(again) = &again {
+                    again.consider(&plan.state);
+                }
                 if let Some((question, syntax)) = learnt {
                     self.learn(question, syntax, parameters, &plan, &scope, running).await;
                 }
-                self.run(&way, plan, asked, keep).await
+                self.run(&way, plan, asked, keep, again).await
             }
         }
     }
@@ -594,6 +616,7 @@ impl Session {
         optimized: Optimized,
         asked: Option<Asked>,
         keep: Option<Question>,
+        again: Option<Again>,
     ) -> Result<Started> {
         let operators = self.operators(&optimized, keep, way.scope, way.running).await?;
         let Optimized { state, plan } = optimized;
@@ -618,19 +641,23 @@ impl Session {
             let operators = way.stoppable(self, operators)?;
             return Ok(Started::Count(written(&collect(operators, task(&state)).await?)));
         }
-        self.rows(way, &state, operators, asked)
+        self.rows(way, &state, operators, asked, again)
     }
 
-    /// Operators to rows, remembered or compared with what is.
+    /// Operators to rows, measured where the question was asked before, remembered or compared with what is.
     fn rows(
         &self,
         way: &Way<'_>,
         state: &SessionState,
         operators: Arc<dyn ExecutionPlan>,
         asked: Option<Asked>,
+        again: Option<Again>,
     ) -> Result<Started> {
         let (operators, context) = (way.stoppable(self, operators)?, task(state));
-        let rows = execute_stream(operators, Arc::clone(&context))?;
+        let rows = match again {
+            Some(again) => again.stoppable(way, self)?.rows(operators, &context)?,
+            None => execute_stream(operators, Arc::clone(&context))?,
+        };
         Ok(way.started(self.watched(asked, rows, way.scope, way.began), &context))
     }
 }

@@ -1,27 +1,27 @@
-//! What a session knows of the queries that it was asked last.
+//! What is known of the queries that were asked last.
 
 use std::collections::HashMap;
 
 use crate::cache::Question;
 
-/// So many queries are known; a plan takes some tens of KiB.
-const KNOWN_MAX: usize = 64;
+/// So many queries have plans that are kept, which take some tens of KiB each.
+pub(super) const PLANS_MAX: usize = 64;
 
-/// Something about each of some queries; who was asked for longest ago is forgotten first.
+/// Something about each of at most so many queries; who was asked for longest ago is forgotten first.
 #[derive(Debug)]
-pub(super) struct Recent<T> {
+pub(super) struct Recent<T, const MAX: usize = PLANS_MAX> {
     known: HashMap<Question, (T, u64)>,
     /// Counts questions.
     clock: u64,
 }
 
-impl<T> Default for Recent<T> {
+impl<T, const MAX: usize> Default for Recent<T, MAX> {
     fn default() -> Self {
         Self { known: HashMap::new(), clock: 0 }
     }
 }
 
-impl<T: Clone> Recent<T> {
+impl<T: Clone, const MAX: usize> Recent<T, MAX> {
     pub(super) fn get(&mut self, query: &Question) -> Option<T> {
         self.clock += 1;
         let (known, used) = self.known.get_mut(query)?;
@@ -30,12 +30,23 @@ impl<T: Clone> Recent<T> {
     }
 
     pub(super) fn keep(&mut self, query: Question, known: T) {
-        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&query) {
+        if self.known.len() >= MAX && !self.known.contains_key(&query) {
             let oldest = self.known.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(query, _)| query.clone()) {
                 self.known.remove(&oldest);
             }
         }
         self.known.insert(query, (known, self.clock));
+    }
+
+    /// All that is known, of the query that was asked last first.
+    pub(super) fn all(&self) -> Vec<T> {
+        let mut all: Vec<&(T, u64)> = self.known.values().collect();
+        all.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
+        all.into_iter().map(|(known, _)| known.clone()).collect()
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.known.clear();
     }
 }

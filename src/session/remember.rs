@@ -53,11 +53,19 @@ impl Session {
         if mode == ResultCache::Off {
             return None;
         }
-        let query = query_of(statement)?;
-        let question = self.shared.cache.question(query, parameters, self.asked_under())?;
+        let question = self.question(statement, parameters)?;
         let is_current = |reads: &Reads| self.is_current(scope, reads);
         let remembered = self.shared.cache.answer(&question, is_current);
         Some(Asked { question, text: text.to_owned(), remembered, mode })
+    }
+
+    /// What a query asks; nothing where a statement is none.
+    pub(super) fn question(
+        &self,
+        syntax: &SqlStatement,
+        parameters: &Parameters,
+    ) -> Option<Question> {
+        self.shared.cache.question(query_of(syntax)?, parameters, self.asked_under())
     }
 
     /// The settings under which questions are asked: those that are not as they come, and functions that are not there.
@@ -119,7 +127,8 @@ impl Session {
         Recording::new(&self.shared.cache, question, about, seconds_min)
     }
 
-    /// A query whose groups are remembered, or come from what is remembered of them; the same plan where neither can be.
+    /// A query whose groups are remembered, or come from what is remembered of them; the same plan where neither can be. And whether
+    /// all of it is computed.
     ///
     /// # Errors
     /// None but DataFusion's.
@@ -128,36 +137,38 @@ impl Session {
         plan: LogicalPlan,
         asked: Option<&Asked>,
         scope: &Scope,
-    ) -> Result<LogicalPlan> {
+    ) -> Result<(LogicalPlan, bool)> {
         if locked(&self.settings).result_cache != ResultCache::On {
-            return Ok(plan);
+            return Ok((plan, true));
         }
         // What is explained is not computed, and what is analyzed takes longer than it would.
         match plan {
             LogicalPlan::Explain(explain) => {
                 let inner = LogicalPlan::clone(&explain.plan);
-                let plan = Arc::new(self.with_groups(inner, None, scope)?);
-                Ok(LogicalPlan::Explain(Explain { plan, ..explain }))
+                let (plan, is_whole) = self.with_groups(inner, None, scope)?;
+                let plan = Arc::new(plan);
+                Ok((LogicalPlan::Explain(Explain { plan, ..explain }), is_whole))
             }
             LogicalPlan::Analyze(analyze) => {
                 let inner = LogicalPlan::clone(&analyze.input);
-                let input = Arc::new(self.with_groups(inner, None, scope)?);
-                Ok(LogicalPlan::Analyze(Analyze { input, ..analyze }))
+                let (input, is_whole) = self.with_groups(inner, None, scope)?;
+                let input = Arc::new(input);
+                Ok((LogicalPlan::Analyze(Analyze { input, ..analyze }), is_whole))
             }
             plan if asked.is_some() => self.with_groups(plan, asked, scope),
-            plan => Ok(plan),
+            plan => Ok((plan, true)),
         }
     }
 
-    /// The plan of a query, with somebody to watch its groups where it is run to be answered.
+    /// The plan of a query, with somebody to watch its groups where it is run to be answered, and whether all is computed.
     fn with_groups(
         &self,
         plan: LogicalPlan,
         asked: Option<&Asked>,
         scope: &Scope,
-    ) -> Result<LogicalPlan> {
-        let Some(reads) = scope.reads() else { return Ok(plan) };
-        let Some(groups) = Groups::of(&plan)? else { return Ok(plan) };
+    ) -> Result<(LogicalPlan, bool)> {
+        let Some(reads) = scope.reads() else { return Ok((plan, true)) };
+        let Some(groups) = Groups::of(&plan)? else { return Ok((plan, true)) };
         let cache = &self.shared.cache;
         let question = cache.part(groups.computed(), self.asked_under());
         // What the groups would take without what is known of them.
@@ -184,12 +195,13 @@ impl Session {
             if asked.is_some() {
                 cache.reuse(&question);
             }
-            return Ok(found);
+            return Ok((found, false));
         }
-        Ok(match watch(0.0) {
+        let plan = match watch(0.0) {
             Some(watch) => groups.watched(watch)?,
             None => plan,
-        })
+        };
+        Ok((plan, true))
     }
 
     /// What EXPLAIN ANALYZE shows of a query whose answer is remembered; nothing for all else.

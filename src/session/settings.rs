@@ -110,6 +110,9 @@ impl Session {
         self.shared.disk.set_threshold(new.disk_threshold_percent);
         self.shared.eviction.set_thresholds(new.thresholds());
         self.shared.cache.set_limits(new.result_cache_limits());
+        if !new.strategies_are_measured {
+            self.shared.strategies.forget();
+        }
         self.shared.columns.set_limit(new.parquet_cache_limit_bytes());
         if (old.gpu, old.gpu_keeps) != (new.gpu, new.gpu_keeps) {
             kept::forget();

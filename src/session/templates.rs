@@ -15,12 +15,13 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 
+use super::strategies::Again;
 use super::{Optimized, Session, locked};
-use crate::cache::{Question, query_of};
+use crate::cache::Question;
 use crate::catalog::{Reads, Scope};
 use crate::error::Result;
 use crate::planner::generic::{self, Holds};
-use crate::planner::{Template, Values};
+use crate::planner::{Alternative, Choices, Template, Values};
 use crate::query::Running;
 use crate::value::Parameters;
 
@@ -51,6 +52,8 @@ pub(super) struct Kept {
     reads: Reads,
     /// How often tables had been analyzed.
     analyses: u64,
+    /// The runner-up that was taken.
+    instead: Option<Arc<Alternative>>,
     /// The last run, for the values of sub-queries are of one run at a time.
     run: Mutex<Weak<Running>>,
 }
@@ -68,7 +71,7 @@ pub(super) enum Choice {
 }
 
 impl Session {
-    /// How a query comes to its operators.
+    /// How a query comes to its operators, and how it is run if it was asked before.
     ///
     /// # Errors
     /// None but DataFusion's.
@@ -78,29 +81,32 @@ impl Session {
         parameters: &Parameters,
         scope: &Scope,
         running: &Arc<Running>,
-    ) -> Result<Choice> {
-        let question = query_of(syntax)
-            .and_then(|query| self.shared.cache.question(query, parameters, self.asked_under()));
-        let Some(question) = question else { return Ok(Choice::Choose) };
+    ) -> Result<(Choice, Option<Again>)> {
+        let Some(question) = self.question(syntax, parameters) else {
+            return Ok((Choice::Choose, None));
+        };
         let known = locked(&self.templates).get(&question);
-        match known {
-            None => locked(&self.templates).keep(question, Known::Asked),
-            Some(Known::Asked) => return Ok(Choice::Keep(question)),
-            Some(Known::Unfit) => {}
-            Some(Known::Kept(kept)) => {
-                if kept.analyses != self.shared.statistics.analyses()
-                    || !self.is_current(scope, &kept.reads)
-                {
-                    return Ok(Choice::Keep(question));
-                }
-                return self.again(&kept, scope, running);
-            }
-        }
-        Ok(Choice::Choose)
+        let Some(known) = known else {
+            locked(&self.templates).keep(question, Known::Asked);
+            return Ok((Choice::Choose, None));
+        };
+        let again = self.again(&question, syntax);
+        let is_used = |kept: &Kept| {
+            let instead = kept.instead.as_ref();
+            kept.analyses == self.shared.statistics.analyses()
+                && self.is_current(scope, &kept.reads)
+                && again.as_ref().map_or(instead.is_none(), |again| again.runs(instead))
+        };
+        let choice = match known {
+            Known::Unfit => Choice::Choose,
+            Known::Kept(kept) if is_used(&kept) => self.once_more(&kept, scope, running)?,
+            Known::Asked | Known::Kept(_) => Choice::Keep(question),
+        };
+        Ok((choice, again))
     }
 
     /// What is kept of a plan, for another run.
-    fn again(&self, kept: &Kept, scope: &Scope, running: &Arc<Running>) -> Result<Choice> {
+    fn once_more(&self, kept: &Kept, scope: &Scope, running: &Arc<Running>) -> Result<Choice> {
         match &kept.planned {
             Planned::WithoutRows(plan) => {
                 let tables = scope.reads_the_same(&kept.reads)?;
@@ -158,7 +164,9 @@ impl Session {
             let known = match planned.zip(reads) {
                 Some((planned, reads)) => {
                     let run = Mutex::new(Arc::downgrade(running));
-                    Known::Kept(Arc::new(Kept { planned, reads, analyses, run }))
+                    let choices = Choices::of(state.config_options());
+                    let instead = choices.and_then(Choices::instead);
+                    Known::Kept(Arc::new(Kept { planned, reads, analyses, instead, run }))
                 }
                 None => Known::Unfit,
             };

@@ -153,6 +153,7 @@ enum Verb {
     Calibrate,
     Costs,
     Cache,
+    Strategies,
 }
 
 /// Which of our statements comes next. `matrix` is still a name where no word follows it, or the one
@@ -178,6 +179,9 @@ fn verb(parser: &Parser) -> Option<Verb> {
     }
     if at(0, "SHOW") && at(1, "CACHE") {
         return Some(Verb::Cache);
+    }
+    if at(0, "SHOW") && at(1, "STRATEGIES") {
+        return Some(Verb::Strategies);
     }
     if at(0, "CALIBRATE") {
         return Some(Verb::Calibrate);
@@ -221,6 +225,10 @@ fn matrix_statement(
         Verb::Cache => {
             parser.advance_token();
             StatementKind::ShowCache
+        }
+        Verb::Strategies => {
+            parser.advance_token();
+            StatementKind::ShowStrategies
         }
         Verb::Calibrate => StatementKind::Calibrate,
         Verb::Describe => {

@@ -43,6 +43,7 @@ pub(super) fn refuse(statement: &StatementKind) -> Result<()> {
         | StatementKind::Calibrate
         | StatementKind::ShowCosts
         | StatementKind::ShowCache
+        | StatementKind::ShowStrategies
         | StatementKind::DescribeMatrix { .. }
         | StatementKind::Transaction(_)
         | StatementKind::Analyze { .. } => Ok(()),

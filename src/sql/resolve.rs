@@ -83,6 +83,7 @@ pub(super) fn resolve(statement: &mut StatementKind, names: &Names<'_>) -> Resul
         | StatementKind::Calibrate
         | StatementKind::ShowCosts
         | StatementKind::ShowCache
+        | StatementKind::ShowStrategies
         | StatementKind::DescribeMatrix { .. }
         | StatementKind::Transaction(_)
         | StatementKind::Analyze { .. } => Ok(()),

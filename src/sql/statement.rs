@@ -89,6 +89,8 @@ pub(crate) enum StatementKind {
     ShowCosts,
     /// `SHOW CACHE`: the answers that are remembered.
     ShowCache,
+    /// `SHOW STRATEGIES`: how questions that are asked again are run, and what that takes.
+    ShowStrategies,
     DescribeMatrix {
         name: Ident,
     },

@@ -298,6 +298,7 @@ fn the_other_matrix_statements_are_read() {
         ("SHOW MATRICES", StatementKind::ShowMatrices),
         ("SHOW COSTS", StatementKind::ShowCosts),
         ("SHOW CACHE", StatementKind::ShowCache),
+        ("SHOW STRATEGIES", StatementKind::ShowStrategies),
         ("calibrate", StatementKind::Calibrate),
         ("DESCRIBE MATRIX w", StatementKind::DescribeMatrix { name: name.clone() }),
         ("DESC MATRIX w", StatementKind::DescribeMatrix { name }),

@@ -11,6 +11,7 @@ mod plans;
 mod remembered;
 mod remembered_groups;
 mod shared_plans;
+mod strategies;
 mod templates;
 #[cfg(target_os = "linux")]
 mod threads;

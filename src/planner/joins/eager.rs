@@ -77,12 +77,14 @@ impl OptimizerRule for EagerGroups {
             all.extend(asked.costs(&early, aggregate, &estimates)?.map(|costs| (costs, early)));
         }
         all.sort_by(|one, other| one.0.early.total_cmp(&other.0.early));
+        let [mut taken, runner_up] = best_two(&all);
         if let Some(choices) = Choices::of(&options)
             && let Some(choice) = asked.choice(&all)
+            && choices.add(choice)
         {
-            choices.add(choice);
+            taken = runner_up;
         }
-        match all.into_iter().next().filter(|(costs, _)| costs.are_worth_it()) {
+        match taken.map(|at| all.swap_remove(at)) {
             Some((_, early)) => {
                 let name = config.alias_generator().next(PARTS);
                 asked.over(early, aggregate, &name).map(Transformed::yes)
@@ -228,24 +230,22 @@ impl<'p> Asked<'p> {
 
     /// What EXPLAIN shows of the ways to aggregate early, the cheapest first; nothing where one side was aggregated before.
     fn choice(&self, all: &[(Costs, Early)]) -> Option<Choice> {
-        let (costs, early) = all.first()?;
+        let (costs, _) = all.first()?;
         if are_parts(&self.join.left) || are_parts(&self.join.right) {
             return None;
         }
-        let before = |costs: &Costs, early: &Early| {
-            let (own, _) = self.sides(early.is_left);
-            Way::new(format!("{} before the join", names::names(own)), costs.early)
+        let way = |at: Option<usize>| match at.map(|at| &all[at]) {
+            None => Way::new("after the join", costs.late),
+            Some((costs, early)) => {
+                let own = names::names(self.sides(early.is_left).0);
+                Way::new(format!("{own} before the join"), costs.early).for_good()
+            }
         };
-        let (before_best, after) = (before(costs, early), Way::new("after the join", costs.late));
-        let next = all.get(1).filter(|(next, _)| next.early < next.late);
-        let is_final = costs.are_worth_it();
-        let (taken, next) = match is_final {
-            true => (before_best, next.map_or(after, |(costs, early)| before(costs, early))),
-            false => (after, before_best.beside(costs.late)),
-        };
+        let [taken, next] = best_two(all).map(way);
+        let next = next.beside(taken.nanoseconds);
         let joined = names::names(&LogicalPlan::Join(self.join.clone()));
         let of = format!("aggregation over {joined}");
-        Some(Choice { is_final, ..Choice::new(of, taken, vec![(RUNNER_UP, next)]) })
+        Some(Choice::new(of, taken, vec![(RUNNER_UP, next)]))
     }
 
     /// The plan with the aggregation before the join.
@@ -277,6 +277,16 @@ impl<'p> Asked<'p> {
         let part = |at: usize| column(count + at);
         let merged = early.parts.merged(LogicalPlan::Join(join), keys, part, types)?;
         early.parts.answered(&aggregate.schema, merged)
+    }
+}
+
+/// Which of the ways to aggregate early, the cheapest first, is taken and which comes next; none is to aggregate after the join.
+fn best_two(all: &[(Costs, Early)]) -> [Option<usize>; 2] {
+    let pays = |at: usize| all.get(at).is_some_and(|(costs, _)| costs.early < costs.late);
+    match all.first() {
+        Some((costs, _)) if costs.are_worth_it() => [Some(0), pays(1).then_some(1)],
+        Some(_) => [None, Some(0)],
+        None => [None, None],
     }
 }
 

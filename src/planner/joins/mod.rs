@@ -8,7 +8,7 @@
 //!  ├ enumerate     the cheapest tree, by cost
 //!  ├ rebuild       the plan of the tree
 //!  ├ restrict      aggregates of no more groups than a join asks for
-//!  └ noted         what was chosen and what came next, for EXPLAIN: choices
+//!  └ noted         what was chosen and what came next, for EXPLAIN and to be tried: choices
 //! LogicalPlan, of the same columns
 //! ```
 //!
@@ -143,26 +143,27 @@ impl Orderer<'_> {
         }
         let query = Query::new(&graph, &self.estimates);
         let orders = Orders::of(&query);
-        if let Some(choices) = self.choices {
-            let noted = Noted::new(&query, &orders);
-            match self.is_on {
-                true => noted.note_best(plan, choices),
-                false => noted.note_written(plan, choices),
+        let noted = self.choices.map(|choices| (Noted::new(&query, &orders), choices));
+        let tree = match noted {
+            Some((noted, choices)) if self.is_on => noted.note_best(plan, choices),
+            Some((noted, choices)) => {
+                noted.note_written(plan, choices);
+                return Ok(plan.clone());
             }
-        }
-        let (tree, _) = orders.best();
+            None => orders.best().0,
+        };
         rebuild::with_columns_of(rebuild::plan(&graph, &tree)?, plan.schema())
     }
 
     /// A join of a kind that is not reordered, with the side of fewer rows as the one that is built.
     fn with_smaller_side_first(&self, join: Join) -> Result<Transformed<LogicalPlan>> {
         let is_larger = || self.estimates.rows(&join.left) > self.estimates.rows(&join.right);
-        let is_kept = join.null_aware || !is_larger();
+        let mut is_kept = join.null_aware || !is_larger();
         if let Some(choices) = self.choices
             && self.is_on
             && !join.null_aware
         {
-            noted::note_side(&join, is_kept, &self.estimates, choices);
+            is_kept ^= noted::note_side(&join, is_kept, &self.estimates, choices);
         }
         if is_kept {
             return Ok(Transformed::no(LogicalPlan::Join(join)));

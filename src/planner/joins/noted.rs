@@ -1,4 +1,4 @@
-//! What EXPLAIN shows of joins: their order, and which side of each is built.
+//! What is noted of joins: their order, and which side of each is built.
 
 use std::collections::HashMap;
 
@@ -25,8 +25,8 @@ impl<'a> Noted<'a> {
         Self { query, orders, names }
     }
 
-    /// Notes the choices for a plan that is joined in the best order.
-    pub(super) fn note_best(&self, plan: &LogicalPlan, choices: &Choices) {
+    /// Notes the choices for a plan that is joined in the best order; the order it is to be joined in.
+    pub(super) fn note_best(&self, plan: &LogicalPlan, choices: &Choices) -> Tree {
         let (best, _) = self.orders.best();
         let next = self.orders.runner_up().map(|(next, _)| next);
         let written = self.written(plan, choices);
@@ -41,8 +41,9 @@ impl<'a> Noted<'a> {
         };
         let further = written.iter().filter(|written| !is_shown(written));
         others.extend(further.map(|written| (AS_WRITTEN, self.way(written, None))));
-        choices.add(Choice::new("join order", way(&best), others));
-        self.note_sides(&best, choices);
+        let is_turned = choices.add(Choice::new("join order", way(&best), others));
+        let taken = next.filter(|_| is_turned).unwrap_or(best);
+        self.with_sides(taken, choices)
     }
 
     /// Notes what the order of a plan that stays as it was written costs beside the best one.
@@ -75,12 +76,13 @@ impl<'a> Noted<'a> {
         tree.map(&|relation| self.names[*relation].clone())
     }
 
-    /// Notes the sides of all joins of a tree, those that run first before the others.
-    fn note_sides(&self, tree: &Tree, choices: &Choices) {
-        let Tree::Join(sides) = tree else { return };
-        sides.iter().for_each(|side| self.note_sides(side, choices));
-        let costs = self.orders.sides(sides.each_ref().map(Tree::set));
-        choices.add(built(sides.each_ref().map(|side| self.list(side)), costs));
+    /// Notes the sides of all joins of a tree, those that run first before the others; the tree with those that are to be built.
+    fn with_sides(&self, tree: Tree, choices: &Choices) -> Tree {
+        let Tree::Join(sides) = tree else { return tree };
+        let [first, second] = sides.map(|side| self.with_sides(side, choices));
+        let costs = self.orders.sides([first.set(), second.set()]);
+        let is_turned = choices.add(built([self.list(&first), self.list(&second)], costs));
+        Tree::Join(Box::new(if is_turned { [second, first] } else { [first, second] }))
     }
 
     fn list(&self, tree: &Tree) -> String {
@@ -89,15 +91,20 @@ impl<'a> Noted<'a> {
     }
 }
 
-/// Notes which side is built of a join that is not reordered: the first where the sides are kept.
-pub(super) fn note_side(join: &Join, is_kept: bool, estimates: &Estimates<'_>, choices: &Choices) {
+/// Notes which side is built of a join that is not reordered: the first where the sides are kept. Whether it is to be the other.
+pub(super) fn note_side(
+    join: &Join,
+    is_kept: bool,
+    estimates: &Estimates<'_>,
+    choices: &Choices,
+) -> bool {
     let cost = if join.on.is_empty() { cost::paired } else { cost::keyed };
     let result = estimates.rows(&LogicalPlan::Join(join.clone()));
     let [left, right] =
         [&join.left, &join.right].map(|side| (names::names(side), estimates.rows(side)));
     let [taken, other] = if is_kept { [left, right] } else { [right, left] };
     let costs = [cost(taken.1, other.1, result), cost(other.1, taken.1, result)];
-    choices.add(built([taken.0, other.0], costs));
+    choices.add(built([taken.0, other.0], costs))
 }
 
 /// The choice of the first of two sides.

@@ -43,16 +43,18 @@ impl Restriction {
         self.all - self.asked
     }
 
+    fn saves(&self) -> bool {
+        self.saved() > 0.0
+    }
+
     /// What EXPLAIN shows of it.
     fn choice(&self, graph: &Graph, at: usize) -> Choice {
         let [groups, keys] =
             [at, self.keys.relation].map(|relation| names::name(&graph.relations[relation].plan));
-        let asked = Way::new(format!("those that {keys} asks for"), self.asked);
+        let asked = Way::new(format!("those that {keys} asks for"), self.asked).for_good();
         let all = Way::new("all", self.all);
-        let is_final = self.saved() > 0.0;
-        let (taken, next) = if is_final { (asked, all) } else { (all, asked) };
-        let of = format!("groups of {groups}");
-        Choice { is_final, ..Choice::new(of, taken, vec![(RUNNER_UP, next)]) }
+        let (taken, next) = if self.saves() { (asked, all) } else { (all, asked) };
+        Choice::new(format!("groups of {groups}"), taken, vec![(RUNNER_UP, next)])
     }
 }
 
@@ -65,10 +67,8 @@ pub(super) fn restrict(
 ) -> Result<()> {
     for at in 0..graph.relations.len() {
         let Some(best) = best_restriction(graph, at, estimates)? else { continue };
-        if let Some(choices) = choices {
-            choices.add(best.choice(graph, at));
-        }
-        if best.saved() <= 0.0 {
+        let is_turned = choices.is_some_and(|choices| choices.add(best.choice(graph, at)));
+        if best.saves() == is_turned {
             continue;
         }
         let keys = &graph.relations[best.keys.relation].plan;

@@ -212,10 +212,9 @@ impl Parts {
         let once = work(&whole, estimates);
         let costs = [once + times * keep, times * once];
         let is_shared = costs[1] - costs[0] >= SAVED_MIN;
-        if let Some(choices) = choices {
-            choices.add(choice(&whole, columns.len(), costs, is_shared));
-        }
-        if !is_shared {
+        let made = || choice(&whole, columns.len(), costs, is_shared);
+        let is_turned = choices.is_some_and(|choices| choices.add(made()));
+        if is_shared == is_turned {
             return Ok(Vec::new());
         }
         let shared = SharedNode::new(whole).plan();
@@ -312,7 +311,7 @@ fn shape(plan: &LogicalPlan, inputs: Vec<Option<u64>>) -> Result<Option<u64>> {
 
 /// What EXPLAIN shows of a plan that is read so many times: what it costs to run once, and to run for each reader.
 fn choice(plan: &LogicalPlan, times: usize, [once, each]: [f64; 2], is_shared: bool) -> Choice {
-    let once = Way::new("run once", once);
+    let once = Way::new("run once", once).for_good();
     let each = Way::new("run for each", each);
     let (taken, next) = match is_shared {
         true => (once, each),
@@ -322,7 +321,7 @@ fn choice(plan: &LogicalPlan, times: usize, [once, each]: [f64; 2], is_shared: b
         }
     };
     let of = format!("plan over {} with {times} readers", names(plan));
-    Choice { is_final: is_shared, ..Choice::new(of, taken, vec![(RUNNER_UP, next)]) }
+    Choice::new(of, taken, vec![(RUNNER_UP, next)])
 }
 
 /// What a plan takes to run, in nanoseconds of one thread.
