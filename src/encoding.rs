@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! whole numbers in any unit    as they are, in the fewest of 8, 16, 32 and 64 bits that hold all of them
-//! texts                        codes of 8 bits for those that differ, where they are no more than 256; else apart from others
+//! texts                        codes of 8 bits for those that differ, where they are no more than 256; else apart from others,
+//!                              or codes of 32 bits of a dictionary that the batches of a table share, in the order of its texts
 //! anything else                itself
 //! ```
 //!
@@ -21,7 +22,7 @@ use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::{max, min, take};
 use arrow::datatypes::{
     ArrowNativeType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef,
-    UInt8Type,
+    UInt8Type, UInt32Type,
 };
 use arrow::error::ArrowError;
 use rustc_hash::FxHashMap;
@@ -94,6 +95,11 @@ pub(crate) fn decoded(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
     {
         return take(codes.values(), codes.keys(), None);
     }
+    if let Some(codes) = shared_codes(column)
+        && codes.values().data_type() == data_type
+    {
+        return take(codes.values(), codes.keys(), None);
+    }
     let cells = match column.data_type() {
         DataType::Int8 => widened::<Int8Type>(column, data_type),
         DataType::Int16 => widened::<Int16Type>(column, data_type),
@@ -107,6 +113,20 @@ pub(crate) fn decoded(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
     })?;
     let data = ArrayData::builder(data_type.clone()).len(column.len()).add_buffer(cells);
     Ok(make_array(data.nulls(column.nulls().cloned()).build()?))
+}
+
+/// A column as codes of a dictionary whose texts are in their order, each once; nothing where it is none. A column whose own type
+/// is a dictionary may look so, which says nothing about its texts.
+pub(crate) fn shared_codes(column: &ArrayRef) -> Option<&DictionaryArray<UInt32Type>> {
+    column.as_dictionary_opt::<UInt32Type>()
+}
+
+/// Bytes of a column, without those of a dictionary that others share.
+pub(crate) fn own_bytes(column: &ArrayRef) -> usize {
+    match shared_codes(column) {
+        Some(codes) => codes.keys().get_array_memory_size(),
+        None => column.get_array_memory_size(),
+    }
 }
 
 /// All columns of a batch as this schema has them.
@@ -149,11 +169,11 @@ pub(crate) fn decoded_bytes(column: &ArrayRef, data_type: &DataType) -> usize {
     if column.data_type() == data_type {
         return column.get_array_memory_size();
     }
+    let views = column.len() * size_of::<u128>();
     match (data_type.primitive_width(), column.as_dictionary_opt::<UInt8Type>()) {
         (Some(width), _) => column.len() * width,
-        (None, Some(codes)) => {
-            column.len() * size_of::<u128>() + codes.values().get_array_memory_size()
-        }
+        (None, Some(codes)) => views + codes.values().get_array_memory_size(),
+        (None, None) if shared_codes(column).is_some() => views,
         (None, None) => column.get_array_memory_size(),
     }
 }

@@ -21,6 +21,7 @@ use futures::{Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::encoded::coded_rows;
 use super::run::{Budget, Cancel, Rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Grant, MAPPED_BYTES_MIN, Pool, Refused};
@@ -110,6 +111,8 @@ impl Budget for Reserved {
 pub(super) struct Batches {
     plan: Arc<dyn ExecutionPlan>,
     part: usize,
+    /// Leading columns that are taken as codes of a dictionary where they are.
+    coded: usize,
     context: Arc<TaskContext>,
     handle: Handle,
     stream: Option<SendableRecordBatchStream>,
@@ -125,7 +128,12 @@ impl Batches {
         context: &Arc<TaskContext>,
     ) -> Self {
         let (plan, context) = (Arc::clone(plan), Arc::clone(context));
-        Self { plan, part, context, handle: Handle::current(), stream: None }
+        Self { plan, part, coded: 0, context, handle: Handle::current(), stream: None }
+    }
+
+    /// The same, of which so many columns at the front may be codes of a dictionary.
+    pub(super) fn coded(self, coded: usize) -> Self {
+        Self { coded, ..self }
     }
 }
 
@@ -135,7 +143,11 @@ impl Rows for Batches {
             Some(stream) => stream,
             none => {
                 let _runtime = self.handle.enter();
-                let stream = self.plan.execute(self.part, Arc::clone(&self.context))?;
+                let context = Arc::clone(&self.context);
+                let stream = match self.coded {
+                    0 => self.plan.execute(self.part, context)?,
+                    coded => coded_rows(&self.plan, self.part, context, coded)?,
+                };
                 none.insert(spawn_buffered(stream, BATCHES_AHEAD))
             }
         };

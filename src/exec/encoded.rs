@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use crate::encoding::{as_they_are, decoded, decoded_batch};
+use crate::encoding::{as_they_are, decoded, decoded_batch, shared_codes};
 use crate::exec::relational::aggregate::SpillingAggregateExec;
 use crate::exec::relational::join::SpillingJoinExec;
 use crate::exec::transform::TransformExec;
@@ -39,6 +39,28 @@ pub(super) fn encoded_rows(
         Some(scan) => scan.encoded_rows(partition),
         None => plan.execute(partition, context),
     }
+}
+
+/// The rows of a partition of a plan with all columns that its schema has, but that so many at the front may be codes of a dictionary
+/// that they share.
+///
+/// # Errors
+/// Those of executing it.
+pub(super) fn coded_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+    coded: usize,
+) -> Result<SendableRecordBatchStream> {
+    let schema = plan.schema();
+    let of = Arc::clone(&schema);
+    let rows = encoded_rows(plan, partition, context)?.map(move |batch| {
+        let batch = batch?;
+        let stays = |at: usize| at < coded && shared_codes(batch.column(at)).is_some();
+        let decoded: Vec<usize> = (0..batch.num_columns()).filter(|at| !stays(*at)).collect();
+        with_decoded(batch, &decoded, &of)
+    });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
 /// The input of an operator whose rows it takes encoded.

@@ -267,6 +267,14 @@ impl Intake {
         }
     }
 
+    /// Number of columns that are keys and told apart by codes of texts, where a table has any.
+    pub(super) fn coded_keys(&self) -> usize {
+        match self.form {
+            Form::Entries { .. } => self.key_count(),
+            Form::Wide | Form::Vectors { .. } | Form::Graph => 0,
+        }
+    }
+
     /// The labels over key columns of this relation, under the relation's names.
     pub(super) fn labels(&self, first: usize, keys: Vec<ArrayRef>) -> Option<Labels> {
         let names = self.names[first..].iter().cloned();

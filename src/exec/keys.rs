@@ -4,6 +4,8 @@
 //! keys      5 3 5 9         distinct  3 5 9
 //!                           places    1 0 1 2
 //! ```
+//!
+//! Integers of a narrow range are addressed by value, and so are the codes of texts that a table keeps in order. All else is hashed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,6 +20,7 @@ use arrow::datatypes::{
 use arrow::row::{RowConverter, SortField};
 use rayon::prelude::*;
 
+use crate::encoding::shared_codes;
 use crate::error::{Error, Result};
 use crate::matrix::CellBuffer;
 
@@ -166,6 +169,32 @@ pub(super) fn distinct_integers(pieces: &[ArrayRef]) -> Result<Option<(Places, V
     });
     let distinct: ArrayRef = Arc::new(Int64Array::from(distinct));
     Ok(Some((places.into(), vec![cast(&distinct, &data_type)?])))
+}
+
+/// The same for texts that are codes of one dictionary, which is in their order; the first piece has no rows and the type of the
+/// texts.
+pub(super) fn distinct_shared(pieces: &[ArrayRef]) -> Result<Option<(Places, Vec<ArrayRef>)>> {
+    let [first, coded @ ..] = pieces else { return Ok(None) };
+    let Some(dictionary) = coded.first().and_then(shared_codes).map(|codes| codes.values()) else {
+        return Ok(None);
+    };
+    let mut codes = Vec::with_capacity(coded.len());
+    for piece in coded {
+        match shared_codes(piece).filter(|of| Arc::ptr_eq(of.values(), dictionary)) {
+            Some(of) => codes.push(Arc::new(of.keys().clone()) as ArrayRef),
+            None => return Ok(None),
+        }
+    }
+    if !first.is_empty() || first.data_type() != dictionary.data_type() {
+        return Ok(None);
+    }
+    let Some((places, distinct)) = distinct_integers(&codes)? else { return Ok(None) };
+    let is_whole = length(&distinct) == dictionary.len();
+    let labels = match distinct.as_slice() {
+        [distinct] if !is_whole => take(dictionary, distinct, None)?,
+        _ => Arc::clone(dictionary),
+    };
+    Ok(Some((places, vec![labels])))
 }
 
 /// Whether keys are integers of 64 bits, none of them NULL.

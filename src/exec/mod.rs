@@ -169,16 +169,20 @@ impl MatrixExec {
             let missing = || ErrorKind::Internal("a relation has no input plan".into());
             plans.next().ok_or_else(|| Error::from(missing()))
         };
-        let parts = |plan: &Arc<dyn ExecutionPlan>| -> Vec<Box<dyn Rows>> {
+        let parts = |plan: &Arc<dyn ExecutionPlan>, coded: usize| -> Vec<Box<dyn Rows>> {
             let parts = 0..plan.output_partitioning().partition_count();
-            parts.map(|part| Box::new(Batches::new(plan, part, context)) as _).collect()
+            parts
+                .map(|part| Box::new(Batches::new(plan, part, context).coded(coded)) as _)
+                .collect()
         };
         let mut inputs = Vec::with_capacity(self.given.len());
-        for &[rows_given, columns_given] in &self.given {
+        for (&[rows_given, columns_given], intake) in self.given.iter().zip(&self.program.intakes) {
             let plan = next()?;
-            let mut given = |is_given: bool| is_given.then(|| next().map(parts)).transpose();
+            let mut given =
+                |is_given: bool| is_given.then(|| next().map(|plan| parts(plan, 0))).transpose();
             let given = [given(rows_given)?, given(columns_given)?];
-            inputs.push(Inputs { rows: parts(plan), count: certain_rows(plan)?, given });
+            let rows = parts(plan, intake.coded_keys());
+            inputs.push(Inputs { rows, count: certain_rows(plan)?, given });
         }
         Ok(Job {
             program: Arc::clone(&self.program),

@@ -15,6 +15,7 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
+use rustc_hash::FxHashSet;
 
 use super::{Shelf, is_on_disk};
 
@@ -61,10 +62,20 @@ impl Kept {
 
     /// Counts these batches and nothing else.
     pub(crate) fn recount<'b>(&mut self, batches: impl IntoIterator<Item = &'b RecordBatch>) {
-        let in_memory = batches.into_iter().filter(|batch| !is_away(batch));
-        let bytes: usize = in_memory.map(get_record_batch_memory_size).sum();
+        // A dictionary that batches share counts once.
+        let (mut bytes, mut known) = (0, FxHashSet::default());
+        for batch in batches.into_iter().filter(|batch| !is_away(batch)) {
+            for column in batch.columns() {
+                count(&column.to_data(), &mut known, &mut bytes);
+            }
+        }
         self.reservation.shrink(self.reservation.size());
         self.reservation.grow(bytes);
+    }
+
+    /// Counts what is made of them, from the same memory.
+    pub(crate) fn reservation(&self, name: &str) -> MemoryReservation {
+        MemoryConsumer::new(name).register(&self.pool)
     }
 
     /// Bytes that are in memory.
@@ -72,19 +83,30 @@ impl Kept {
         self.reservation.size()
     }
 
-    /// These batches, all that there are, in a file; none where the disk has no room for them.
-    pub(crate) fn put_away<'b>(
+    /// These batches, all that there are, in a file; none where one is not there or the disk has no room for them.
+    pub(crate) fn put_away(
         &mut self,
-        batches: impl IntoIterator<Item = &'b RecordBatch>,
+        batches: impl IntoIterator<Item = Option<RecordBatch>>,
     ) -> Option<Vec<RecordBatch>> {
-        let away = batches.into_iter().map(|batch| match is_away(batch) {
-            true => Some(batch.clone()),
-            false => shelved(batch, &mut self.shelf),
+        let away = batches.into_iter().map(|batch| match batch? {
+            batch if is_away(&batch) => Some(batch),
+            batch => shelved(&batch, &mut self.shelf),
         });
         let away = away.collect::<Option<Vec<_>>>()?;
         self.reservation.shrink(self.reservation.size());
         Some(away)
     }
+}
+
+/// Adds the bytes of all buffers that are not known yet.
+fn count(data: &ArrayData, known: &mut FxHashSet<*const u8>, bytes: &mut usize) {
+    let nulls = data.nulls().map(NullBuffer::buffer);
+    for buffer in data.buffers().iter().chain(nulls) {
+        if known.insert(buffer.data_ptr().as_ptr().cast_const()) {
+            *bytes += buffer.capacity();
+        }
+    }
+    data.child_data().iter().for_each(|child| count(child, known, bytes));
 }
 
 /// The same rows, apart from those that their buffers hold too.
@@ -212,7 +234,7 @@ mod tests {
             kept.recount(std::slice::from_ref(&second));
             assert_eq!(pool.reserved(), 0);
             kept.recount(&[first.clone(), second.clone()]);
-            let away = kept.put_away(&[first.clone(), second.clone()]).unwrap();
+            let away = kept.put_away([&first, &second].map(|batch| Some(batch.clone()))).unwrap();
             assert!(away.iter().all(is_away) && away == [first.clone(), second.clone()]);
             assert_eq!((pool.reserved(), kept.memory_bytes()), (0, 0));
             drop((kept, first, away));

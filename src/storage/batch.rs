@@ -7,7 +7,7 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 
-use crate::encoding::{as_they_are, decoded, decoded_batch, encoded};
+use crate::encoding::{as_they_are, decoded, decoded_batch, encoded, shared_codes};
 use crate::memory::Kept;
 
 /// Fewer rows are kept as they come: they wait for others.
@@ -91,6 +91,32 @@ impl Batch {
     /// Some of the rows, which follow one another.
     pub(super) fn slice(&self, first: usize, rows: usize) -> Self {
         self.moved(self.kept.slice(first, rows))
+    }
+
+    /// The same rows with a column that is kept in another way.
+    ///
+    /// # Errors
+    /// Where it has not as many rows.
+    pub(super) fn with_column(&self, place: usize, kept: ArrayRef) -> Result<Self, ArrowError> {
+        let mut columns = self.kept.columns().to_vec();
+        columns[place] = kept;
+        Ok(self.moved(as_they_are(&self.schema, columns, self.num_rows())?))
+    }
+
+    /// The rows as they are kept, without what they share with others.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(super) fn alone(&self) -> Result<RecordBatch, ArrowError> {
+        if !self.kept.columns().iter().any(|column| shared_codes(column).is_some()) {
+            return Ok(self.kept.clone());
+        }
+        let columns = self.kept.columns().iter().zip(self.schema.fields());
+        let columns = columns.map(|(column, field)| match shared_codes(column) {
+            Some(_) => Ok(encoded(&decoded(column, field.data_type())?)),
+            None => Ok(Arc::clone(column)),
+        });
+        as_they_are(&self.schema, columns.collect::<Result<_, ArrowError>>()?, self.num_rows())
     }
 
     /// The rows that are true here.

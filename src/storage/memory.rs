@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
 use arrow::compute::interleave;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use datafusion::logical_expr::Expr;
 use tokio::sync::OwnedMutexGuard;
 
 use super::batch::Batch;
+use super::dictionary::{Coding, Progress, Texts, are_plain};
 use super::keys::{Key, UniqueKey};
 use super::zones::Zones;
 use crate::encoding::decoded_bytes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Kept, Movable, Tier};
+use crate::memory::{Kept, Movable, Tier, is_away};
 
 /// Batches shorter than this grow by what is inserted next; the size that DataFusion likes to read.
 pub(super) const BATCH_ROWS: usize = 8192;
@@ -40,6 +42,8 @@ pub(crate) struct MemoryTable {
     defaults: HashMap<String, Expr>,
     primary_key: Option<Vec<usize>>,
     state: Mutex<State>,
+    /// What is known of texts, by column; locked before the state.
+    texts: Mutex<HashMap<usize, Texts>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -122,9 +126,12 @@ impl Version {
 
     /// The same rows where they lie now.
     fn moved(&self, kept: Vec<RecordBatch>) -> Arc<Self> {
+        self.with(self.batches.iter().zip(kept).map(|(batch, kept)| batch.moved(kept)).collect())
+    }
+
+    /// The same rows, kept in another way.
+    fn with(&self, batches: Vec<Batch>) -> Arc<Self> {
         let (zones, figures) = (self.zones.clone(), self.figures.clone());
-        let batches =
-            self.batches.iter().zip(kept).map(|(batch, kept)| batch.moved(kept)).collect();
         Arc::new(Self { batches, zones, figures, ..*self })
     }
 
@@ -165,7 +172,8 @@ impl Movable for MemoryTable {
         }
         let State { current, kept, .. } = &mut *state;
         let freed = kept.memory_bytes();
-        let Some(away) = kept.put_away(current.as_kept()) else { return 0 };
+        let alone = current.batches.iter().map(|batch| batch.alone().ok());
+        let Some(away) = kept.put_away(alone) else { return 0 };
         *current = current.moved(away);
         freed
     }
@@ -212,6 +220,7 @@ impl MemoryTable {
                 kept,
                 read: Instant::now(),
             }),
+            texts: Mutex::default(),
             turn: Arc::default(),
         };
         table.insert_kept(batches)?;
@@ -241,6 +250,81 @@ impl MemoryTable {
         let mut state = self.state();
         state.read = Instant::now();
         Arc::clone(&state.current)
+    }
+
+    /// Takes note that a column of a version is read from its first row on.
+    pub(super) fn note_read(&self, version: &Version, column: usize) {
+        let is_text =
+            |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Utf8View);
+        if !self.schema.fields().get(column).is_some_and(|field| is_text(field)) {
+            return;
+        }
+        let mut texts = self.texts();
+        let known = texts.get(&column);
+        let may_be_few = known.is_none_or(|known| known.may_be_few(version.rows));
+        let is_coded =
+            matches!(known, Some(Texts::Coded(coding)) if coding.version == version.number);
+        if is_coded || !may_be_few || !are_plain(&version.batches, column) {
+            return;
+        }
+        if known.is_none() {
+            texts.insert(column, Texts::Read);
+            return;
+        }
+        let state = self.state();
+        let is_current = state.current.number == version.number;
+        if is_current && !state.current.as_kept().any(is_away) {
+            let bytes = state.kept.reservation("dictionary of a column");
+            let coding = Coding::new(version.number, column, &version.batches, bytes);
+            texts.insert(column, Texts::Coded(Arc::new(coding)));
+        }
+    }
+
+    /// Bytes of the rows that are in memory.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.state().kept.memory_bytes()
+    }
+
+    /// Who gives codes to the texts of a column of this version, if anybody does.
+    pub(super) fn coding(&self, version: u64, column: usize) -> Option<Arc<Coding>> {
+        match self.texts().get(&column) {
+            Some(Texts::Coded(coding)) if coding.version == version => Some(Arc::clone(coding)),
+            _ => None,
+        }
+    }
+
+    /// What becomes of a column whose texts were given codes.
+    ///
+    /// # Errors
+    /// None, for each code is that of a text.
+    pub(super) fn coded(&self, coding: &Coding, progress: Progress) -> Result<(), ArrowError> {
+        if progress == Progress::GoesOn {
+            return Ok(());
+        }
+        let mut texts = self.texts();
+        let is_over = progress == Progress::Over;
+        match is_over {
+            true => texts.insert(coding.column, Texts::TooMany { rows: coding.rows() }),
+            false => texts.remove(&coding.column),
+        };
+        let mut state = self.state();
+        let State { current, kept, .. } = &mut *state;
+        let is_there = current.number == coding.version && !current.as_kept().any(is_away);
+        if is_over || !is_there {
+            return Ok(());
+        }
+        let Some(columns) = coding.columns(&current.batches)? else { return Ok(()) };
+        let batches = current.batches.iter().zip(columns);
+        let batches = batches.map(|(batch, column)| batch.with_column(coding.column, column));
+        let batches: Vec<Batch> = batches.collect::<Result<_, _>>()?;
+        kept.recount(batches.iter().map(Batch::as_kept));
+        *current = current.with(batches);
+        Ok(())
+    }
+
+    fn texts(&self) -> MutexGuard<'_, HashMap<usize, Texts>> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for other writers to be done; whoever holds the guard is the only writer.
@@ -479,7 +563,6 @@ fn delete(batches: &[Batch], rows: &[UInt64Array]) -> Result<(Vec<Batch>, u64)> 
 mod tests {
     use arrow::array::Int64Array;
     use arrow::compute::concat_batches;
-    use arrow::datatypes::DataType;
     use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 
     use super::*;

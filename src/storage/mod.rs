@@ -15,6 +15,7 @@
 
 mod batch;
 mod counted;
+mod dictionary;
 mod keys;
 mod memory;
 mod read;

@@ -1,6 +1,7 @@
 //! The rows of a scan, batch by batch. Before the first one is read joins have told what they know of keys, and sorts later tell
 //! what they look for: batches that this rules out are not read.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +16,14 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
 
-use super::memory::{BATCH_ROWS, Version};
+use super::dictionary::Coding;
+use super::memory::{BATCH_ROWS, MemoryTable, Version};
 use crate::encoding::{as_they_are, decoded};
 use crate::steps::ROWS_DROPPED;
 
 /// What is read of a table.
 pub(super) struct Read {
+    pub(super) table: Arc<MemoryTable>,
     pub(super) version: Arc<Version>,
     pub(super) schema: SchemaRef,
     /// The columns that are given, by their numbers in the schema.
@@ -46,6 +49,7 @@ pub(super) fn rows(
         begun: None,
         told: None,
         batches_read: 0,
+        codings: read.columns.iter().map(|_| OnceCell::new()).collect(),
         first_rows: None,
         still_wanted: read.fetch.unwrap_or(usize::MAX),
         rows_given: MetricBuilder::new(metrics).output_rows(partition),
@@ -67,6 +71,8 @@ struct Reading {
     /// The state in which what is told was looked at last.
     told: Option<u64>,
     batches_read: usize,
+    /// For each column that is given who gives codes to its texts, once it is read.
+    codings: Vec<OnceCell<Option<Arc<Coding>>>>,
     /// The number of the first row of each batch, once somebody asks.
     first_rows: Option<Vec<u64>>,
     still_wanted: usize,
@@ -114,6 +120,9 @@ impl Reading {
 
     fn rows(&mut self, batch: usize, rows: Range<usize>) -> Result<RecordBatch> {
         let places = Arc::clone(&self.read.columns);
+        if self.read.is_encoded && rows.start == 0 {
+            self.give_codes(batch)?;
+        }
         let columns = places.iter().map(|&place| self.column(batch, place, &rows));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         if self.read.is_encoded {
@@ -122,6 +131,19 @@ impl Reading {
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let schema = Arc::clone(&self.read.given);
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// Gives codes to the texts of a batch, where somebody asks for that.
+    fn give_codes(&self, batch: usize) -> Result<()> {
+        let Read { table, version, columns, .. } = &self.read;
+        for (&column, coding) in columns.iter().zip(&self.codings) {
+            let Some(coding) = coding.get_or_init(|| table.coding(version.number, column)) else {
+                continue;
+            };
+            let progress = coding.add(batch, version.batches[batch].as_kept().column(column));
+            table.coded(coding, progress)?;
+        }
+        Ok(())
     }
 
     /// Rows of a column of a batch; the one after the last has the numbers of the rows.

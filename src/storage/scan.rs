@@ -7,7 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -27,7 +28,7 @@ use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, Push
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::{all_alias_free_columns, new_projections_for_columns};
 
-use super::memory::Version;
+use super::memory::{MemoryTable, Version};
 use super::read::{self, Read};
 use super::snapshot::Snapshot;
 
@@ -59,7 +60,7 @@ pub(crate) struct TableScan {
 
 #[derive(Debug, Clone)]
 enum Rows {
-    There(Arc<Version>),
+    There(Arc<MemoryTable>, Arc<Version>),
     /// Of the version of this number, to be put in.
     Of(u64),
 }
@@ -70,7 +71,7 @@ impl TableScan {
     /// # Errors
     /// Where a column is asked for that there is not.
     pub(super) fn new(
-        table: u64,
+        table: &Arc<MemoryTable>,
         version: &Arc<Version>,
         schema: &SchemaRef,
         columns: Option<&Vec<usize>>,
@@ -82,8 +83,8 @@ impl TableScan {
             None => (0..schema.fields().len()).collect(),
         };
         Ok(Self {
-            table,
-            rows: Rows::There(Arc::clone(version)),
+            table: table.id(),
+            rows: Rows::There(Arc::clone(table), Arc::clone(version)),
             given: Arc::new(schema.project(&columns)?),
             schema: Arc::clone(schema),
             columns,
@@ -107,10 +108,20 @@ impl TableScan {
         self.told.iter().filter_map(over_given).collect()
     }
 
+    /// Whether the texts of a column that is given are kept as codes, wherever rows are enough for that.
+    pub(crate) fn has_codes(&self, given: usize) -> bool {
+        let Some((column, version)) = self.columns.get(given).zip(self.version().ok()) else {
+            return false;
+        };
+        let mut kept = version.batches.iter().map(|batch| batch.as_kept().columns().get(*column));
+        let is_coded = |kept: &ArrayRef| matches!(kept.data_type(), DataType::Dictionary(..));
+        kept.all(|kept| kept.is_some_and(is_coded)) && version.rows > 0
+    }
+
     /// The same scan, for a plan that is kept longer than anybody reads the rows.
     pub(crate) fn without_rows(&self) -> Self {
         let rows = match &self.rows {
-            Rows::There(version) => Rows::Of(version.number),
+            Rows::There(_, version) => Rows::Of(version.number),
             Rows::Of(number) => Rows::Of(*number),
         };
         Self { rows, ..self.anew() }
@@ -119,11 +130,12 @@ impl TableScan {
     /// The same scan of rows that are those it was made for; nothing where they are others.
     pub(crate) fn with_rows(&self, of: &Snapshot) -> Option<Self> {
         let number = match &self.rows {
-            Rows::There(version) => version.number,
+            Rows::There(_, version) => version.number,
             Rows::Of(number) => *number,
         };
         let is_same = of.table().id() == self.table && of.version() == number;
-        is_same.then(|| Self { rows: Rows::There(Arc::clone(of.rows())), ..self.anew() })
+        let rows = || Rows::There(Arc::clone(of.table()), Arc::clone(of.rows()));
+        is_same.then(|| Self { rows: rows(), ..self.anew() })
     }
 
     /// The same scan once its conditions are what `filled` makes of them.
@@ -155,8 +167,12 @@ impl TableScan {
     }
 
     fn version(&self) -> Result<&Arc<Version>> {
+        self.there().map(|(_, version)| version)
+    }
+
+    fn there(&self) -> Result<(&Arc<MemoryTable>, &Arc<Version>)> {
         match &self.rows {
-            Rows::There(version) => Ok(version),
+            Rows::There(table, version) => Ok((table, version)),
             Rows::Of(number) => {
                 internal_err!("version {number} of table number {} is not there", self.table)
             }
@@ -172,8 +188,13 @@ impl TableScan {
     }
 
     fn rows(&self, partition: usize, is_encoded: bool) -> Result<SendableRecordBatchStream> {
+        let (table, version) = self.there()?;
+        if is_encoded && partition == 0 {
+            self.columns.iter().for_each(|&column| table.note_read(version, column));
+        }
         let read = Read {
-            version: Arc::clone(self.version()?),
+            table: Arc::clone(table),
+            version: Arc::clone(version),
             schema: Arc::clone(&self.schema),
             columns: Arc::clone(&self.columns),
             given: Arc::clone(&self.given),

@@ -163,7 +163,7 @@ impl TableProvider for Snapshot {
             Some(parts) => parts.of(batches),
             None => vec![batches.collect()],
         };
-        let (table, shows_sizes) = (self.table.id(), state.config_options().explain.show_sizes);
+        let (table, shows_sizes) = (&self.table, state.config_options().explain.show_sizes);
         let scan =
             TableScan::new(table, &self.version, &self.schema, projection, parts, shows_sizes)?;
         Ok(DataSourceExec::from_data_source(scan))

@@ -2,6 +2,7 @@
 
 mod analyze;
 mod choices;
+mod dictionaries;
 mod eager_groups;
 mod expected_rows;
 mod fusion;

@@ -19,14 +19,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{cast, concat, take};
+use arrow::datatypes::DataType;
 
 use super::evaluate;
 use super::intake::{Block, Form, Intake, node_type, refuse_null_keys};
 use super::kernels::{Real, sparse};
-use super::keys::{Index, Places, distinct, distinct_integers, keys_of, length};
+use super::keys::{Index, Places, distinct, distinct_integers, distinct_shared, keys_of, length};
 use super::labels::RelationLabels;
 use super::reader::InSequence;
 use super::run::{Cancel, Inputs, Rows, Surroundings};
+use crate::encoding::{decoded, decoded_batch, own_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Csr, Duplicates, Element, Labels, Nulls, Scalar, Shape};
 use crate::memory::{Shelf, shelved};
@@ -58,19 +60,21 @@ pub(super) fn gather(
     let given_columns = given_columns.map(|rows| given(rows, cancel)).transpose()?;
     let mut rows = InSequence::new(std::mem::take(&mut inputs.rows));
     // Keys of no rows at all have types too.
-    let mut batches = vec![RecordBatch::new_empty(rows.schema())];
+    let schema = rows.schema();
+    let mut batches = vec![RecordBatch::new_empty(Arc::clone(&schema))];
     let (mut held_bytes, mut shelf, mut is_beyond) = (0, Shelf::default(), false);
     while let Some(batch) = rows.next()? {
         cancel.check()?;
         let kept = if intake.nulls == Nulls::Drop { intake.without_nulls(&batch)? } else { batch };
         intake.refuse_null_keys(&kept)?;
-        let bytes = kept.get_array_memory_size() + PLACES_BYTES * kept.num_rows();
+        let bytes: usize = kept.columns().iter().map(own_bytes).sum();
+        let bytes = bytes + PLACES_BYTES * kept.num_rows();
         if around.budget.grow_rows(bytes) {
             held_bytes += bytes;
             batches.push(kept);
         } else {
             is_beyond = true;
-            let shelved = shelved(&kept, &mut shelf);
+            let shelved = shelved(&decoded_batch(&kept, &schema)?, &mut shelf);
             batches.push(shelved.ok_or_else(|| around.budget.disk_spent(WHAT, bytes))?);
         }
     }
@@ -78,7 +82,7 @@ pub(super) fn gather(
     if is_beyond && is_sorted {
         for batch in &mut batches {
             cancel.check()?;
-            let shelved = shelved(batch, &mut shelf);
+            let shelved = shelved(&decoded_batch(batch, &schema)?, &mut shelf);
             *batch = shelved.ok_or_else(|| around.budget.disk_spent(WHAT, held_bytes))?;
         }
         around.budget.shrink(held_bytes);
@@ -228,12 +232,18 @@ fn places_of(
     given: Option<Vec<ArrayRef>>,
     dimension: &'static str,
 ) -> Result<(Places, Vec<ArrayRef>)> {
-    if let ([pieces], None) = (pieces.as_slice(), &given)
-        && let Some(by_value) = distinct_integers(pieces)?
-    {
-        return Ok(by_value);
+    if let ([pieces], None) = (pieces.as_slice(), &given) {
+        if let Some(by_value) = distinct_integers(pieces)? {
+            return Ok(by_value);
+        }
+        if let Some(by_code) = distinct_shared(pieces)? {
+            return Ok(by_code);
+        }
     }
     let whole = |pieces: Vec<ArrayRef>| {
+        let of = pieces.first().map_or(DataType::Null, |piece| piece.data_type().clone());
+        let pieces = pieces.iter().map(|piece| decoded(piece, &of));
+        let pieces: Vec<ArrayRef> = pieces.collect::<Result<_, _>>()?;
         concat(&pieces.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())
     };
     let keys = pieces.into_iter().map(whole).collect::<Result<Vec<_>, _>>()?;

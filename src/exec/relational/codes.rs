@@ -3,7 +3,8 @@
 //! ```text
 //! whole numbers    how far they are above the least, and one
 //! truths           one and two
-//! texts            those that each batch has, in the order in which they come, and one
+//! texts            those of a dictionary that batches share, and one; else those that each batch has, in the order in which
+//!                  they come
 //! NULL             zero
 //! ```
 //!
@@ -21,7 +22,7 @@ use arrow::datatypes::{DataType, SchemaRef, UInt8Type};
 use datafusion::error::Result;
 use rustc_hash::FxHashMap;
 
-use crate::encoding::for_whole_numbers;
+use crate::encoding::{for_whole_numbers, shared_codes};
 
 /// What a place without a group has for a number.
 const FREE: u32 = u32::MAX;
@@ -68,6 +69,8 @@ enum Values {
 /// Texts by their codes.
 #[derive(Debug, Default)]
 struct Texts {
+    /// A dictionary, whose codes these are as long as no other text comes.
+    shared: Option<ArrayRef>,
     all: Vec<Arc<str>>,
     known: FxHashMap<Arc<str>, u32>,
     /// Those of the last batch that has codes.
@@ -122,11 +125,12 @@ impl Column {
         let bits = match &mut self.values {
             Values::Truths => bits_of(2),
             Values::Texts(texts) => {
-                match key.as_dictionary_opt::<UInt8Type>() {
-                    Some(codes) => texts.learn(codes.values()),
-                    None => texts.learn_rows(key),
+                match (shared_codes(key), key.as_dictionary_opt::<UInt8Type>()) {
+                    (Some(codes), _) => texts.share(codes.values()),
+                    (None, Some(codes)) => texts.learn(codes.values()),
+                    (None, None) => texts.learn_rows(key),
                 }
-                bits_of(texts.all.len() as i128).max(self.bits)
+                bits_of(texts.count() as i128).max(self.bits)
             }
             Values::Numbers { least } => {
                 let of_key =
@@ -156,6 +160,17 @@ impl Column {
                 put_codes(truths.map(|truth| 1 + u32::from(truth)), self.shift, nulls, places);
             }
             Values::Texts(texts) => {
+                if let Some(codes) = shared_codes(key) {
+                    let codes = codes.keys().values().iter();
+                    return match &texts.shared {
+                        Some(_) => put_codes(codes.map(|code| code + 1), self.shift, nulls, places),
+                        None => {
+                            let of = |code: &u32| texts.codes.get(*code as usize).copied();
+                            let codes = codes.map(|code| of(code).unwrap_or_default());
+                            put_codes(codes, self.shift, nulls, places);
+                        }
+                    };
+                }
                 let Some(codes) = key.as_dictionary_opt::<UInt8Type>() else {
                     return put_codes(texts.codes.iter().copied(), self.shift, nulls, places);
                 };
@@ -186,10 +201,11 @@ impl Column {
                 Ok(Arc::new(BooleanArray::new(truths, nulls)))
             }
             Values::Texts(texts) => {
-                let all = texts.all.iter().map(AsRef::as_ref);
-                let all: ArrayRef = match self.data_type {
-                    DataType::Utf8 => Arc::new(StringArray::from_iter_values::<&str, _>(all)),
-                    _ => Arc::new(StringViewArray::from_iter_values::<&str, _>(all)),
+                let own = texts.all.iter().map(AsRef::as_ref);
+                let all: ArrayRef = match (&texts.shared, &self.data_type) {
+                    (Some(shared), _) => Arc::clone(shared),
+                    (_, DataType::Utf8) => Arc::new(StringArray::from_iter_values::<&str, _>(own)),
+                    _ => Arc::new(StringViewArray::from_iter_values::<&str, _>(own)),
                 };
                 let at = UInt32Array::new(codes().map(|code| code.max(1) - 1).collect(), nulls);
                 // Where all are NULL, there is no text.
@@ -260,8 +276,30 @@ fn put_codes(
 }
 
 impl Texts {
+    fn count(&self) -> usize {
+        self.shared.as_ref().map_or(self.all.len(), |shared| shared.len())
+    }
+
+    /// Takes the codes of a dictionary that batches share, if it is the first and the only one.
+    fn share(&mut self, of: &ArrayRef) {
+        if self.all.is_empty() && self.shared.is_none() {
+            self.shared = Some(Arc::clone(of));
+        }
+        if self.shared.as_ref().is_none_or(|shared| !Arc::ptr_eq(shared, of)) {
+            self.learn(of);
+        }
+    }
+
+    /// Makes the codes of the dictionary its own.
+    fn stop_sharing(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            self.learn_rows(&shared);
+        }
+    }
+
     /// Gives codes to the texts of a batch.
     fn learn(&mut self, of: &ArrayRef) {
+        self.stop_sharing();
         if self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, of)) {
             return;
         }
@@ -275,6 +313,7 @@ impl Texts {
             DataType::Utf8 => of.as_string::<i32>().value(at),
             _ => of.as_string_view().value(at),
         };
+        self.stop_sharing();
         self.last = None;
         self.codes.clear();
         for at in 0..of.len() {

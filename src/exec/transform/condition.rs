@@ -16,10 +16,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch, make_view};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, UInt8Type};
+use datafusion::physical_expr::PhysicalExpr;
 
 use super::numbers::{Number, Numbers};
 use super::stream::Scratches;
-use crate::encoding::{decoded, for_whole_numbers};
+use super::texts::OfTexts;
+use crate::encoding::{decoded, for_whole_numbers, shared_codes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::kernels::fused::Scratch;
 use crate::exec::kernels::selection::{Comparison, Ordered, Selection, WORD, compare, compare_to};
@@ -47,6 +49,8 @@ pub(crate) enum Test {
     Columns(Comparison, [usize; 2]),
     /// Whether the text of a column is this one.
     Text(usize, Arc<str>),
+    /// What this says of the texts of a column, which is its first and only one.
+    OfTexts(usize, Arc<dyn PhysicalExpr>),
     /// Whether one of these columns is NULL; never unknown.
     IsNull(BTreeSet<usize>),
     /// Whether a column of truth values is true.
@@ -89,6 +93,7 @@ impl Test {
             Test::Column(..)
             | Test::Columns(..)
             | Test::Text(..)
+            | Test::OfTexts(..)
             | Test::IsNull(_)
             | Test::Holds(_) => None,
         }
@@ -105,7 +110,9 @@ impl Test {
         self.numbers().into_iter().flatten().for_each(|number| number.add_columns(columns));
         match self {
             Test::Doubles(..) | Test::Singles(..) => {}
-            Test::Column(_, at, _) | Test::Text(at, _) | Test::Holds(at) => columns.extend([*at]),
+            Test::Column(_, at, _) | Test::Text(at, _) | Test::OfTexts(at, _) | Test::Holds(at) => {
+                columns.extend([*at])
+            }
             Test::Columns(_, pair) => columns.extend(pair),
             Test::IsNull(read) => columns.extend(read),
         }
@@ -129,6 +136,7 @@ enum Compiled {
     Column(Comparison, usize, i128),
     Columns(Comparison, [usize; 2]),
     Text(usize, Arc<str>),
+    OfTexts(usize, OfTexts),
     IsNull(Vec<usize>),
     Holds(usize),
 }
@@ -154,6 +162,9 @@ impl Filter {
             }
             Test::Columns(comparison, pair) => Compiled::Columns(*comparison, *pair),
             Test::Text(column, text) => Compiled::Text(*column, Arc::clone(text)),
+            Test::OfTexts(column, condition) => {
+                Compiled::OfTexts(*column, OfTexts::new(Arc::clone(condition)))
+            }
             Test::IsNull(columns) => Compiled::IsNull(columns.iter().copied().collect()),
             Test::Holds(column) => Compiled::Holds(*column),
         });
@@ -248,6 +259,9 @@ impl Filter {
             Compiled::Text(at, text) => {
                 equal_text(batch.column(*at), text, &mut holds)?;
                 Truth::of(holds, known(&[*at]))
+            }
+            Compiled::OfTexts(at, of) => {
+                Truth::of(words(&of.met(batch.column(*at))?), known(&[*at]))
             }
             Compiled::IsNull(columns) => {
                 let known = known(columns).unwrap_or_else(|| vec![u64::MAX; holds.len()]);
@@ -372,6 +386,12 @@ fn not_whole(data_type: &DataType) -> Error {
 
 /// Sets the bits of the rows with this text. A short one is a number of 128 bits in a view.
 fn equal_text(column: &ArrayRef, text: &str, holds: &mut [u64]) -> Result<()> {
+    if let Some(codes) = shared_codes(column) {
+        if let Some(code) = place_of(codes.values(), text) {
+            compare_to(Comparison::Equal, codes.keys().values(), code, holds);
+        }
+        return Ok(());
+    }
     match column.data_type() {
         DataType::Dictionary(..) => {
             let codes = column.as_dictionary::<UInt8Type>();
@@ -406,6 +426,20 @@ fn equal_text(column: &ArrayRef, text: &str, holds: &mut [u64]) -> Result<()> {
         other => return Err(ErrorKind::Internal(format!("{other} compared as texts")).into()),
     }
     Ok(())
+}
+
+/// The place of a text in a dictionary that is in order.
+fn place_of(dictionary: &ArrayRef, text: &str) -> Option<u32> {
+    let at = |at: usize| match dictionary.data_type() {
+        DataType::Utf8 => dictionary.as_string::<i32>().value(at),
+        _ => dictionary.as_string_view().value(at),
+    };
+    let (mut low, mut high) = (0, dictionary.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        if at(middle) < text { low = middle + 1 } else { high = middle }
+    }
+    (low < dictionary.len() && at(low) == text).then_some(low as u32)
 }
 
 /// Sets the bits of the rows of which this holds.

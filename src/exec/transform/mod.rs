@@ -20,6 +20,7 @@ mod condition;
 mod decimals;
 mod numbers;
 mod stream;
+mod texts;
 
 use std::fmt;
 use std::sync::Arc;

@@ -14,9 +14,10 @@ use datafusion::functions::math::ceil::CeilFunc;
 use datafusion::functions::math::floor::FloorFunc;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr,
-    NotExpr,
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
+    NegativeExpr, NotExpr,
 };
+use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::with_new_children_if_necessary;
 
@@ -161,6 +162,49 @@ impl Rows<'_> {
 
     /// What a filter asks of a row of the input.
     pub(super) fn condition(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Condition> {
+        self.combined(expr).or_else(|| self.of_texts(expr))
+    }
+
+    /// A condition on the texts of a column that a table keeps as codes, true or false of each of them.
+    fn of_texts(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Condition> {
+        let compares = |of: &BinaryExpr| {
+            use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq, RegexIMatch, RegexMatch};
+            use Operator::{RegexNotIMatch, RegexNotMatch};
+            matches!(
+                of.op(),
+                Eq | NotEq
+                    | Lt
+                    | LtEq
+                    | Gt
+                    | GtEq
+                    | RegexMatch
+                    | RegexIMatch
+                    | RegexNotMatch
+                    | RegexNotIMatch
+            )
+        };
+        let is_such = expr.is::<LikeExpr>()
+            || expr.is::<InListExpr>()
+            || expr.downcast_ref::<BinaryExpr>().is_some_and(compares);
+        let is_constant = |of: &Arc<dyn PhysicalExpr>| {
+            of.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null())
+        };
+        let children = expr.children();
+        let mut columns = children.iter().filter(|child| !is_constant(child));
+        let (Some(column), None) = (columns.next(), columns.next()) else { return None };
+        let at = self.column(column, 0)?;
+        let is_text = matches!(self.input_type(at), DataType::Utf8View | DataType::Utf8);
+        if !is_such || !is_text || !self.table()?.has_codes(at) {
+            return None;
+        }
+        let ours = with_ours(Arc::clone(expr), &self.input.schema()).ok()?.data;
+        let alone = self.input.schema().project(&[at]).ok()?;
+        let alone = reassign_expr_columns(ours, &alone).ok()?;
+        Some(Condition::Test(Test::OfTexts(at, alone)))
+    }
+
+    /// The parts of a condition, of which each is one that is computed here.
+    fn combined(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Condition> {
         let part = |expr| self.condition(expr).map(Box::new);
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
             let (left, right) = (binary.left(), binary.right());

@@ -11,7 +11,7 @@ use datafusion::common::ScalarValue;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr, NotExpr, in_list,
+    BinaryExpr, CastExpr, IsNotNullExpr, IsNullExpr, Literal, NegativeExpr, NotExpr, in_list, like,
 };
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExecBuilder;
@@ -329,6 +329,45 @@ fn random_queries_have_the_bits_that_they_have_as_written() {
         assert_same_bits(&expected, &rows(found), &format!("seed {seed}: {what}"));
     }
     assert!(fused > 300, "only {fused} of 400 were fused");
+}
+
+/// What may be asked of a text, NULL or not.
+fn of_text(rng: &mut SmallRng) -> Expr {
+    let (name, of): (_, fn(&str) -> ScalarValue) = match rng.random_bool(0.5) {
+        true => ("s", |text| ScalarValue::Utf8(Some(text.to_owned()))),
+        false => ("v", |text| ScalarValue::Utf8View(Some(text.to_owned()))),
+    };
+    let text = |rng: &mut SmallRng| literal(of(TEXTS[rng.random_range(0..TEXTS.len())]));
+    let pattern = literal(of(["a%", "%e%", "3", "_", "thir%te"][rng.random_range(0..5)]));
+    let comparisons = [Operator::Lt, Operator::LtEq, Operator::Gt, Operator::GtEq];
+    match rng.random_range(0..4) {
+        0 => like(rng.random_bool(0.5), false, column(name), pattern, &schema()).unwrap(),
+        1 => binary(column(name), comparisons[rng.random_range(0..4)], text(rng)),
+        2 => binary(text(rng), comparisons[rng.random_range(0..4)], column(name)),
+        _ => {
+            let texts = (0..12).map(|_| text(rng)).collect();
+            in_list(column(name), texts, &rng.random_bool(0.5), &schema()).unwrap()
+        }
+    }
+}
+
+#[test]
+fn texts_that_a_table_keeps_as_codes_are_asked_as_they_are_one_by_one() {
+    for seed in 0..60 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let sizes = [2000, 1200];
+        let batches: Vec<_> = sizes.map(|rows| batch(&mut rng, rows, Kind::Plain)).to_vec();
+        let other = condition(&mut rng, Kind::Plain, 1);
+        let both = [Operator::And, Operator::Or][rng.random_range(0..2)];
+        let asked = binary(of_text(&mut rng), both, other);
+        let filter = |input| Arc::new(FilterExec::try_new(Arc::clone(&asked), input).unwrap());
+        let coded = optimized(&(filter(scan_of(&schema(), &batches)) as _));
+        assert!(coded.is::<TransformExec>(), "{asked}");
+        let expected = rows(filter(scan(&batches)));
+        assert_same_bits(&whole(&expected), &whole(&rows(coded)), &format!("seed {seed}: {asked}"));
+        let plain = optimized(&(filter(scan(&batches)) as _));
+        assert!(!plain.is::<TransformExec>(), "{asked}");
+    }
 }
 
 #[test]
