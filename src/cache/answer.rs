@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Answer,
     /// The groups that its rows are made of.
     Groups,
+    /// The first of the rows that it is made of.
+    Rows,
 }
 
 impl fmt::Display for Kind {
@@ -41,6 +43,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Answer => "answer",
             Self::Groups => "groups",
+            Self::Rows => "rows",
         })
     }
 }

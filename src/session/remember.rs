@@ -24,6 +24,9 @@ use crate::query::{ResultStream, Running};
 use crate::sql::DisplayNames;
 use crate::value::Parameters;
 
+/// Of fewer rows the first ones are found as quickly as those that are remembered.
+const SORTED_ROWS_MIN: usize = 1 << 16;
+
 /// A question, and what is remembered of it.
 pub(super) struct Asked {
     question: Question,
@@ -168,13 +171,18 @@ impl Session {
         scope: &Scope,
     ) -> Result<(LogicalPlan, bool)> {
         let Some(reads) = scope.reads() else { return Ok((plan, true)) };
-        let Some(groups) = Groups::of(&plan)? else { return Ok((plan, true)) };
+        let rows_min = match locked(&self.settings).remembered_seconds_min() {
+            0.0 => 0,
+            _ => SORTED_ROWS_MIN,
+        };
+        let Some(groups) = Groups::of(&plan, rows_min)? else { return Ok((plan, true)) };
+        let kind = if groups.are_rows() { Kind::Rows } else { Kind::Groups };
         let cache = &self.shared.cache;
         let question = cache.part(groups.computed(), self.asked_under());
         // What the groups would take without what is known of them.
         let watch = |seconds| {
             let query = asked?.text.clone();
-            let about = About { kind: Kind::Groups, query, reads: reads.clone(), seconds };
+            let about = About { kind, query, reads: reads.clone(), seconds };
             let recording = Mutex::new(Some(self.recording(question.clone(), about)));
             Some(Watch::new(move |input| match locked(&recording).take() {
                 Some(recording) => Arc::new(RecordedExec::new(input, recording)) as _,

@@ -10,7 +10,7 @@
 //! come, until they are more than a few. Not here: codes that a batch has for itself, of few texts (`encoding`).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use arrow::array::{
     Array, ArrayRef, AsArray, DictionaryArray, StringArray, StringViewArray, UInt32Array,
@@ -21,6 +21,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use rustc_hash::FxHashMap;
 
 use super::batch::Batch;
+use super::memory::Version;
 use crate::encoding::shared_codes;
 
 /// More texts are kept as they are.
@@ -75,8 +76,8 @@ pub(super) fn are_plain(batches: &[Batch], column: usize) -> bool {
 /// Codes for the texts of a column, as its batches are read.
 #[derive(Debug)]
 pub(super) struct Coding {
-    /// The version of the table.
-    pub(super) version: u64,
+    /// All rows of the table, as long as they are current: others may have the number of their version.
+    version: Weak<Version>,
     pub(super) column: usize,
     rows: usize,
     known: RwLock<Known>,
@@ -104,22 +105,21 @@ pub(super) enum Progress {
 }
 
 impl Coding {
-    pub(super) fn new(
-        version: u64,
-        column: usize,
-        batches: &[Batch],
-        bytes: MemoryReservation,
-    ) -> Self {
+    pub(super) fn new(version: &Arc<Version>, column: usize, bytes: MemoryReservation) -> Self {
         Self {
-            version,
+            version: Arc::downgrade(version),
             column,
-            rows: batches.iter().map(Batch::num_rows).sum(),
+            rows: version.rows,
             known: RwLock::default(),
-            codes: batches.iter().map(|_| OnceLock::new()).collect(),
-            left: AtomicUsize::new(batches.len()),
+            codes: version.batches.iter().map(|_| OnceLock::new()).collect(),
+            left: AtomicUsize::new(version.batches.len()),
             is_over: AtomicBool::new(false),
             bytes,
         }
+    }
+
+    pub(super) fn is_of(&self, version: &Arc<Version>) -> bool {
+        self.version.as_ptr() == Arc::as_ptr(version)
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -373,7 +373,7 @@ mod tests {
         for _ in 0..2 {
             table.note_read(&version, 0);
         }
-        if let Some(coding) = table.coding(version.number, 0) {
+        if let Some(coding) = table.coding(&version, 0) {
             let first = version.batches[0].clone();
             table.insert_kept(vec![first]).unwrap();
             for (at, batch) in version.batches.iter().enumerate() {
@@ -382,6 +382,6 @@ mod tests {
             }
             assert!(shared_codes(&column(0)).is_none());
         }
-        assert!(table.coding(version.number, 0).is_none());
+        assert!(table.coding(&table.current(), 0).is_none());
     }
 }

@@ -253,7 +253,7 @@ impl MemoryTable {
     }
 
     /// Takes note that a column of a version is read from its first row on.
-    pub(super) fn note_read(&self, version: &Version, column: usize) {
+    pub(super) fn note_read(&self, version: &Arc<Version>, column: usize) {
         let is_text =
             |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Utf8View);
         if !self.schema.fields().get(column).is_some_and(|field| is_text(field)) {
@@ -262,8 +262,7 @@ impl MemoryTable {
         let mut texts = self.texts();
         let known = texts.get(&column);
         let may_be_few = known.is_none_or(|known| known.may_be_few(version.rows));
-        let is_coded =
-            matches!(known, Some(Texts::Coded(coding)) if coding.version == version.number);
+        let is_coded = matches!(known, Some(Texts::Coded(coding)) if coding.is_of(version));
         if is_coded || !may_be_few || !are_plain(&version.batches, column) {
             return;
         }
@@ -272,10 +271,10 @@ impl MemoryTable {
             return;
         }
         let state = self.state();
-        let is_current = state.current.number == version.number;
-        if is_current && !state.current.as_kept().any(is_away) {
+        // What a statement sees of a version may be a part of its rows.
+        if Arc::ptr_eq(&state.current, version) && !version.as_kept().any(is_away) {
             let bytes = state.kept.reservation("dictionary of a column");
-            let coding = Coding::new(version.number, column, &version.batches, bytes);
+            let coding = Coding::new(version, column, bytes);
             texts.insert(column, Texts::Coded(Arc::new(coding)));
         }
     }
@@ -287,9 +286,9 @@ impl MemoryTable {
     }
 
     /// Who gives codes to the texts of a column of this version, if anybody does.
-    pub(super) fn coding(&self, version: u64, column: usize) -> Option<Arc<Coding>> {
+    pub(super) fn coding(&self, version: &Arc<Version>, column: usize) -> Option<Arc<Coding>> {
         match self.texts().get(&column) {
-            Some(Texts::Coded(coding)) if coding.version == version => Some(Arc::clone(coding)),
+            Some(Texts::Coded(coding)) if coding.is_of(version) => Some(Arc::clone(coding)),
             _ => None,
         }
     }
@@ -310,8 +309,7 @@ impl MemoryTable {
         };
         let mut state = self.state();
         let State { current, kept, .. } = &mut *state;
-        let is_there = current.number == coding.version && !current.as_kept().any(is_away);
-        if is_over || !is_there {
+        if is_over || !coding.is_of(current) {
             return Ok(());
         }
         let Some(columns) = coding.columns(&current.batches)? else { return Ok(()) };

@@ -137,7 +137,7 @@ impl Reading {
     fn give_codes(&self, batch: usize) -> Result<()> {
         let Read { table, version, columns, .. } = &self.read;
         for (&column, coding) in columns.iter().zip(&self.codings) {
-            let Some(coding) = coding.get_or_init(|| table.coding(version.number, column)) else {
+            let Some(coding) = coding.get_or_init(|| table.coding(version, column)) else {
                 continue;
             };
             let progress = coding.add(batch, version.batches[batch].as_kept().column(column));

@@ -14,7 +14,7 @@ const SALES: &str = "CREATE TABLE sales (item TEXT NOT NULL, day INT, amount BIG
      CREATE VIEW dear AS SELECT * FROM sales WHERE price > 20";
 
 /// Whose groups can be remembered.
-const MERGED: [&str; 15] = [
+const MERGED: [&str; 22] = [
     "SELECT item, count(*), count(amount), sum(amount), min(day), max(rate) FROM sales GROUP BY item ORDER BY item",
     "SELECT day, avg(amount), avg(day), sum(price) FROM sales GROUP BY day ORDER BY day",
     "SELECT count(*), sum(amount), avg(amount), min(item), max(price), bool_or(amount > 3) FROM sales",
@@ -30,6 +30,13 @@ const MERGED: [&str; 15] = [
     "SELECT s.item, s.n FROM (SELECT item, count(*) AS n FROM sales GROUP BY item) s ORDER BY n, item",
     "SELECT price, sum(sum(amount)) OVER (ORDER BY price) FROM sales GROUP BY price ORDER BY price",
     "SELECT count(DISTINCT item), median(amount), sum(rate) FROM sales",
+    "SELECT item, count(DISTINCT day) AS days FROM sales GROUP BY item ORDER BY item",
+    "SELECT count(DISTINCT day), count(DISTINCT day) + 1 AS more FROM sales WHERE amount > 2",
+    "SELECT day % 2 AS odd, count(DISTINCT item) FROM sales WHERE price > 3 GROUP BY odd HAVING count(DISTINCT item) > 1 ORDER BY odd NULLS FIRST",
+    "SELECT item, n, sum(n) OVER (ORDER BY item) FROM (SELECT item, count(*) AS n FROM sales GROUP BY item) ORDER BY item",
+    "SELECT * FROM sales WHERE amount = 2 ORDER BY price DESC NULLS LAST, item, day, rate, amount LIMIT 5",
+    "SELECT item || 'x' AS i, amount * 2 AS a FROM dear d ORDER BY abs(a) DESC NULLS FIRST, i, a LIMIT 3 OFFSET 2",
+    "SELECT kind, s.item AS i, amount FROM sales s JOIN items USING (item) ORDER BY amount, kind, i LIMIT 4",
 ];
 
 fn connect(settings: &[(&str, &str)]) -> Connection {
@@ -48,7 +55,8 @@ fn connection() -> Connection {
 fn answer(connection: &Connection, query: &str) -> RecordBatch {
     let rows = connection.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
     let schema = rows.schema();
-    concat_batches(&schema, &rows.collect().unwrap()).unwrap()
+    let rows = rows.collect().unwrap_or_else(|error| panic!("{query}: {error}"));
+    concat_batches(&schema, &rows).unwrap()
 }
 
 /// The answer to a query, and whether it came from groups that were remembered.

@@ -13,12 +13,16 @@
 //! ```
 //!
 //! Where nothing has come since, the remembered groups alone stand under the projection. What is remembered of a group is
-//! such that two of them can be merged to the same bits in any order (`parts`): sums of integers and decimals, counts, extremes.
+//! such that two of them can be merged to the same bits in any order (`parts`): sums of integers and decimals, counts, extremes. Where
+//! different values are counted, the values themselves are keys of the groups.
 //! Rows that are added to one table must add rows to what is aggregated and change none: of filters, projections and inner
 //! joins that is so.
 //!
+//! The first rows by some order are remembered likewise (`first`), and are the first of those and the new ones.
+//!
 //! Not here: where groups are kept, and whether what they were made of has changed.
 
+mod first;
 mod node;
 
 use std::sync::Arc;
@@ -33,6 +37,8 @@ use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::logical_expr::expr::AggregateFunctionParams;
 use datafusion::logical_expr::{
     Aggregate, Expr, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
     TableScan, TableScanBuilder, TableType,
@@ -43,38 +49,54 @@ use super::parts::{Parts, Rounding, column, keys, numbered};
 use crate::catalog::Growth;
 use crate::storage::{Counted, Snapshot};
 
+use self::first::FirstRows;
 pub(crate) use self::node::{Watch, WatchedPlanner};
 
-/// The scan of groups that are remembered, as EXPLAIN names it; no table is called so.
-const REMEMBERED: &str = "remembered groups";
+/// The scans of what is remembered, as EXPLAIN names them; no table is called so.
+const GROUPS: &str = "remembered groups";
+const ROWS: &str = "remembered rows";
 
-/// An aggregation all of whose groups a query is about.
+/// What a count of different values is called between where they are counted and where they have a name.
+const COUNT: &str = "__count";
+
+/// An aggregation all of whose groups a query is about, or the first of its rows.
 #[derive(Debug)]
 pub(crate) struct Groups {
     /// What is done with them, from the last to the first.
     above: Vec<LogicalPlan>,
-    /// As the query has it.
-    asked: Aggregate,
-    parts: Parts,
-    /// The aggregation of what is remembered of each group.
+    asked: Asked,
+    /// What is remembered, in columns that are named by their numbers.
     computed: LogicalPlan,
 }
 
+/// As the query has it.
+#[derive(Debug)]
+enum Asked {
+    /// With what is remembered of each group.
+    Groups(Aggregate, Parts),
+    First(FirstRows),
+}
+
 impl Groups {
-    /// The groups that a plan, which is not optimized yet, is about; nothing where they cannot be merged, or where others
-    /// than those that the query wants would be computed.
+    /// The groups that a plan, which is not optimized yet, is about, or the first rows of tables of which one has this many; nothing
+    /// where they cannot be merged, or where others than those that the query wants would be computed.
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(crate) fn of(plan: &LogicalPlan) -> Result<Option<Self>> {
+    pub(crate) fn of(plan: &LogicalPlan, rows_min: usize) -> Result<Option<Self>> {
         let (mut above, mut at) = (Vec::new(), plan);
         let asked = loop {
+            if let Some(first) = FirstRows::of(at, rows_min)? {
+                let computed = numbered(first.rows(LogicalPlan::clone(&first.sort.input))?)?;
+                return Ok(Some(Self { above, asked: Asked::First(first), computed }));
+            }
             let input = match at {
                 LogicalPlan::Aggregate(aggregate) => break aggregate,
                 LogicalPlan::Projection(Projection { input, .. })
                 | LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => input,
                 LogicalPlan::Sort(sort) => &sort.input,
                 LogicalPlan::Limit(limit) => &limit.input,
+                LogicalPlan::Window(window) => &window.input,
                 LogicalPlan::Filter(having) if is_of_answers(having) => &having.input,
                 _ => return Ok(None),
             };
@@ -84,14 +106,34 @@ impl Groups {
         if !is_linear(&asked.input)? {
             return Ok(None);
         }
-        let Some(parts) = Parts::of(asked, Rounding::Same)? else { return Ok(None) };
+        let asked = match CountedValues::of(asked)? {
+            Some(CountedValues { values, counts }) => {
+                above.extend(counts);
+                values
+            }
+            None => asked.clone(),
+        };
+        let Some(parts) = Parts::of(&asked, Rounding::Same)? else { return Ok(None) };
         let aggregate = Aggregate::try_new(
             Arc::clone(&asked.input),
             asked.group_expr.clone(),
             parts.expressions().collect(),
         )?;
         let computed = numbered(LogicalPlan::Aggregate(aggregate))?;
-        Ok(Some(Self { above, asked: asked.clone(), parts, computed }))
+        Ok(Some(Self { above, asked: Asked::Groups(asked, parts), computed }))
+    }
+
+    /// Whether they are rows as they are.
+    pub(crate) fn are_rows(&self) -> bool {
+        matches!(self.asked, Asked::First(_))
+    }
+
+    /// What EXPLAIN calls what is remembered.
+    fn name(&self) -> &'static str {
+        match &self.asked {
+            Asked::Groups(..) => GROUPS,
+            Asked::First(_) => ROWS,
+        }
     }
 
     /// The plan that makes what is remembered.
@@ -116,7 +158,7 @@ impl Groups {
         schema: SchemaRef,
         groups: Vec<RecordBatch>,
     ) -> Result<LogicalPlan> {
-        self.with(scan(schema, groups)?)
+        self.with(scan(self.name(), schema, groups)?)
     }
 
     /// The query, from remembered groups and the rows that a table has got since; nothing where the query reads the
@@ -143,15 +185,17 @@ impl Groups {
         if found != 1 {
             return Ok(None);
         }
-        let all = LogicalPlanBuilder::from(scan(schema, groups)?).union(new)?.build()?;
-        let keys = keys(&self.asked);
-        let types = self.computed.schema().fields().iter().map(|field| field.data_type());
-        let merged = self.parts.merged(
-            all,
-            (0..keys).map(column).collect(),
-            |at| column(keys + at),
-            types,
-        )?;
+        let known = scan(self.name(), schema, groups)?;
+        let all = LogicalPlanBuilder::from(known).union(new)?.build()?;
+        let merged = match &self.asked {
+            Asked::Groups(asked, parts) => {
+                let keys = keys(asked);
+                let types = self.computed.schema().fields().iter().map(|field| field.data_type());
+                let of_keys = (0..keys).map(column).collect();
+                parts.merged(all, of_keys, |at| column(keys + at), types)?
+            }
+            Asked::First(first) => first.of_numbered(all, false)?,
+        };
         Ok(Some(self.with(match watch {
             Some(watch) => node::watched(merged, watch),
             None => merged,
@@ -160,11 +204,69 @@ impl Groups {
 
     /// The query over a plan of what is remembered of its groups.
     fn with(&self, parts: LogicalPlan) -> Result<LogicalPlan> {
-        let groups = self.parts.answered(&self.asked.schema, parts)?;
+        let groups = match &self.asked {
+            Asked::Groups(asked, of_groups) => of_groups.answered(&asked.schema, parts)?,
+            Asked::First(first) => first.answered(parts)?,
+        };
         self.above
             .iter()
             .rev()
             .try_fold(groups, |input, plan| plan.with_new_exprs(plan.expressions(), vec![input]))
+    }
+}
+
+/// Counts of different values, as the values of each group and what counts them.
+///
+/// ```text
+/// Aggregate: k, count(DISTINCT x)      Projection: k, count(x) under its name
+///                                  =     Aggregate: k, count(x)
+///                                          Aggregate: k, x
+/// ```
+struct CountedValues {
+    values: Aggregate,
+    /// From the last to the first.
+    counts: [LogicalPlan; 2],
+}
+
+impl CountedValues {
+    /// Nothing where anything but different values of one expression is asked for.
+    fn of(asked: &Aggregate) -> Result<Option<Self>> {
+        let mut counted: Option<Expr> = None;
+        for expr in &asked.aggr_expr {
+            let Expr::AggregateFunction(call) = expr.clone().unalias() else { return Ok(None) };
+            let AggregateFunctionParams { args, distinct, filter, order_by, null_treatment } =
+                call.params;
+            let is_plain = filter.is_none() && order_by.is_empty() && null_treatment.is_none();
+            let [value] = &args[..] else { return Ok(None) };
+            let is_same = counted.as_ref().is_none_or(|counted| counted == value);
+            if call.func.name() != "count" || !distinct || !is_plain || !is_same {
+                return Ok(None);
+            }
+            counted = Some(value.clone());
+        }
+        let is_set = |key: &Expr| matches!(key, Expr::GroupingSet(_));
+        let Some(value) = counted.filter(|value| !asked.group_expr.contains(value)) else {
+            return Ok(None);
+        };
+        if asked.group_expr.iter().any(is_set) || value.is_volatile() {
+            return Ok(None);
+        }
+        let keys = asked.group_expr.len();
+        let all = asked.group_expr.iter().cloned().chain([value]).collect();
+        let values = Aggregate::try_new(Arc::clone(&asked.input), all, Vec::new())?;
+        let mut columns: Vec<Expr> =
+            values.schema.columns().into_iter().map(Expr::Column).collect();
+        let Some(value) = columns.pop().filter(|_| columns.len() == keys) else { return Ok(None) };
+        let count = count_udaf().call(vec![value]).alias(COUNT);
+        let below = Arc::new(LogicalPlan::Aggregate(values.clone()));
+        let counts = LogicalPlan::Aggregate(Aggregate::try_new(below, columns, vec![count])?);
+        let made = counts.schema().columns();
+        let named = asked.schema.iter().enumerate().map(|(at, (table, field))| {
+            let column = Expr::Column(made[at.min(keys)].clone());
+            column.alias_qualified(table.cloned(), field.name())
+        });
+        let named = Projection::try_new(named.collect(), Arc::new(counts.clone()))?;
+        Ok(Some(Self { values, counts: [LogicalPlan::Projection(named), counts] }))
     }
 }
 
@@ -239,14 +341,15 @@ fn new_rows(plan: &LogicalPlan, growth: &Growth) -> Result<Option<LogicalPlan>> 
     Ok(Some(LogicalPlan::SubqueryAlias(new)))
 }
 
-fn scan(schema: SchemaRef, groups: Vec<RecordBatch>) -> Result<LogicalPlan> {
-    let groups = provider_as_source(Arc::new(Remembered { schema, groups }));
-    LogicalPlanBuilder::scan(TableReference::bare(REMEMBERED), groups, None)?.build()
+fn scan(name: &'static str, schema: SchemaRef, groups: Vec<RecordBatch>) -> Result<LogicalPlan> {
+    let groups = provider_as_source(Arc::new(Remembered { name, schema, groups }));
+    LogicalPlanBuilder::scan(TableReference::bare(name), groups, None)?.build()
 }
 
-/// Groups that are remembered, as a table.
+/// Groups or rows that are remembered, as a table.
 #[derive(Debug)]
 struct Remembered {
+    name: &'static str,
     schema: SchemaRef,
     groups: Vec<RecordBatch>,
 }
@@ -271,6 +374,6 @@ impl TableProvider for Remembered {
         let (parts, schema) = ([self.groups.clone()], self.schema());
         let source = MemorySourceConfig::try_new(&parts, schema, projection.cloned())?
             .with_show_sizes(state.config_options().explain.show_sizes);
-        Ok(DataSourceExec::from_data_source(Counted::named(REMEMBERED, Arc::new(source))))
+        Ok(DataSourceExec::from_data_source(Counted::named(self.name, Arc::new(source))))
     }
 }
