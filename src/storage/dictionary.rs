@@ -10,7 +10,7 @@
 //! come, until they are more than a few. Not here: codes that a batch has for itself, of few texts (`encoding`).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use arrow::array::{
     Array, ArrayRef, AsArray, DictionaryArray, StringArray, StringViewArray, UInt32Array,
@@ -21,7 +21,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use rustc_hash::FxHashMap;
 
 use super::batch::Batch;
-use super::memory::Version;
+use super::memory::{Batched, Version};
 use crate::encoding::shared_codes;
 
 /// More texts are kept as they are.
@@ -76,8 +76,8 @@ pub(super) fn are_plain(batches: &[Batch], column: usize) -> bool {
 /// Codes for the texts of a column, as its batches are read.
 #[derive(Debug)]
 pub(super) struct Coding {
-    /// All rows of the table, as long as they are current: others may have the number of their version.
-    version: Weak<Version>,
+    /// Some rows may have the number of the version that has all.
+    batched: Arc<Batched>,
     pub(super) column: usize,
     rows: usize,
     known: RwLock<Known>,
@@ -105,9 +105,9 @@ pub(super) enum Progress {
 }
 
 impl Coding {
-    pub(super) fn new(version: &Arc<Version>, column: usize, bytes: MemoryReservation) -> Self {
+    pub(super) fn new(version: &Version, column: usize, bytes: MemoryReservation) -> Self {
         Self {
-            version: Arc::downgrade(version),
+            batched: Arc::clone(version.batched()),
             column,
             rows: version.rows,
             known: RwLock::default(),
@@ -118,8 +118,9 @@ impl Coding {
         }
     }
 
-    pub(super) fn is_of(&self, version: &Arc<Version>) -> bool {
-        self.version.as_ptr() == Arc::as_ptr(version)
+    /// Whether these are the batches that get codes.
+    pub(super) fn is_of(&self, version: &Version) -> bool {
+        Arc::ptr_eq(&self.batched, version.batched())
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -361,6 +362,26 @@ mod tests {
             }
         }
         assert!(coded > 10 && plain == 0, "{coded}, {plain}");
+    }
+
+    #[test]
+    fn columns_that_are_read_together_are_coded_together() {
+        let random = &mut SmallRng::seed_from_u64(41);
+        let texts = |random: &mut SmallRng, width: i64| -> ArrayRef {
+            let texts = (0..5000).map(|_| Some(format!("t{}", random.random_range(0..width))));
+            Arc::new(texts.collect::<StringViewArray>())
+        };
+        let batches = (0..6).map(|_| {
+            let columns = [("a", texts(random, 500)), ("b", texts(random, 900))];
+            Batch::new(RecordBatch::try_from_iter(columns).unwrap())
+        });
+        let table = table(batches.collect());
+        for _ in 0..2 {
+            read(&table, &DataType::Utf8View);
+        }
+        let current = table.current();
+        let mut columns = current.batches.iter().flat_map(|batch| batch.as_kept().columns());
+        assert!(columns.all(|column| shared_codes(column).is_some()));
     }
 
     #[test]

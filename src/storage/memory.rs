@@ -75,7 +75,13 @@ pub(crate) struct Version {
     pub(crate) rows: usize,
     /// Once somebody has asked.
     figures: OnceLock<Vec<Figures>>,
+    /// One for all that have the same rows in the same batches, however these are kept.
+    batched: Arc<Batched>,
 }
+
+/// Rows in batches, as far as they are told from others.
+#[derive(Debug, Default)]
+pub(super) struct Batched;
 
 /// What plans ask about a column of a version.
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,6 +108,11 @@ impl Version {
         })
     }
 
+    /// What is the same for all that have the same rows in the same batches.
+    pub(super) fn batched(&self) -> &Arc<Batched> {
+        &self.batched
+    }
+
     /// The batches as they are kept.
     fn as_kept(&self) -> impl Iterator<Item = &RecordBatch> {
         self.batches.iter().map(Batch::as_kept)
@@ -120,8 +131,9 @@ impl Version {
     fn next(&self, grown_since: u64, batches: Vec<Batch>) -> Arc<Self> {
         let rows = batches.iter().map(Batch::num_rows).sum();
         let zones = self.zones.next(&self.batches, &batches);
-        let figures = OnceLock::new();
-        Arc::new(Self { number: self.number + 1, grown_since, batches, zones, rows, figures })
+        let (figures, batched) = (OnceLock::new(), Arc::default());
+        let number = self.number + 1;
+        Arc::new(Self { number, grown_since, batches, zones, rows, figures, batched })
     }
 
     /// The same rows where they lie now.
@@ -132,7 +144,7 @@ impl Version {
     /// The same rows, kept in another way.
     fn with(&self, batches: Vec<Batch>) -> Arc<Self> {
         let (zones, figures) = (self.zones.clone(), self.figures.clone());
-        Arc::new(Self { batches, zones, figures, ..*self })
+        Arc::new(Self { batches, zones, figures, batched: Arc::clone(&self.batched), ..*self })
     }
 
     /// The rows after so many of them.
@@ -148,8 +160,8 @@ impl Version {
         }
         let zones = self.zones.next(&self.batches, &batches);
         let (rows, grown_since) = (self.rows.saturating_sub(rows), self.number);
-        let figures = OnceLock::new();
-        Arc::new(Self { batches, zones, rows, grown_since, figures, ..*self })
+        let (figures, batched) = (OnceLock::new(), Arc::default());
+        Arc::new(Self { batches, zones, rows, grown_since, figures, batched, ..*self })
     }
 }
 
@@ -253,7 +265,7 @@ impl MemoryTable {
     }
 
     /// Takes note that a column of a version is read from its first row on.
-    pub(super) fn note_read(&self, version: &Arc<Version>, column: usize) {
+    pub(super) fn note_read(&self, version: &Version, column: usize) {
         let is_text =
             |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Utf8View);
         if !self.schema.fields().get(column).is_some_and(|field| is_text(field)) {
@@ -272,7 +284,8 @@ impl MemoryTable {
         }
         let state = self.state();
         // What a statement sees of a version may be a part of its rows.
-        if Arc::ptr_eq(&state.current, version) && !version.as_kept().any(is_away) {
+        let is_current = Arc::ptr_eq(&state.current.batched, &version.batched);
+        if is_current && !state.current.as_kept().any(is_away) {
             let bytes = state.kept.reservation("dictionary of a column");
             let coding = Coding::new(version, column, bytes);
             texts.insert(column, Texts::Coded(Arc::new(coding)));
@@ -286,7 +299,7 @@ impl MemoryTable {
     }
 
     /// Who gives codes to the texts of a column of this version, if anybody does.
-    pub(super) fn coding(&self, version: &Arc<Version>, column: usize) -> Option<Arc<Coding>> {
+    pub(super) fn coding(&self, version: &Version, column: usize) -> Option<Arc<Coding>> {
         match self.texts().get(&column) {
             Some(Texts::Coded(coding)) if coding.is_of(version) => Some(Arc::clone(coding)),
             _ => None,
@@ -309,7 +322,7 @@ impl MemoryTable {
         };
         let mut state = self.state();
         let State { current, kept, .. } = &mut *state;
-        if is_over || !coding.is_of(current) {
+        if is_over || !coding.is_of(current) || current.as_kept().any(is_away) {
             return Ok(());
         }
         let Some(columns) = coding.columns(&current.batches)? else { return Ok(()) };

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
@@ -28,6 +27,7 @@ use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, Push
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::{all_alias_free_columns, new_projections_for_columns};
 
+use super::batch::Batch;
 use super::memory::{MemoryTable, Version};
 use super::read::{self, Read};
 use super::snapshot::Snapshot;
@@ -108,14 +108,17 @@ impl TableScan {
         self.told.iter().filter_map(over_given).collect()
     }
 
-    /// Whether the texts of a column that is given are kept as codes, wherever rows are enough for that.
+    /// Whether the texts of a column that is given are kept as codes, but for a few.
     pub(crate) fn has_codes(&self, given: usize) -> bool {
         let Some((column, version)) = self.columns.get(given).zip(self.version().ok()) else {
             return false;
         };
-        let mut kept = version.batches.iter().map(|batch| batch.as_kept().columns().get(*column));
-        let is_coded = |kept: &ArrayRef| matches!(kept.data_type(), DataType::Dictionary(..));
-        kept.all(|kept| kept.is_some_and(is_coded)) && version.rows > 0
+        let is_coded = |batch: &&Batch| {
+            let kept = batch.as_kept().columns().get(*column);
+            kept.is_some_and(|kept| matches!(kept.data_type(), DataType::Dictionary(..)))
+        };
+        let coded: usize = version.batches.iter().filter(is_coded).map(Batch::num_rows).sum();
+        coded > version.rows / 4 * 3
     }
 
     /// The same scan, for a plan that is kept longer than anybody reads the rows.
