@@ -144,6 +144,7 @@ impl Coding {
 
     /// The codes of some cells, zeros where these are NULL; nothing where there are too many texts.
     fn codes_of(&self, texts: &ArrayRef) -> Option<Vec<u32>> {
+        self.bytes.try_grow(texts.len() * size_of::<u32>()).ok()?;
         if let Some(own) = texts.as_dictionary_opt::<UInt8Type>() {
             let codes = self.codes_of(own.values())?;
             let code = |own: &u8| codes.get(usize::from(*own)).copied().unwrap_or_default();
@@ -158,7 +159,6 @@ impl Coding {
             DataType::Utf8 => texts.as_string::<i32>().value(at),
             _ => texts.as_string_view().value(at),
         };
-        self.bytes.try_grow(texts.len() * size_of::<u32>()).ok()?;
         let mut codes = vec![0; texts.len()];
         let mut new = Vec::new();
         {
