@@ -40,8 +40,8 @@ pub(crate) struct Engine {
     times: usize,
 }
 
-/// A record that takes longer has failed.
-const RECORD_SECONDS_MAX: u64 = 30;
+/// A record that takes longer has failed. Products by the stand-in of a GPU take half a minute on a slow machine.
+const RECORD_SECONDS_MAX: u64 = 120;
 
 /// A runner whose records all go to one connection.
 pub(crate) fn runner(
