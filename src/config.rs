@@ -589,7 +589,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
-        name: "strategies",
+        name: "strategy",
         unit: "",
         description: "how a query that is asked again is run: measured (the default) tries what its estimated costs passed over by \
                       little, now and then, and goes over to what takes a tenth less several times; estimated is always \
@@ -616,7 +616,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The values of the setting `strategies`.
+/// The values of the setting `strategy`.
 const MEASURED_OR_ESTIMATED: [&str; 2] = ["measured", "estimated"];
 
 /// The values of the setting `join_order`.
@@ -816,7 +816,7 @@ impl Settings {
             "result_cache",
             "result_cache_limit",
             "result_cache_after_ms",
-            "strategies",
+            "strategy",
             "strategies_after_ms",
             "statement_timeout_ms",
         ];

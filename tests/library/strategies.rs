@@ -54,7 +54,7 @@ fn answers_are_the_same_whatever_is_tried() {
     let mut choices = BTreeSet::new();
     for query in QUERIES {
         let expected = answer(&connection, query);
-        connection.execute("SET strategies = 'estimated'; SET strategies = 'measured'").unwrap();
+        connection.execute("SET strategy = 'estimated'; SET strategy = 'measured'").unwrap();
         // Three runs to be measured by, and three tries of three ways with three runs before each.
         for _ in 0..44 {
             assert_eq!(answer(&connection, query), expected, "{query}");
@@ -86,7 +86,7 @@ fn what_a_plan_would_show_in_is_run_by_cost() {
         }
     }
     assert_eq!(ways(&connection), vec![(None, "in use".to_owned()); 4]);
-    connection.execute("SET strategies = 'estimated'").unwrap();
+    connection.execute("SET strategy = 'estimated'").unwrap();
     assert_eq!(ways(&connection), []);
     answer(&connection, QUERIES[0]);
     answer(&connection, QUERIES[0]);
