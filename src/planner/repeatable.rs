@@ -55,7 +55,7 @@ pub(crate) fn has_one_answer(plan: &LogicalPlan) -> Result<bool> {
             | LogicalPlan::Values(_) => true,
             LogicalPlan::Aggregate(aggregate) => is_exact(aggregate),
             LogicalPlan::Distinct(_) => {
-                plan.schema().fields().iter().all(|field| is_told_apart(field.data_type()))
+                plan.schema().fields().iter().all(|field| has_one_form(field.data_type()))
             }
             LogicalPlan::Limit(limit) => takes_by_all_columns(&limit.input),
             _ => false,
@@ -65,8 +65,8 @@ pub(crate) fn has_one_answer(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_one)
 }
 
-/// Whether values of a type that are equal cannot be told from one another: zeros of either sign can.
-fn is_told_apart(of: &DataType) -> bool {
+/// Whether equal values of a type cannot be told from one another: zeros of either sign can.
+fn has_one_form(of: &DataType) -> bool {
     !of.is_floating() && !of.is_nested()
 }
 
@@ -74,12 +74,12 @@ fn is_told_apart(of: &DataType) -> bool {
 fn is_exact(aggregate: &Aggregate) -> bool {
     let fields = aggregate.schema.fields();
     let keys = fields.len() - aggregate.aggr_expr.len().min(fields.len());
-    let has_keys = fields[..keys].iter().all(|field| is_told_apart(field.data_type()));
+    let has_keys = fields[..keys].iter().all(|field| has_one_form(field.data_type()));
     has_keys
         && aggregate.aggr_expr.iter().all(|expr| {
             let Expr::AggregateFunction(call) = expr.clone().unalias() else { return false };
             let schema = aggregate.input.schema();
-            let is_exact = |of: &Expr| of.get_type(schema).is_ok_and(|of| is_told_apart(&of));
+            let is_exact = |of: &Expr| of.get_type(schema).is_ok_and(|of| has_one_form(&of));
             match call.func.name() {
                 "count" => true,
                 "min" | "max" | "sum" | "avg" | "bool_and" | "bool_or" => {

@@ -316,10 +316,14 @@ impl MemoryTable {
         }
         let mut texts = self.texts();
         let is_over = progress == Progress::Over;
-        match is_over {
-            true => texts.insert(coding.column, Texts::TooMany { rows: coding.rows() }),
-            false => texts.remove(&coding.column),
-        };
+        // Another version may be coded by now.
+        let known = texts.get(&coding.column);
+        if matches!(known, Some(Texts::Coded(known)) if std::ptr::eq(known.as_ref(), coding)) {
+            match is_over {
+                true => texts.insert(coding.column, Texts::TooMany { rows: coding.rows() }),
+                false => texts.remove(&coding.column),
+            };
+        }
         let mut state = self.state();
         let State { current, kept, .. } = &mut *state;
         if is_over || !coding.is_of(current) || current.as_kept().any(is_away) {
