@@ -361,12 +361,13 @@ impl Run<'_> {
     /// Steps by a device. Where it fails, the host begins them anew.
     fn offload(&mut self, offload: &Offload) -> Result<()> {
         let start = Instant::now();
-        let why = match self.by_device(offload, start) {
+        let (why, is_failure) = match self.by_device(offload, start) {
             Ok(()) => return Ok(()),
             Err(Failed::Stopped(error)) => return Err(error),
-            Err(failed) => failed.to_string(),
+            Err(Failed::Refused(why)) => (why, false),
+            Err(failed) => (failed.to_string(), true),
         };
-        if self.around.gpu_must_not_fail {
+        if is_failure && self.around.gpu_must_not_fail {
             return Err(ErrorKind::Gpu(why).into());
         }
         if let Some(&last) = offload.leaves.last() {
@@ -383,19 +384,26 @@ impl Run<'_> {
         let (budget, notes) = (&mut self.around.budget, &self.program.notes);
         let mut all_bytes = 0;
         let bring = |&slot: &Slot| {
-            let matrix = run.matrix(slot)?;
+            let matrices = run.result(slot)?;
             // As for whatever the host makes in blocks: in files where memory has no room.
-            let counted = budget.grow_cells(matrix.bytes(), &notes[slot].text);
+            let bytes = matrices.iter().map(|matrix| matrix.bytes()).sum();
+            let counted = budget.grow_cells(bytes, &notes[slot].text);
             let counted_bytes = counted.map_err(Failed::Stopped)?;
             all_bytes += counted_bytes;
-            Ok((slot, run.download(&matrix)?, counted_bytes))
+            let cells = matrices.iter().map(|matrix| run.download(matrix));
+            let mut cells = cells.collect::<Result<Vec<_>, _>>()?;
+            let value = match cells.pop() {
+                Some(one) if cells.is_empty() => Value::Matrix(one),
+                last => Value::Parts(cells.into_iter().chain(last).collect()),
+            };
+            Ok((slot, value, counted_bytes))
         };
         let leaves: Result<Vec<_>, Failed> = offload.leaves.iter().map(bring).collect();
         drop(run);
         // What came before a failure is of no use.
         let leaves = leaves.inspect_err(|_| self.around.budget.shrink(all_bytes))?;
-        for (slot, cells, counted_bytes) in leaves {
-            self.keep_counted(slot, cells.into(), counted_bytes, start).map_err(Failed::Stopped)?;
+        for (slot, value, counted_bytes) in leaves {
+            self.keep_counted(slot, value, counted_bytes, start).map_err(Failed::Stopped)?;
         }
         for step in &offload.steps {
             if let Step::Release(slots) = step {

@@ -47,6 +47,7 @@ pub(crate) struct Usage {
     pub(crate) peak_bytes: usize,
     pub(crate) launches: u64,
     pub(crate) products: u64,
+    pub(crate) factorizations: u64,
     /// Texts that were compiled.
     pub(crate) compiled: u64,
     /// Texts whose image was found in the user's folder.
@@ -69,6 +70,7 @@ pub(crate) struct Live {
 pub(super) struct Counts {
     pub(super) launches: AtomicU64,
     pub(super) products: AtomicU64,
+    pub(super) factorizations: AtomicU64,
     pub(super) compiled: AtomicU64,
     pub(super) cache_hits: AtomicU64,
     pub(super) bytes_up: AtomicU64,
@@ -191,6 +193,7 @@ impl Device {
             peak_bytes: ledger.peak_bytes,
             launches: count(&self.counts.launches),
             products: count(&self.counts.products),
+            factorizations: count(&self.counts.factorizations),
             compiled: count(&self.counts.compiled),
             cache_hits: count(&self.counts.cache_hits),
             bytes_up: count(&self.counts.bytes_up),

@@ -49,9 +49,9 @@ pub(crate) enum Fault {
     /// An error of the caller, or more than a block of threads can have.
     #[error("the device refuses {call}: {}", Code(*.code))]
     Misuse { call: &'static str, code: u32 },
-    /// A status of cuBLAS.
-    #[error("cuBLAS fails: status {code}")]
-    Product { code: u32 },
+    /// A status of a library.
+    #[error("{library} fails: status {code}")]
+    Library { library: &'static str, code: u32 },
     #[error(transparent)]
     Missing(#[from] Missing),
     /// Who waits was asked to stop. What is queued goes on.

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use cudarc::{cublas, driver, nvrtc};
+use cudarc::{cublas, cusolver, driver, nvrtc};
 
 /// What this layer calls. cudarc looks a function up when it is called first, and panics where there is none.
 const DRIVER_SYMBOLS: [&str; 38] = [
@@ -79,6 +79,27 @@ const CUBLAS_SYMBOLS: [&str; 5] = [
     "cublasGemmEx_64",
 ];
 
+const CUSOLVER_SYMBOLS: [&str; 18] = [
+    "cusolverDnCreate",
+    "cusolverDnCreateParams",
+    "cusolverDnSetStream",
+    "cusolverDnXgetrf_bufferSize",
+    "cusolverDnXgetrf",
+    "cusolverDnXgetrs",
+    "cusolverDnXpotrf_bufferSize",
+    "cusolverDnXpotrf",
+    "cusolverDnXgeqrf_bufferSize",
+    "cusolverDnXgeqrf",
+    "cusolverDnXsyevd_bufferSize",
+    "cusolverDnXsyevd",
+    "cusolverDnXgesvdp_bufferSize",
+    "cusolverDnXgesvdp",
+    "cusolverDnDorgqr_bufferSize",
+    "cusolverDnDorgqr",
+    "cusolverDnSorgqr_bufferSize",
+    "cusolverDnSorgqr",
+];
+
 /// Which libraries beside the driver there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Libraries {
@@ -86,6 +107,8 @@ pub(crate) struct Libraries {
     pub(crate) nvrtc: Result<(u32, u32), Missing>,
     /// Products of matrices.
     pub(crate) cublas: Result<(), Missing>,
+    /// Their factors.
+    pub(crate) cusolver: Result<(), Missing>,
 }
 
 /// A library that is not there, or not as it is needed.
@@ -152,6 +175,29 @@ fn find_cublas(named: Option<&Path>) -> Result<(), Missing> {
     }
     // SAFETY: it is present.
     has_all("cuBLAS", unsafe { cublas::sys::culib() }, &CUBLAS_SYMBOLS)
+}
+
+/// Whether there are factorizations; looked for once in a process.
+pub(super) fn cusolver(named: Option<&Path>) -> Result<(), Missing> {
+    static FOUND: OnceLock<Result<(), Missing>> = OnceLock::new();
+    FOUND.get_or_init(|| find_cusolver(named)).clone()
+}
+
+fn find_cusolver(named: Option<&Path>) -> Result<(), Missing> {
+    for folder in folders(named) {
+        // It calls the others by their names.
+        open(&folder, &["libnvJitLink.so.13", "libnvJitLink.so.12"]);
+        open(&folder, &["libcublasLt.so.13", "libcublasLt.so.12"]);
+        open(&folder, &["libcublas.so.13", "libcublas.so.12"]);
+        open(&folder, &["libcusparse.so.12"]);
+        open(&folder, &["libcusolver.so.12", "libcusolver.so.11"]);
+    }
+    // SAFETY: as for the driver.
+    if !unsafe { cusolver::sys::is_culib_present() } {
+        return Err(Missing::Library("cuSOLVER"));
+    }
+    // SAFETY: it is present.
+    has_all("cuSOLVER", unsafe { cusolver::sys::culib() }, &CUSOLVER_SYMBOLS)
 }
 
 /// The folder that was named, then those of a toolkit.

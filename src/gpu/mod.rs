@@ -9,7 +9,7 @@
 //! Source       compiler  ─► image     by NVRTC, else from the user's folder (cache)
 //! image        kernel    ─► Kernel    loaded once in a process
 //! &[u8]        staging   ─► Buffer    through pinned blocks: one is filled while the last is copied
-//! Buffers      Stream    ─► Buffer    launches and products, queued in order
+//! Buffers      Stream    ─► Buffer    launches, products and factorizations, queued in order
 //! Buffer       staging   ─► &mut [u8]
 //! Stream       finish    ─► Fault     what went wrong in anything that was queued
 //! ```
@@ -35,6 +35,7 @@ mod library;
 mod probe;
 mod product;
 mod rates;
+mod solver;
 mod staging;
 mod stream;
 #[cfg(test)]
@@ -51,4 +52,5 @@ pub(crate) use library::Missing;
 pub(crate) use probe::{device, found};
 pub(crate) use product::{Arithmetic, Product};
 pub(crate) use rates::Rates;
+pub(crate) use solver::Columns;
 pub(crate) use stream::Stream;

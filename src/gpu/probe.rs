@@ -90,6 +90,7 @@ fn facts(ordinal: CUdevice, libraries: Option<&Path>) -> Result<Facts, Absent> {
         libraries: Libraries {
             nvrtc: library::nvrtc(libraries),
             cublas: library::cublas(libraries),
+            cusolver: library::cusolver(libraries),
         },
     })
 }

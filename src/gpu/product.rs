@@ -17,24 +17,30 @@ use super::device::{Device, Handle};
 use super::fault::Fault;
 use super::stream::Stream;
 
-/// In what products are computed. Their matrices are of `f64` or `f32`, and so are their sums.
+/// In what products are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
     F64,
     F32,
     /// cuBLAS rounds the cells of both factors, of `f32`, to 11 significant bits; a product of two is whole in `f32`.
     Tf32,
-    /// To 8 significant bits.
+    /// Cells of both factors have 8 significant bits.
     Bf16,
 }
 
 impl Arithmetic {
-    /// Bytes of a cell.
+    /// Bytes of a factor's cell.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F64 => 8,
-            Self::F32 | Self::Tf32 | Self::Bf16 => 4,
+            Self::F32 | Self::Tf32 => 4,
+            Self::Bf16 => 2,
         }
+    }
+
+    /// Bytes of a cell of what comes out, which is of `f64` or `f32` as sums are.
+    pub(crate) fn sum_bytes(self) -> usize {
+        if self == Self::F64 { 8 } else { 4 }
     }
 
     /// How far a factor's cell is from what is multiplied in its place, as a share of it.
@@ -100,7 +106,7 @@ fn done(device: &Device, status: cublasStatus_t) -> Result<(), Fault> {
         cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Err(Fault::Memory { bytes: 0 }),
         other => {
             device.settle()?;
-            Err(Fault::Product { code: other as u32 })
+            Err(Fault::Library { library: "cuBLAS", code: other as u32 })
         }
     }
 }
@@ -121,11 +127,12 @@ impl Stream {
         device.facts().libraries.cublas.clone()?;
         device.enter()?;
         let Product { arithmetic, transposed, m, k, n } = product;
-        let fits = |buffer: &Buffer, rows: usize, columns: usize| {
-            let cells = rows.checked_mul(columns).and_then(|n| n.checked_mul(arithmetic.bytes()));
-            cells.is_some_and(|bytes| bytes <= buffer.bytes())
+        let fits = |buffer: &Buffer, rows: usize, columns: usize, cell_bytes: usize| {
+            let bytes = rows.checked_mul(columns).and_then(|n| n.checked_mul(cell_bytes));
+            bytes.is_some_and(|bytes| bytes <= buffer.bytes())
         };
-        if !(fits(a, m, k) && fits(b, k, n) && fits(out, m, n)) {
+        let (cell, sum) = (arithmetic.bytes(), arithmetic.sum_bytes());
+        if !(fits(a, m, k, cell) && fits(b, k, n, cell) && fits(out, m, n, sum)) {
             return Err(Fault::Misuse { call: "product", code: 1 });
         }
         if m == 0 || n == 0 {
@@ -151,8 +158,7 @@ impl Stream {
         let b_row = if transposed[1] { k } else { n };
         let [m, k, n, a_row, b_row] = [m, k, n, a_row, b_row].map(|side| side as i64);
         let [at_a, at_b, at_out] = [a, b, out].map(Buffer::address);
-        let rounded = |compute| {
-            let singles = cudaDataType::CUDA_R_32F;
+        let rounded = |cells, compute| {
             // SAFETY: the buffers hold such matrices and are freed after what is queued here; the scales, of `f32` as the
             // sums are, are read before the call returns.
             unsafe {
@@ -165,14 +171,14 @@ impl Stream {
                     k,
                     ptr::from_ref(&1.0_f32).cast(),
                     at_b as *const _,
-                    singles,
+                    cells,
                     b_row,
                     at_a as *const _,
-                    singles,
+                    cells,
                     a_row,
                     ptr::from_ref(&0.0_f32).cast(),
                     at_out as *mut _,
-                    singles,
+                    cudaDataType::CUDA_R_32F,
                     n,
                     compute,
                     cublasGemmAlgo_t::CUBLAS_GEMM_DFALT,
@@ -218,8 +224,13 @@ impl Stream {
                     n,
                 )
             },
-            Arithmetic::Tf32 => rounded(cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32),
-            Arithmetic::Bf16 => rounded(cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF),
+            Arithmetic::Tf32 => {
+                rounded(cudaDataType::CUDA_R_32F, cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32)
+            }
+            // Not of `f32` that it rounds: that is computed in tf32, at half of the rate.
+            Arithmetic::Bf16 => {
+                rounded(cudaDataType::CUDA_R_16BF, cublasComputeType_t::CUBLAS_COMPUTE_32F)
+            }
         };
         done(device, status)?;
         self.queued(&[a, b, out]);

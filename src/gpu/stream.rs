@@ -1,7 +1,7 @@
 //! A queue of work on the device.
 //!
 //! Enters: copies, launches. Leaves: buffers that later work of this queue may use at once, and, when somebody waits,
-//! what went wrong. Not here: products of matrices ([`Product`](super::Product)), and how bytes get to the device
+//! what went wrong. Not here: products of matrices ([`Product`](super::Product)) and their factors, and how bytes get to the device
 //! ([`Staging`](super::staging)).
 
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use super::buffer::Buffer;
 use super::device::{Device, Handle};
 use super::fault::Fault;
 use super::product::Products;
+use super::solver::Solver;
 
 /// Between two looks at whether work is done, at first and at most: a short one is not waited for much longer than
 /// it takes.
@@ -35,6 +36,8 @@ pub(super) struct Lane {
     done: AtomicU64,
     /// For products in this lane, once there is one.
     products: Mutex<Option<Products>>,
+    /// For factorizations.
+    solver: Mutex<Option<Solver>>,
 }
 
 impl Lane {
@@ -48,6 +51,7 @@ impl Lane {
             queued: AtomicU64::new(0),
             done: AtomicU64::new(0),
             products: Mutex::default(),
+            solver: Mutex::default(),
         })
     }
 
@@ -87,6 +91,10 @@ impl Lane {
 
     pub(super) fn products(&self) -> MutexGuard<'_, Option<Products>> {
         self.products.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn solver(&self) -> MutexGuard<'_, Option<Solver>> {
+        self.solver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

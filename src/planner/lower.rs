@@ -131,6 +131,7 @@ fn lower(
             memory_bytes: device.memory_limit(),
             precision: if place::has(&device, precision) { precision } else { GpuPrecision::Off },
             keeps: settings.gpu_keeps,
+            decomposes: place::decomposes(&steps, &device),
         };
         let placed = place::place(steps, root.index(), expected, target, settings.gpu);
         (steps, missed) = (placed.steps, placed.missed);

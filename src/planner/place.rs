@@ -14,7 +14,7 @@
 //!
 //! Also decides in what a device multiplies: in the type of the cells, unless `gpu_precision` allows it less.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::cost::CostModel;
@@ -36,6 +36,9 @@ const GAIN_SECONDS_MIN: f64 = 50e-6;
 /// Share of a device's bandwidth that loops reach.
 const MEMORY_SHARE: f64 = 0.75;
 
+/// Share of a device's rate of products that decompositions reach, beside what each of their columns takes (H200, 4096 a side).
+const DECOMPOSED_SHARE: f64 = 0.15;
+
 /// Steps beyond which not all runs of them are compared, but the longest taken.
 const STEPS_MAX: usize = 200;
 
@@ -44,6 +47,10 @@ const STEPS_MAX: usize = 200;
 struct Work {
     /// Floating-point operations of products, of cells of 64 and of 32 bits.
     products: [f64; 2],
+    /// The same of decompositions.
+    decomposed: [f64; 2],
+    /// Launches that their columns take as long as, on a device.
+    columns: f64,
     /// Those of single cells, in units of an addition.
     cells: f64,
     /// Bytes read and written.
@@ -56,9 +63,11 @@ struct Work {
 
 impl Work {
     fn add(&mut self, other: Self, times: f64) {
-        for (sum, next) in self.products.iter_mut().zip(other.products) {
+        let sums = self.products.iter_mut().chain(&mut self.decomposed);
+        for (sum, next) in sums.zip([other.products, other.decomposed].concat()) {
             *sum += times * next;
         }
+        self.columns += times * other.columns;
         self.cells += times * other.cells;
         self.bytes += times * other.bytes;
         self.launches += times * other.launches;
@@ -69,8 +78,10 @@ impl Work {
         let [products, singles] = self.products;
         let loops = (self.cells / cost.constant(Constant::Elementwise))
             .max(self.bytes / cost.constant(Constant::Memory));
+        let [decomposed, halves] = self.decomposed;
         products / cost.constant(Constant::Products64)
             + singles / cost.constant(Constant::Products32)
+            + (decomposed + halves / 2.0) / cost.constant(Constant::Decompositions)
             + loops
             + self.launches * cost.constant(Constant::Steps)
     }
@@ -81,8 +92,10 @@ impl Work {
         let rate = |own| rates.products(arithmetic(*precision, own));
         products / rate(Element::Float64)
             + singles / rate(Element::Float32)
+            // About as long in single precision, for their columns wait for each other.
+            + self.decomposed.iter().sum::<f64>() / (DECOMPOSED_SHARE * rates.products64)
             + loops
-            + self.launches * rates.launch_seconds
+            + (self.launches + self.columns) * rates.launch_seconds
             + self.decisions * rates.synchronize_seconds
     }
 }
@@ -96,6 +109,8 @@ pub(super) struct Target {
     pub(super) precision: GpuPrecision,
     /// Whether matrices at hand stay there.
     pub(super) keeps: bool,
+    /// Whether it decomposes matrices.
+    pub(super) decomposes: bool,
 }
 
 /// Steps with those that a device runs put together, and the matrices whose absence kept it from running more.
@@ -109,6 +124,21 @@ pub(super) struct Placed {
 pub(super) fn has(device: &Arc<Device>, precision: GpuPrecision) -> bool {
     let less = arithmetic(precision, Element::Float64);
     precision == GpuPrecision::Off || offload::multiplies(device, less)
+}
+
+/// Whether there are decompositions among steps, and a device computes them as it should: that is tried once.
+pub(super) fn decomposes(steps: &[Step], device: &Arc<Device>) -> bool {
+    fn is_one(step: &Step) -> bool {
+        match step {
+            Step::Evaluate { operation, .. } => offload::taken(operation).is_some(),
+            Step::Iterate(iterated) => {
+                let rounds = [Some(&iterated.step), iterated.until.as_ref()];
+                rounds.into_iter().flatten().any(|round| round.steps.iter().any(is_one))
+            }
+            _ => false,
+        }
+    }
+    steps.iter().any(is_one) && offload::decomposes(device)
 }
 
 /// In what a device multiplies cells of a type.
@@ -353,17 +383,16 @@ impl Placing<'_> {
 
     /// Bytes that a device holds at once, with those that it is given.
     fn peak_bytes(&self, steps: &[Step], given: f64) -> f64 {
-        let converted = self.converted(steps).into_iter();
         // For as long as the run at most.
-        let copies: f64 = converted.map(|slot| 0.5 * self.estimate(slot).bytes).sum();
-        let given = given + copies;
+        let given = given + self.converted(steps).values().sum::<f64>();
         let mut held: HashMap<Slot, f64> = HashMap::new();
         let mut peak = given;
         for step in steps {
             for slot in step.made().into_iter().chain(within(step)) {
                 held.insert(slot, self.estimate(slot).bytes);
             }
-            peak = peak.max(given + held.values().sum::<f64>());
+            let worked_in = self.worked_in(step);
+            peak = peak.max(given + worked_in + held.values().sum::<f64>());
             if let Step::Release(slots) = step {
                 held.retain(|slot, _| !slots.contains(slot));
             }
@@ -371,14 +400,30 @@ impl Placing<'_> {
         peak
     }
 
-    /// The factors and products that a device has in both types, because it multiplies cells of the other one.
-    fn converted(&self, steps: &[Step]) -> BTreeSet<Slot> {
-        if self.device.precision == GpuPrecision::Off {
-            return BTreeSet::new();
+    /// Bytes that a decomposition works in.
+    fn worked_in(&self, step: &Step) -> f64 {
+        match step {
+            Step::Evaluate { operation, inputs, .. } => offload::taken(operation)
+                .map_or(0.0, |taken| taken.copies * self.estimate(inputs[0]).bytes),
+            _ => 0.0,
         }
-        let is_double = |slot: &Slot| self.element(*slot) == Element::Float64;
-        let products = steps.iter().flat_map(Step::products);
-        products.flat_map(|(read, made)| read.into_iter().chain([made])).filter(is_double).collect()
+    }
+
+    /// The factors and products that a device has in two types, because it multiplies in another one, and bytes of the second.
+    fn converted(&self, steps: &[Step]) -> BTreeMap<Slot, f64> {
+        let mut converted = BTreeMap::new();
+        for (read, made) in steps.iter().flat_map(Step::products) {
+            let of = |slot: Slot| arithmetic(self.device.precision, self.element(slot));
+            let factors = read.into_iter().map(|slot| (slot, of(slot).bytes()));
+            for (slot, bytes) in factors.chain([(made, of(made).sum_bytes())]) {
+                let own = self.element(slot).size_bytes();
+                if bytes != own {
+                    let share = bytes as f64 / own as f64;
+                    converted.insert(slot, share * self.estimate(slot).bytes);
+                }
+            }
+        }
+        converted
     }
 
     /// What their conversion takes, each once: of what changes in rounds the products take much longer.
@@ -386,7 +431,8 @@ impl Placing<'_> {
         let rates = self.device.rates;
         let converted = self.converted(steps);
         // One of the types is read, the other written.
-        let bytes: f64 = converted.iter().map(|&slot| 1.5 * self.estimate(slot).bytes).sum();
+        let bytes: f64 =
+            converted.iter().map(|(&slot, copied)| self.estimate(slot).bytes + copied).sum();
         bytes / (MEMORY_SHARE * rates.memory) + converted.len() as f64 * rates.launch_seconds
     }
 
@@ -395,6 +441,12 @@ impl Placing<'_> {
         match step {
             Step::Evaluate { operation, inputs, output } if offload::runs(operation) => {
                 self.operation(operation, inputs, *output)
+            }
+            Step::Evaluate { operation, inputs, output } => {
+                self.decomposition(operation, inputs, *output)
+            }
+            Step::Part { of, output, .. } => {
+                self.is_dense(&[*of, *output]).then_some(Work::default())
             }
             Step::Multiply { inputs, output, .. } => self.operation(&Op::Product, inputs, *output),
             Step::Pass(pass) => self.pass(pass),
@@ -428,6 +480,24 @@ impl Placing<'_> {
             Op::Reshape(_) => return Some(Work::default()),
             _ => work.cells = estimate.flops,
         }
+        self.is_dense(&all).then_some(work)
+    }
+
+    fn decomposition(&self, operation: &Op, inputs: &[Slot], output: Slot) -> Option<Work> {
+        let taken = offload::taken(operation).filter(|_| self.device.decomposes)?;
+        let Estimate { rows, columns, .. } = *self.estimate(inputs[0]);
+        if matches!(operation, Op::LeastSquares) && rows < columns {
+            return None;
+        }
+        let flops = self.estimate(output).flops;
+        let is_single = self.element(inputs[0]) == Element::Float32;
+        let mut work = Work {
+            columns: taken.launches_a_column * rows.min(columns),
+            launches: 1.0,
+            ..Work::default()
+        };
+        work.decomposed[usize::from(is_single)] = flops;
+        let all: Vec<Slot> = inputs.iter().copied().chain([output]).collect();
         self.is_dense(&all).then_some(work)
     }
 
@@ -517,7 +587,8 @@ mod tests {
     const MEMORY: usize = 1 << 30;
 
     fn target(precision: GpuPrecision) -> Target {
-        Target { rates: Rates::default(), memory_bytes: MEMORY, precision, keeps: false }
+        let (rates, memory_bytes) = (Rates::default(), MEMORY);
+        Target { rates, memory_bytes, precision, keeps: false, decomposes: true }
     }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
@@ -641,11 +712,16 @@ mod tests {
             let inverse = graph.add(Op::Inverse(None), [square], None).unwrap();
             cube(graph, inverse)
         };
-        let steps = placed(1200, Gpu::Auto, MEMORY, around_an_inverse);
-        assert_eq!(offloads(&steps).len(), 2, "{steps:?}");
+        let device = target(GpuPrecision::Off);
+        let [whole, parted] = [true, false].map(|decomposes| {
+            placed_on(Target { decomposes, ..device }, 1200, Gpu::Auto, around_an_inverse).0
+        });
         let is_inverse =
             |step: &Step| matches!(step, Step::Evaluate { operation: Op::Inverse(_), .. });
-        assert!(steps.iter().any(is_inverse));
+        assert_eq!(offloads(&parted).len(), 2, "{parted:?}");
+        assert!(parted.iter().any(is_inverse));
+        let [offload] = offloads(&whole)[..] else { panic!("{whole:?}") };
+        assert!(offload.steps.iter().any(is_inverse));
     }
 
     #[test]

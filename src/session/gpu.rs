@@ -77,6 +77,12 @@ fn facts(facts: &Facts) -> Vec<Row> {
             "",
             "multiplies; the host does so without",
         ),
+        row(
+            "cusolver",
+            library(facts.libraries.cusolver.as_ref().err()),
+            "",
+            "solves and decomposes; the host does so without",
+        ),
     ]
 }
 
@@ -112,8 +118,9 @@ fn measured(rates: &Rates) -> Vec<Row> {
 fn used(device: &Device) -> Vec<Row> {
     // First, for those whose matrices are gone are freed now.
     let kept = kept::usage();
-    let Usage { live_buffers, live_bytes, peak_bytes, launches, products, .. } = device.usage();
-    let Usage { compiled, cache_hits, bytes_up, bytes_down, .. } = device.usage();
+    let Usage { live_buffers, live_bytes, peak_bytes, launches, .. } = device.usage();
+    let Usage { products, factorizations, compiled, cache_hits, bytes_up, bytes_down, .. } =
+        device.usage();
     let mut rows = vec![
         row("memory_limit", device.memory_limit(), "bytes", "gpu_memory_limit of the process"),
         row("buffers", live_buffers, "buffers", "in its memory now"),
@@ -124,6 +131,7 @@ fn used(device: &Device) -> Vec<Row> {
         row("kept_bytes", kept.bytes, "bytes", "what they take, until there is no room"),
         row("launches", launches, "kernels", "that were started"),
         row("products", products, "products", "that were started"),
+        row("factorizations", factorizations, "calls", "of cuSOLVER that were started"),
         row("compiled", compiled, "kernels", "compiled by this process"),
         row("compiled_before", cache_hits, "kernels", "found where an earlier one kept them"),
         row("uploaded", bytes_up, "bytes", "brought from the host"),

@@ -17,3 +17,4 @@ cp "$here/device.h" "$out/device.h"
 library libcuda.so.1 "$here/driver.cpp" "$here/threads.cpp" -ldl
 library libnvrtc.so.13 "$here/nvrtc.cpp" "$out/libcuda.so.1" -Wl,-rpath,'$ORIGIN' -ldl
 library libcublas.so.13 "$here/cublas.cpp" "$out/libcuda.so.1" -Wl,-rpath,'$ORIGIN'
+library libcusolver.so.12 "$here/cusolver.cpp" "$out/libcuda.so.1" -Wl,-rpath,'$ORIGIN'

@@ -19,9 +19,8 @@ constexpr int NOT_SUPPORTED = 15;
 // A block of a product.
 constexpr int64_t ROWS = 512, COLUMNS = 32;
 
-constexpr int FLOAT32 = 0;
-constexpr int FAST_BF16 = 75;
-constexpr int FAST_TF32 = 77;
+constexpr int FLOAT32 = 0, BF16 = 14;
+constexpr int IN_FLOAT32 = 68, FAST_TF32 = 77;
 
 struct Handle {
     void* stream;
@@ -35,19 +34,23 @@ struct Whole {
     }
 };
 
-// Without its last bits: rounded to the nearest, of two to the even one.
-template <int Lost>
-struct Rounded {
+// Without its last 13 bits: rounded to the nearest, of two to the even one.
+struct Tf32 {
     static float of(float x) {
         if (!std::isfinite(x)) return x;
-        const uint32_t bits = std::bit_cast<uint32_t>(x), half = (1u << (Lost - 1)) - 1 + (bits >> Lost & 1);
-        return std::bit_cast<float>((bits + half) & ~((1u << Lost) - 1));
+        const uint32_t bits = std::bit_cast<uint32_t>(x), half = (1u << 12) - 1 + (bits >> 13 & 1);
+        return std::bit_cast<float>((bits + half) & ~((1u << 13) - 1));
     }
 };
 
-template <class As, class T>
-int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t width_a, const T* b,
-         int64_t width_b, T beta, T* c, int64_t width_c) {
+// The upper half of one in single precision.
+struct Bf16 {
+    static float of(uint16_t x) { return std::bit_cast<float>((uint32_t)x << 16); }
+};
+
+template <class As, class Cell, class T>
+int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, T alpha, const Cell* a, int64_t width_a,
+         const Cell* b, int64_t width_b, T beta, T* c, int64_t width_c) {
     if (width_a < (turn_a ? k : m) || width_b < (turn_b ? n : k) || width_c < m || beta != 0) return INVALID_VALUE;
     if (standin_fails("refuse_product")) return EXECUTION_FAILED;
     const std::function<int()> work = [=] {
@@ -57,7 +60,7 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
         if (turn_a) {
             for (int64_t column = 0; column < n; column++) {
                 for (int64_t row = 0; row < m; row++) {
-                    const T* left = a + row * width_a;
+                    const Cell* left = a + row * width_a;
                     T sum = 0;
                     for (int64_t at = 0; at < k; at++) sum += As::of(left[at]) * factor(at, column);
                     c[row + column * width_c] = alpha * sum;
@@ -72,7 +75,7 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
                 const int64_t rows = std::min(ROWS, m - top);
                 for (int64_t column = first; column < end; column++) std::fill_n(c + top + column * width_c, rows, T(0));
                 for (int64_t at = 0; at < k; at++) {
-                    const T* left = a + top + at * width_a;
+                    const Cell* left = a + top + at * width_a;
                     for (int64_t column = first; column < end; column++) {
                         T* sums = c + top + column * width_c;
                         const T right = alpha * factor(at, column);
@@ -103,17 +106,18 @@ API cublasSgemm_v2_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t
     return gemm<Whole>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
 }
 
-// What we call it for: matrices and scales of float, and sums of them.
-API cublasGemmEx_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const float* alpha, const float* a, int type_a,
-                    int64_t width_a, const float* b, int type_b, int64_t width_b, const float* beta, float* c, int type_c, int64_t width_c,
+// What we call it for: factors of float that are rounded, or of bfloat16; scales and sums of float.
+API cublasGemmEx_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const float* alpha, const void* a, int type_a,
+                    int64_t width_a, const void* b, int type_b, int64_t width_b, const float* beta, float* c, int type_c, int64_t width_c,
                     int compute, int) {
-    if (type_a != FLOAT32 || type_b != FLOAT32 || type_c != FLOAT32) return NOT_SUPPORTED;
-    switch (compute) {
-        case FAST_TF32:
-            return gemm<Rounded<13>>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
-        case FAST_BF16:
-            return gemm<Rounded<16>>(handle, turn_a, turn_b, m, n, k, *alpha, a, width_a, b, width_b, *beta, c, width_c);
-        default:
-            return NOT_SUPPORTED;
+    if (type_a != type_b || type_c != FLOAT32) return NOT_SUPPORTED;
+    if (type_a == FLOAT32 && compute == FAST_TF32) {
+        const auto *left = (const float*)a, *right = (const float*)b;
+        return gemm<Tf32>(handle, turn_a, turn_b, m, n, k, *alpha, left, width_a, right, width_b, *beta, c, width_c);
     }
+    if (type_a == BF16 && compute == IN_FLOAT32) {
+        const auto *left = (const uint16_t*)a, *right = (const uint16_t*)b;
+        return gemm<Bf16>(handle, turn_a, turn_b, m, n, k, *alpha, left, width_a, right, width_b, *beta, c, width_c);
+    }
+    return NOT_SUPPORTED;
 }

@@ -49,6 +49,7 @@ static inline double __shfl_down_sync(unsigned, double own, unsigned by, int wid
 }
 
 static inline long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
+static inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 static inline double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
 
 // Runs one thread of a kernel with the parameters that a launch was given.

@@ -112,10 +112,11 @@ pub(crate) fn forget() {
 pub(crate) fn usage() -> Usage {
     let mut usage = Usage::default();
     for here in kept().entries.iter().filter_map(|entry| entry.here.as_ref()) {
-        let buffers = here.buffers();
         usage.matrices += 1;
-        usage.buffers += buffers.len();
-        usage.bytes += buffers.iter().map(|buffer| buffer.bytes()).sum::<usize>();
+        for buffer in here.buffers() {
+            usage.buffers += 1;
+            usage.bytes += buffer.bytes();
+        }
     }
     usage
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Failed, Queue, kept};
 use crate::exec::block::Fresh;
-use crate::gpu::{Buffer, Fault};
+use crate::gpu::{Arithmetic, Buffer, Fault};
 use crate::matrix::{Cells, Element, Shape, Storage};
 
 /// Dense cells in row-major order. A copy shares them, for nobody writes over what has been made.
@@ -13,13 +13,19 @@ pub(in crate::exec) struct Matrix {
     pub(super) buffer: Arc<Buffer>,
     pub(super) shape: Shape,
     pub(super) element: Element,
-    /// The same cells in single precision, from the first product that wants them so.
-    singles: Arc<OnceLock<Arc<Buffer>>>,
+    rounded: Arc<Rounded>,
+}
+
+/// The same cells in fewer bits, each from the first product that wants them so.
+#[derive(Default)]
+struct Rounded {
+    singles: OnceLock<Arc<Buffer>>,
+    halves: OnceLock<Arc<Buffer>>,
 }
 
 impl Matrix {
-    fn new(buffer: Buffer, shape: Shape, element: Element) -> Self {
-        Self { buffer: Arc::new(buffer), shape, element, singles: Arc::default() }
+    pub(super) fn new(buffer: Buffer, shape: Shape, element: Element) -> Self {
+        Self { buffer: Arc::new(buffer), shape, element, rounded: Arc::default() }
     }
 
     /// The same cells in rows of another length.
@@ -31,15 +37,15 @@ impl Matrix {
         self.shape.cells() * self.element.size_bytes()
     }
 
-    /// Its memory, and that of its cells in single precision.
-    pub(super) fn buffers(&self) -> Vec<&Buffer> {
-        [Some(&self.buffer), self.singles.get()].into_iter().flatten().map(Arc::as_ref).collect()
+    /// Its memory, and that of its cells in fewer bits.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        let Rounded { singles, halves } = self.rounded.as_ref();
+        [Some(&self.buffer), singles.get(), halves.get()].into_iter().flatten()
     }
 
     /// Whether nobody else has it.
     pub(super) fn is_kept_alone(&self) -> bool {
-        let singles = self.singles.get();
-        [Some(&self.buffer), singles].into_iter().flatten().all(|of| Arc::strong_count(of) == 1)
+        self.buffers().all(|of| Arc::strong_count(of) == 1)
     }
 
     /// Whether it is the same one.
@@ -71,12 +77,12 @@ impl Queue<'_> {
         Ok(Matrix::new(buffer, cells.shape(), cells.element()))
     }
 
-    /// Memory of so many bytes, for which what is kept gives way.
-    pub(super) fn with_room(
+    /// What takes memory of so many bytes or more, for which what is kept gives way.
+    pub(super) fn with_room<T>(
         &self,
         bytes: usize,
-        take: impl Fn() -> Result<Buffer, Fault>,
-    ) -> Result<Buffer, Failed> {
+        mut take: impl FnMut() -> Result<T, Fault>,
+    ) -> Result<T, Failed> {
         loop {
             match take() {
                 Err(Fault::Memory { .. }) if kept::give_way(bytes) => {}
@@ -85,15 +91,30 @@ impl Queue<'_> {
         }
     }
 
-    /// A matrix in single precision: converted once, however many products and rounds read it.
-    pub(super) fn singles(&self, matrix: &Matrix) -> Result<Matrix, Failed> {
-        let Some(buffer) = matrix.singles.get() else {
-            let singles = self.cast(matrix, Element::Float32)?;
-            matrix.singles.get_or_init(|| Arc::clone(&singles.buffer));
-            return Ok(singles);
+    /// The cells of a matrix as products in this arithmetic read them: rounded once, however many products and rounds do.
+    pub(super) fn factor(
+        &self,
+        matrix: &Matrix,
+        arithmetic: Arithmetic,
+    ) -> Result<Arc<Buffer>, Failed> {
+        let rounded = match (arithmetic, matrix.element) {
+            (Arithmetic::F64, element) | (Arithmetic::F32 | Arithmetic::Tf32, element)
+                if element.size_bytes() == arithmetic.bytes() =>
+            {
+                return Ok(Arc::clone(&matrix.buffer));
+            }
+            (Arithmetic::F64, _) => return Ok(self.cast(matrix, Element::Float64)?.buffer),
+            (Arithmetic::F32 | Arithmetic::Tf32, _) => &matrix.rounded.singles,
+            (Arithmetic::Bf16, _) => &matrix.rounded.halves,
         };
-        let element = Element::Float32;
-        Ok(Matrix { buffer: Arc::clone(buffer), element, ..matrix.clone() })
+        if let Some(buffer) = rounded.get() {
+            return Ok(Arc::clone(buffer));
+        }
+        let buffer = match arithmetic {
+            Arithmetic::Bf16 => self.halved(matrix)?,
+            _ => self.cast(matrix, Element::Float32)?.buffer,
+        };
+        Ok(Arc::clone(rounded.get_or_init(|| buffer)))
     }
 
     /// Waits for a matrix.

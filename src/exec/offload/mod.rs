@@ -11,6 +11,7 @@
 //!
 //! Everything is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
 
+mod decompose;
 mod expression;
 pub(crate) mod kept;
 mod loops;
@@ -25,11 +26,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use self::decompose::taken;
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
-pub(crate) use self::trial::{distrust, multiplies, trusted};
+pub(crate) use self::trial::{decomposes, distrust, multiplies, trusted};
 use super::kernels::fused::Goal;
-use super::operation::{Operation, Stored};
+use super::operation::{Operation, Part, Stored};
 use super::program::{Offload, Pass, Program, Rounds, Sink, Slot, Step};
 use super::run::{Cancel, cells};
 use super::value::Value;
@@ -43,6 +45,8 @@ pub(super) enum Failed {
     Device(Fault),
     /// Something is not for devices that the planner could not see, as a matrix that turned out to be sparse.
     Unfit(String),
+    /// Cells of which only the host can say what is wrong with them, as of a singular matrix: no failure.
+    Refused(String),
     /// Whoever asked has gone.
     Stopped(Error),
 }
@@ -51,7 +55,7 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device(fault) => fault.fmt(f),
-            Self::Unfit(why) => f.write_str(why),
+            Self::Unfit(why) | Self::Refused(why) => f.write_str(why),
             Self::Stopped(error) => error.fmt(f),
         }
     }
@@ -88,6 +92,8 @@ pub(super) struct Run<'a> {
     /// Those of the host.
     values: &'a [Option<Value>],
     held: HashMap<Slot, Matrix>,
+    /// Those of decompositions.
+    parts: HashMap<Slot, Vec<Matrix>>,
 }
 
 impl<'a> Run<'a> {
@@ -99,7 +105,7 @@ impl<'a> Run<'a> {
         cancel: &'a Cancel,
     ) -> Result<Self, Failed> {
         let (queue, keeps) = (Queue::new(device, cancel)?, offload.keeps.as_slice());
-        Ok(Self { queue, program, keeps, values, held: HashMap::new() })
+        Ok(Self { queue, program, keeps, values, held: HashMap::new(), parts: HashMap::new() })
     }
 
     pub(super) fn steps(&mut self, steps: &[Step]) -> Result<(), Failed> {
@@ -112,8 +118,19 @@ impl<'a> Run<'a> {
 
     fn step(&mut self, step: &Step) -> Result<(), Failed> {
         match step {
+            Step::Evaluate { operation, inputs, output } if taken(operation).is_some() => {
+                self.decompose(operation, inputs, *output)?;
+            }
             Step::Evaluate { operation, inputs, output } => {
                 self.keep(operation, inputs, *output)?;
+            }
+            Step::Part { of, at, output } => {
+                let part = match (self.parts.get(of), self.values.get(*of)) {
+                    (Some(parts), _) => parts[*at].clone(),
+                    (None, Some(Some(of))) => self.queue.upload(of.part(*at))?,
+                    (None, _) => return Err(Failed::Unfit("a part of nothing".into())),
+                };
+                self.held.insert(*output, part);
             }
             Step::Multiply { inputs, output, .. } => {
                 self.keep(&Operation::Product, inputs, *output)?;
@@ -123,13 +140,22 @@ impl<'a> Run<'a> {
             Step::Release(slots) => {
                 for slot in slots {
                     self.held.remove(slot);
+                    self.parts.remove(slot);
                 }
             }
-            Step::Gather { .. } | Step::Align { .. } | Step::Part { .. } | Step::Offload(_) => {
+            Step::Gather { .. } | Step::Align { .. } | Step::Offload(_) => {
                 return Err(Failed::Unfit("a step that only the host runs".into()));
             }
         }
         Ok(())
+    }
+
+    /// What there is of a value that somebody reads on the host.
+    pub(super) fn result(&mut self, slot: Slot) -> Result<Vec<Matrix>, Failed> {
+        match self.parts.get(&slot) {
+            Some(parts) => Ok(parts.clone()),
+            None => Ok(vec![self.matrix(slot)?]),
+        }
     }
 
     /// A value, brought over when it is first read, unless it is there from an earlier run.
@@ -164,6 +190,26 @@ impl<'a> Run<'a> {
     /// In what a product is computed, where that is less than the type of its cells.
     fn arithmetic(&self, slot: Slot) -> Option<Arithmetic> {
         self.program.notes[slot].arithmetic
+    }
+
+    fn decompose(
+        &mut self,
+        operation: &Operation,
+        inputs: &[Slot],
+        output: Slot,
+    ) -> Result<(), Failed> {
+        let inputs = self.matrices(inputs)?;
+        let mut results = self.queue.decompose(operation, &inputs)?;
+        match results.pop() {
+            Some(one) if Part::all(operation).is_empty() => {
+                self.held.insert(output, one);
+            }
+            last => {
+                results.extend(last);
+                self.parts.insert(output, results);
+            }
+        }
+        Ok(())
     }
 
     fn keep(&mut self, operation: &Operation, inputs: &[Slot], output: Slot) -> Result<(), Failed> {

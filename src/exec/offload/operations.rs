@@ -8,7 +8,7 @@ use crate::exec::operation::{Aggregate, Axis, Operation};
 use crate::gpu::{Arithmetic, Product};
 use crate::matrix::{Element, Shape};
 
-/// Whether devices run this operation, of dense matrices.
+/// Whether devices run this operation, of dense matrices, by kernels and products.
 pub(crate) fn runs(operation: &Operation) -> bool {
     match operation {
         product if product.is_product() => true,
@@ -80,21 +80,23 @@ impl Queue<'_> {
         arithmetic: Option<Arithmetic>,
     ) -> Result<Matrix, Failed> {
         let element = a.element.common(b.element);
-        let (arithmetic, a, b) = match arithmetic {
-            Some(less) => (less, self.singles(a)?, self.singles(b)?),
-            None => (own(element), self.cast(a, element)?, self.cast(b, element)?),
-        };
-        let [left, right] = [(&a, transposed[0]), (&b, transposed[1])].map(|(of, is_turned)| {
+        let arithmetic = arithmetic.unwrap_or_else(|| own(element));
+        let [left, right] = [(a, transposed[0]), (b, transposed[1])].map(|(of, is_turned)| {
             let Shape { rows, columns } = of.shape;
             if is_turned { Shape::new(columns, rows) } else { Shape::new(rows, columns) }
         });
         if left.columns != right.rows {
             return Err(Failed::Unfit("sizes that do not fit".into()));
         }
-        let out = self.empty(Shape::new(left.rows, right.columns), a.element)?;
+        let sums = match arithmetic {
+            Arithmetic::F64 => Element::Float64,
+            _ => Element::Float32,
+        };
+        let (a, b) = (self.factor(a, arithmetic)?, self.factor(b, arithmetic)?);
+        let out = self.empty(Shape::new(left.rows, right.columns), sums)?;
         let (m, k, n) = (left.rows, left.columns, right.columns);
         let product = Product { arithmetic, transposed, m, k, n };
-        self.stream.product(product, &a.buffer, &b.buffer, &out.buffer)?;
+        self.stream.product(product, &a, &b, &out.buffer)?;
         self.cast(&out, element)
     }
 

@@ -24,6 +24,9 @@ const SHAPE: Shape = Shape { rows: 77, columns: 67 };
 /// How far sums may be apart, in units of rounding of their terms.
 const UNITS: f64 = 1000.0;
 
+/// How far parts of decompositions may be apart, as a share of their largest cell: what is wrong is wrong by more.
+const DECOMPOSED: f64 = 1e-6;
+
 /// The device of this process, where there is one that is to be trusted. To find it out may take seconds: drivers start, kernels are
 /// compiled, rates measured. Who does not wait has none until somebody has.
 pub(crate) fn trusted(libraries: Option<&Path>, waits: bool) -> Option<Arc<Device>> {
@@ -60,9 +63,17 @@ pub(crate) fn multiplies(device: &Arc<Device>, arithmetic: Arithmetic) -> bool {
     *found.get_or_init(|| Trial::new().multiply(device, arithmetic).unwrap_or(false))
 }
 
+/// Whether a device decomposes matrices as the host does.
+pub(crate) fn decomposes(device: &Arc<Device>) -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| Trial::new().decompose(device).unwrap_or(false))
+}
+
 struct Trial {
     x: Cells,
     y: Cells,
+    /// Of full rank, where the others have the few of their formulas, and no two singular values near each other.
+    regular: Cells,
 }
 
 impl Trial {
@@ -75,6 +86,7 @@ impl Trial {
         Self {
             x: matrix(|at| (at * 0.7).sin() * 3.0),
             y: matrix(|at| (at * 0.3).cos() + at / 5000.0),
+            regular: matrix(|at| at.powf(1.5).sin()),
         }
     }
 
@@ -108,6 +120,35 @@ impl Trial {
             }
         }
         Ok(())
+    }
+
+    /// Whether decompositions are those of the host, up to rounding and the condition of the trial.
+    fn decompose(&self, device: &Arc<Device>) -> Result<bool, Failed> {
+        let x = &self.regular;
+        let gram = by_host(&Op::Gram, &[x])?;
+        let operations = [
+            (Op::Cholesky, vec![&gram]),
+            (Op::Solve(None), vec![&gram, &gram]),
+            (Op::Determinant(None), vec![&gram]),
+            (Op::Qr, vec![x]),
+            (Op::Eigen { rank: None }, vec![&gram]),
+            (Op::Svd { rank: None }, vec![x]),
+        ];
+        let cancel = Cancel::default();
+        let queue = Queue::new(device, &cancel)?;
+        for (operation, inputs) in operations {
+            let host = evaluate(&operation, &inputs, Stop::NEVER);
+            let host = host.map_err(|error| Failed::Unfit(error.to_string()))?;
+            let inputs = inputs.iter().map(|cells| queue.upload(cells));
+            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+            for (at, part) in queue.decompose(&operation, &inputs)?.iter().enumerate() {
+                let host = host.part(at);
+                if !is_close(&queue.download(part)?, host, DECOMPOSED * largest(host)) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a product has an error that its arithmetic explains; that a device cuts digits off, rather than rounds, doubles it.

@@ -36,6 +36,7 @@ pub use logarithm::logarithm;
 pub use lu::{Lu, determinant, lu};
 pub use orthogonal::{Qr, least_squares, qr};
 pub use pseudo::{pseudo_inverse, rank};
+pub(crate) use solve::reciprocal_condition_of;
 pub use solve::{inverse, solve};
 pub use spectral::{Eigh, Svd, eigh, svd, svd_cells, svd_flops};
 pub use substitution::{determinant_of_triangle, inverse_of_triangle, solve_by_substitution};

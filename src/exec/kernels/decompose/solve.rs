@@ -167,7 +167,7 @@ impl<T: Real> Factored<T> {
 
 /// `1 / (‖a‖·‖a⁻¹‖)` in the 1-norm, the second norm estimated from below by solutions for one right-hand
 /// side with `a` and with its transpose.
-pub(super) fn reciprocal_condition_of<T: Real>(
+pub(crate) fn reciprocal_condition_of<T: Real>(
     n: usize,
     norm: T,
     solve: &dyn Fn(MatMut<'_, T>),

@@ -1,0 +1,428 @@
+//! Decompositions on a device, as the host has them: the same signs, and what is singular, not finite or not to be trusted is refused.
+//!
+//! ```text
+//! solve, inv, det      t(a) = l·u of what lies row after row; a system with its transpose; the condition by a few more solutions
+//! lstsq                a = q·r, and r⁻¹·t(q)·b where r is far from singular
+//! eigh                 rows of vectors, for the library's columns are our rows
+//! svd, pinv, rank      of a matrix at least as tall as wide, in double precision, and checked by its definition
+//! ```
+//!
+//! What is refused is left to the host, which finds the same and says what is wrong, or knows another way.
+
+use std::cell::RefCell;
+use std::slice;
+
+use faer::MatMut;
+
+use super::matrix::Matrix;
+use super::{Failed, Queue};
+use crate::exec::kernels::decompose::{Triangle, reciprocal_condition_of};
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::kernels::fused::{Builder, Value};
+use crate::exec::operation::{Aggregate, Axis, Operation, Span};
+use crate::gpu::{Arithmetic, Buffer, Columns};
+use crate::matrix::{Dense, Element, Shape};
+
+/// How far a decomposition may be from its definition, in units of rounding of the Frobenius norm, times the root of its shorter side.
+const UNITS: f64 = 100.0;
+
+/// What a decomposition takes of a device beside its flops.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// Time for each column of the shorter side, in launches of kernels: as measured on an H200 between 512 and 4096 a side.
+    pub(crate) launches_a_column: f64,
+    /// Copies of its first input that it works in at most.
+    pub(crate) copies: f64,
+}
+
+/// That of an operation; none for what devices do not decompose.
+pub(crate) fn taken(operation: &Operation) -> Option<Taken> {
+    let (launches_a_column, copies) = match operation {
+        Operation::Cholesky => (0.25, 2.0),
+        Operation::Determinant(None) => (0.5, 2.0),
+        Operation::Inverse(None) => (0.8, 2.0),
+        Operation::Qr => (1.3, 3.0),
+        Operation::Solve(None) => (1.7, 2.0),
+        Operation::LeastSquares => (2.2, 4.0),
+        Operation::Eigen { .. } => (2.5, 7.0),
+        Operation::Svd { .. } | Operation::PseudoInverse | Operation::Rank => (6.0, 12.0),
+        _ => return None,
+    };
+    Some(Taken { launches_a_column, copies })
+}
+
+/// Both factors of a square matrix, and the swaps of its rows.
+struct Factored {
+    cells: Matrix,
+    pivots: Buffer,
+    /// Whether they are of the transpose.
+    is_turned: bool,
+}
+
+impl Queue<'_> {
+    /// The results of a decomposition, in the order of its parts.
+    ///
+    /// # Errors
+    /// [`Failed::Refused`] for what only the host can tell or do.
+    pub(super) fn decompose(
+        &self,
+        operation: &Operation,
+        inputs: &[Matrix],
+    ) -> Result<Vec<Matrix>, Failed> {
+        if inputs.iter().any(Matrix::is_empty) {
+            return Err(refused("a matrix without cells"));
+        }
+        match (operation, inputs) {
+            (Operation::Solve(None), [a, b]) => Ok(vec![self.solution(a, b)?]),
+            (Operation::Inverse(None), [a]) => Ok(vec![self.inverse(a)?]),
+            (Operation::Determinant(None), [a]) => Ok(vec![self.determinant(a)?]),
+            (Operation::Cholesky, [a]) => Ok(vec![self.cholesky(a)?]),
+            (Operation::Qr, [a]) => Ok(self.qr(a)?.into()),
+            (Operation::LeastSquares, [a, b]) => Ok(vec![self.least_squares(a, b)?]),
+            (Operation::Eigen { rank }, [a]) => Ok(self.eigen(a, *rank)?.into()),
+            (Operation::Svd { rank }, [a]) => {
+                let [u, s, vt] = self.svd(a, *rank)?;
+                Ok(vec![self.transpose(&u)?, s, vt])
+            }
+            (Operation::PseudoInverse, [a]) => Ok(vec![self.pseudo_inverse(a)?]),
+            (Operation::Rank, [a]) => {
+                let [_, s, _] = self.svd(a, None)?;
+                let count = self.significant(&s, a.shape)? as f64;
+                Ok(vec![self.numbers(vec![count], Shape::new(1, 1), a.element)?])
+            }
+            _ => Err(Failed::Unfit(format!("{operation} is not for devices"))),
+        }
+    }
+
+    fn solution(&self, a: &Matrix, b: &Matrix) -> Result<Matrix, Failed> {
+        if a.shape.rows != b.shape.rows {
+            return Err(refused("sizes that do not fit"));
+        }
+        let element = a.element.common(b.element);
+        let (a, b) = (self.cast(a, element)?, self.cast(b, element)?);
+        let norm = self.norm_1(&a)?;
+        let factored = self.lu(&a)?;
+        if self.reciprocal_condition(&factored, norm)? < epsilon(element) {
+            return Err(refused("a singular matrix"));
+        }
+        self.solved(&factored, &b)
+    }
+
+    fn inverse(&self, a: &Matrix) -> Result<Matrix, Failed> {
+        let norm = self.norm_1(a)?;
+        let Factored { cells, pivots, .. } = self.lu(a)?;
+        // The inverse of the transpose, column after column, is that of the matrix row after row.
+        let x = self.identity(a.shape.rows, a.element)?;
+        self.with_room(0, || self.stream.solve_lu(columns(&cells), &pivots, false, columns(&x)))?;
+        let condition = 1.0 / norm / self.norm_1(&x)?;
+        if condition.is_nan() || condition < epsilon(a.element) {
+            return Err(refused("a singular matrix"));
+        }
+        Ok(x)
+    }
+
+    fn determinant(&self, a: &Matrix) -> Result<Matrix, Failed> {
+        self.norm_1(a)?;
+        let Factored { cells, pivots, .. } = self.lu(a)?;
+        let mut swaps = vec![0_i64; a.shape.rows];
+        self.stream.download(&pivots, bytemuck::cast_slice_mut(&mut swaps))?;
+        let diagonal = self.read(&self.diagonal(&cells)?)?;
+        let is_odd = (1..).zip(&swaps).filter(|(row, swap)| row != *swap).count() % 2 == 1;
+        let sign = if is_odd { -1.0 } else { 1.0 };
+        let value = diagonal.into_iter().fold(sign, |product, pivot| product * pivot);
+        self.numbers(vec![value], Shape::new(1, 1), a.element)
+    }
+
+    fn cholesky(&self, a: &Matrix) -> Result<Matrix, Failed> {
+        square(a)?;
+        self.norm_1(a)?;
+        // The upper triangle by columns is the lower one by rows.
+        let cells = self.own(a)?;
+        let minor = self.with_room(0, || self.stream.factor_cholesky(columns(&cells)))?;
+        if minor != 0 {
+            return Err(refused("a matrix that is not positive definite"));
+        }
+        self.triangle(&cells, Triangle::Lower)
+    }
+
+    fn qr(&self, a: &Matrix) -> Result<[Matrix; 2], Failed> {
+        self.norm_1(a)?;
+        let Shape { rows, columns: width } = a.shape;
+        let count = rows.min(width);
+        let cells = self.own_transpose(a)?;
+        let scales = self.empty(Shape::new(count, 1), a.element)?;
+        self.with_room(0, || self.stream.factor_qr(columns(&cells), &scales.buffer))?;
+        let whole = |count| Span { start: 0, count };
+        let r = self.slice(&cells, Axis::Columns, whole(count))?;
+        let r = self.triangle(&self.transpose(&r)?, Triangle::Upper)?;
+        let reflections = self.slice(&cells, Axis::Rows, whole(count))?;
+        self.with_room(0, || self.stream.orthogonal(columns(&reflections), &scales.buffer))?;
+        let signs = self.signs(&[&self.diagonal(&r)?], |builder, of| {
+            let zero = builder.constant(0.0);
+            builder.binary(BinaryFunction::Less, of[0], zero)
+        })?;
+        let q = self.transpose(&self.times(&reflections, &signs)?)?;
+        Ok([q, self.times(&r, &signs)?])
+    }
+
+    fn least_squares(&self, a: &Matrix, b: &Matrix) -> Result<Matrix, Failed> {
+        let Shape { rows, columns: width } = a.shape;
+        if rows < width || b.shape.rows != rows {
+            return Err(refused("a matrix wider than tall"));
+        }
+        let element = a.element.common(b.element);
+        let (a, b) = (self.cast(a, element)?, self.cast(b, element)?);
+        self.norm_1(&b)?;
+        let [q, r] = self.qr(&a)?;
+        // R is both of its own factors, the other one without a cell but its ones, and no row was swapped.
+        let order: Vec<i64> = (1..=width as i64).collect();
+        let order: &[u8] = bytemuck::cast_slice(&order);
+        let pivots = self.with_room(order.len(), || self.stream.upload(order, "pivots"))?;
+        let norm = self.norm_1(&r)?;
+        let factored = Factored { cells: self.own_transpose(&r)?, pivots, is_turned: false };
+        let condition = self.reciprocal_condition(&factored, norm)?;
+        if condition <= epsilon(element) * 100.0 * rows as f64 {
+            return Err(refused("columns that depend on one another"));
+        }
+        let right = self.evaluate(&Operation::Cross, &[q, b], None)?;
+        self.solved(&factored, &right)
+    }
+
+    /// The values, ascending, and the vectors as columns.
+    fn eigen(&self, a: &Matrix, rank: Option<usize>) -> Result<[Matrix; 2], Failed> {
+        square(a)?;
+        self.norm_1(a)?;
+        let side = a.shape.rows;
+        let (vectors, values) = (self.own(a)?, self.empty(Shape::new(side, 1), a.element)?);
+        let missing = self.with_room(0, || self.stream.eigen(columns(&vectors), &values.buffer))?;
+        if missing != 0 {
+            return Err(refused("a matrix whose eigenvalues do not converge"));
+        }
+        let count = rank.map_or(side, |count| count.min(side));
+        let last = Span { start: side - count, count };
+        let values = self.slice(&values, Axis::Rows, last)?;
+        let vectors = self.slice(&vectors, Axis::Rows, last)?;
+        let vectors = self.times(&vectors, &self.signs_of_rows(&vectors)?)?;
+        Ok([values, self.transpose(&vectors)?])
+    }
+
+    /// `t(u)`, the values as a column, and `vt`.
+    fn svd(&self, a: &Matrix, rank: Option<usize>) -> Result<[Matrix; 3], Failed> {
+        self.norm_1(a)?;
+        let Shape { rows, columns: width } = a.shape;
+        let (double, side) = (Element::Float64, rows.min(width));
+        let exact = self.cast(a, double)?;
+        // Tall column after column: as it is where it is wide row after row.
+        let is_tall = rows > width;
+        let cells = if is_tall { self.own_transpose(&exact)? } else { self.own(&exact)? };
+        let [left, right] = [rows.max(width), side].map(|size| Shape::new(side, size));
+        let (u, v) = (self.empty(left, double)?, self.empty(right, double)?);
+        let s = self.empty(Shape::new(side, 1), double)?;
+        let found = self
+            .with_room(0, || self.stream.svd(columns(&cells), columns(&u), &s.buffer, columns(&v)));
+        let (is_open, off) = found?;
+        let (u, vt) = if is_tall { (u, v) } else { (v, u) };
+        let largest = self.read(&self.slice(&s, Axis::Rows, Span { start: 0, count: 1 })?)?[0];
+        if is_open != 0 || off > UNITS * epsilon(double) * largest {
+            return Err(refused("a matrix whose singular values do not converge"));
+        }
+        self.check_svd(&exact, [&u, &s, &vt])?;
+        let signs = self.signs_of_rows(&u)?;
+        let first = Span { start: 0, count: rank.map_or(side, |count| count.min(side)) };
+        let part = |of: Matrix| self.cast(&self.slice(&of, Axis::Rows, first)?, a.element);
+        Ok([part(self.times(&u, &signs)?)?, part(s)?, part(self.times(&vt, &signs)?)?])
+    }
+
+    /// Refuses factors that are not those of the definition.
+    fn check_svd(&self, a: &Matrix, [u, s, vt]: [&Matrix; 3]) -> Result<(), Failed> {
+        let side = s.shape.rows;
+        let bound = UNITS * epsilon(a.element) * (side as f64).sqrt();
+        let identity = self.identity(side, a.element)?;
+        let made = self.evaluate(&Operation::Cross, &[self.times(u, s)?, vt.clone()], None)?;
+        let norm = self.distance(a, None)?;
+        let mut apart = vec![(self.distance(&made, Some(a))?, norm)];
+        for vectors in [u, vt] {
+            let both = [vectors.clone(), vectors.clone()];
+            let products = self.evaluate(&Operation::Outer, &both, None)?;
+            apart.push((self.distance(&products, Some(&identity))?, (side as f64).sqrt()));
+        }
+        let is_close = |(distance, norm): (f64, f64)| norm.is_finite() && distance <= bound * norm;
+        match apart.into_iter().all(is_close) {
+            true => Ok(()),
+            false => Err(refused("singular values that are not to be trusted")),
+        }
+    }
+
+    fn pseudo_inverse(&self, a: &Matrix) -> Result<Matrix, Failed> {
+        let [u, s, vt] = self.svd(a, None)?;
+        let first = Span { start: 0, count: self.significant(&s, a.shape)? };
+        if first.count == 0 {
+            return Err(refused("a matrix of zeros"));
+        }
+        let [u, s, vt] = [u, s, vt].map(|part| self.slice(&part, Axis::Rows, first));
+        let divide = Operation::Binary(BinaryFunction::Divide);
+        let scaled = self.evaluate(&divide, &[vt?, s?], None)?;
+        self.evaluate(&Operation::Cross, &[scaled, u?], None)
+    }
+
+    /// How many singular values count, as the host has it.
+    fn significant(&self, s: &Matrix, shape: Shape) -> Result<usize, Failed> {
+        let values = self.read(s)?;
+        let least = epsilon(s.element) * shape.rows.max(shape.columns) as f64 * values[0];
+        Ok(values.into_iter().take_while(|&value| value > least).count())
+    }
+
+    fn lu(&self, a: &Matrix) -> Result<Factored, Failed> {
+        square(a)?;
+        let (cells, bytes) = (self.own(a)?, 8 * a.shape.rows);
+        let pivots = self.with_room(bytes, || self.stream.alloc(bytes, "pivots"))?;
+        self.with_room(0, || self.stream.factor_lu(columns(&cells), &pivots))?;
+        Ok(Factored { cells, pivots, is_turned: true })
+    }
+
+    /// `a⁻¹·b` by the factors of `a`.
+    fn solved(&self, factored: &Factored, b: &Matrix) -> Result<Matrix, Failed> {
+        let x = self.own_transpose(b)?;
+        self.solve_columns(factored, false, &x)?;
+        self.transpose(&x)
+    }
+
+    /// The same of columns, each of which is a row here, or with the transpose of `a`.
+    fn solve_columns(
+        &self,
+        Factored { cells, pivots, is_turned }: &Factored,
+        is_transposed: bool,
+        x: &Matrix,
+    ) -> Result<(), Failed> {
+        let turns = is_transposed != *is_turned;
+        self.with_room(0, || self.stream.solve_lu(columns(cells), pivots, turns, columns(x)))
+    }
+
+    /// `1 / (‖a‖·‖a⁻¹‖)` in the 1-norm, the second norm estimated as the host does it.
+    fn reciprocal_condition(&self, factored: &Factored, norm: f64) -> Result<f64, Failed> {
+        let Matrix { shape: Shape { rows: side, .. }, element, .. } = factored.cells;
+        let failed = RefCell::new(None);
+        let solve = |is_transposed: bool, b: MatMut<'_, f64>| {
+            let solved = || {
+                let cells: Vec<f64> = (0..side).map(|row| b[(row, 0)]).collect();
+                let x = self.numbers(cells, Shape::new(1, side), element)?;
+                self.solve_columns(factored, is_transposed, &x)?;
+                self.read(&x)
+            };
+            let solution = solved().unwrap_or_else(|why| {
+                *failed.borrow_mut() = Some(why);
+                vec![f64::NAN; side]
+            });
+            let mut b = b;
+            solution.into_iter().enumerate().for_each(|(row, x)| b[(row, 0)] = x);
+        };
+        let along = |b: MatMut<'_, f64>| solve(false, b);
+        let across = |b: MatMut<'_, f64>| solve(true, b);
+        let condition = reciprocal_condition_of(side, norm, &along, &across);
+        match failed.into_inner() {
+            Some(failed) => Err(failed),
+            None => Ok(if condition.is_nan() { 0.0 } else { condition }),
+        }
+    }
+
+    /// The largest sum of absolute values down a column; refused where a cell is not finite.
+    fn norm_1(&self, a: &Matrix) -> Result<f64, Failed> {
+        let sum = Operation::Reduce { aggregate: Aggregate::Sum, axis: Some(Axis::Columns) };
+        let magnitudes =
+            self.evaluate(&Operation::Unary(UnaryFunction::Abs), slice::from_ref(a), None)?;
+        let sums = self.read(&self.evaluate(&sum, &[magnitudes], None)?)?;
+        match sums.iter().all(|sum| sum.is_finite()) {
+            true => Ok(sums.into_iter().fold(0.0, f64::max)),
+            false => Err(refused("cells that are not finite")),
+        }
+    }
+
+    /// The Frobenius norm of a matrix, or of its difference from another.
+    fn distance(&self, a: &Matrix, b: Option<&Matrix>) -> Result<f64, Failed> {
+        let apart = match b {
+            Some(b) => {
+                let subtract = Operation::Binary(BinaryFunction::Subtract);
+                self.evaluate(&subtract, &[a.clone(), b.clone()], None)?
+            }
+            None => a.clone(),
+        };
+        let norm = Operation::Reduce { aggregate: Aggregate::Norm(2.0.into()), axis: None };
+        Ok(self.read(&self.evaluate(&norm, &[apart], None)?)?[0])
+    }
+
+    /// −1 for each row whose cell of largest magnitude is negative, else 1.
+    fn signs_of_rows(&self, vectors: &Matrix) -> Result<Matrix, Failed> {
+        let most = |aggregate| {
+            let reduce = Operation::Reduce { aggregate, axis: Some(Axis::Rows) };
+            self.evaluate(&reduce, slice::from_ref(vectors), None)
+        };
+        let (least, largest) = (most(Aggregate::Min)?, most(Aggregate::Max)?);
+        self.signs(&[&least, &largest], |builder, of| {
+            let below = builder.unary(UnaryFunction::Negate, of[0]);
+            builder.binary(BinaryFunction::Greater, below, of[1])
+        })
+    }
+
+    /// −1 where a condition holds, else 1.
+    fn signs(
+        &self,
+        inputs: &[&Matrix],
+        is_negative: impl Fn(&mut Builder, &[Value]) -> Value,
+    ) -> Result<Matrix, Failed> {
+        let mut builder = Builder::new();
+        let of: Vec<Value> = (0..inputs.len()).map(|at| builder.input(at)).collect();
+        let condition = is_negative(&mut builder, &of);
+        let (minus, plus) = (builder.constant(-1.0), builder.constant(1.0));
+        let sign = builder.select(condition, minus, plus);
+        self.map(&builder.finish(sign), inputs, inputs[0].element)
+    }
+
+    /// Each row times its number in a column.
+    fn times(&self, matrix: &Matrix, column: &Matrix) -> Result<Matrix, Failed> {
+        let multiply = Operation::Binary(BinaryFunction::Multiply);
+        self.evaluate(&multiply, &[matrix.clone(), column.clone()], None)
+    }
+
+    /// A small matrix from here.
+    pub(super) fn numbers(
+        &self,
+        cells: Vec<f64>,
+        shape: Shape,
+        element: Element,
+    ) -> Result<Matrix, Failed> {
+        self.cast(&self.upload(&Dense::new(shape, cells.into()).into())?, element)
+    }
+
+    /// The cells of a small matrix, row after row.
+    fn read(&self, matrix: &Matrix) -> Result<Vec<f64>, Failed> {
+        let cells = self.download(matrix)?;
+        let Shape { rows, columns } = matrix.shape;
+        Ok((0..rows * columns).map(|at| cells.cell(at / columns, at % columns)).collect())
+    }
+}
+
+/// A matrix as cuSOLVER sees it: the transpose, column after column.
+fn columns(matrix: &Matrix) -> Columns<'_> {
+    let arithmetic = match matrix.element {
+        Element::Float64 => Arithmetic::F64,
+        Element::Float32 => Arithmetic::F32,
+    };
+    let Shape { rows: columns, columns: rows } = matrix.shape;
+    Columns { buffer: &matrix.buffer, arithmetic, rows, columns }
+}
+
+/// The unit of rounding that the host's kernels go by.
+fn epsilon(element: Element) -> f64 {
+    match element {
+        Element::Float64 => f64::EPSILON,
+        Element::Float32 => f64::from(f32::EPSILON),
+    }
+}
+
+fn square(a: &Matrix) -> Result<(), Failed> {
+    if a.shape.rows == a.shape.columns { Ok(()) } else { Err(refused("sizes that do not fit")) }
+}
+
+fn refused(what: &str) -> Failed {
+    Failed::Refused(what.to_owned())
+}
