@@ -179,6 +179,23 @@ const EXPRESSIONS: &[(&str, f64)] = &[
     ("s @ s @ s", 4096.0),
     ("none @ w", 0.0),
     ("t(none) @ none", 0.0),
+    // Decompositions, whose values are as far apart as their condition says.
+    ("solve(t(x) @ x, t(x) @ y)", 4096.0),
+    ("solve(s[1:40, 1:40], w) + inv(t(x) @ x) @ w", 1e6),
+    ("hstack(det(s[1:9, 1:9]), det(t(f) @ f), rank(x), rank(hstack(x, y, x)))", 4096.0),
+    ("cholesky(t(x) @ x)", 4096.0),
+    ("cholesky(t(f) @ f)", 4096.0),
+    ("qr(x).q + qr(y).q", 4096.0),
+    ("qr(t(f)).r", 4096.0),
+    ("lstsq(x, y)", 4096.0),
+    ("eigh(t(x) @ x).values + eigh(t(y) @ y).values", 4096.0),
+    ("eigh(t(x) @ x, 7).vectors", 1e6),
+    ("svd(x).s + svd(t(y)).s", 4096.0),
+    ("svd(x).u @ diag(1 / svd(x).s) @ svd(x).vt", 4096.0),
+    ("svd(x, 5).vt", 1e6),
+    ("svd(f).u[1:300, 1:4]", 1e6),
+    ("pinv(x) + t(pinv(t(y)))", 4096.0),
+    ("ITERATE(q => w, solve(t(x) @ x, q) / norm(q), times => 4)", 1e6),
     // The same cells elsewhere.
     ("t(s) + 1", 0.0),
     ("t(x)[3:20, 5:200] * 2", 0.0),
@@ -288,7 +305,16 @@ fn whatever_fails_the_host_does() {
         ("relu(x @ w + 0.25) - row_maxs(x)", 64.0),
         ("hstack(sum(x * y), col_sums(tall)[1, 1])", 64.0),
         ("ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 3)", 4096.0),
+        ("solve(t(x) @ x, w) * 2", 4096.0),
+        (
+            "svd(x).u @ diag(1 / svd(x).s) @ svd(x).vt + qr(x).q * eigh(t(x) @ x).values[1, 1]",
+            4096.0,
+        ),
     ];
+    // Whether it multiplies and decomposes is found out once, while nothing fails.
+    expressions
+        .iter()
+        .for_each(|(expression, units)| assert_close(expression, &pair.both(expression), *units));
     for (fault, keep) in standin::FAULTS.iter().flat_map(|fault| [(fault, "off"), (fault, "on")]) {
         pair.device.execute(&format!("SET gpu_keep = {keep}")).unwrap();
         let before = count(&pair.device, "failed");
@@ -318,6 +344,30 @@ fn whatever_fails_the_host_does() {
     assert_close("x + y", &pair.both("x + y"), 0.0);
     let why = figure(&pair.device, "failure").unwrap();
     assert!(why.contains("no room"), "{why}");
+}
+
+/// What is wrong with the cells of a matrix is said by the host, also where no failure is allowed; what only the host can do it does.
+#[test]
+fn what_a_decomposition_refuses_is_for_the_host() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    for (expression, expected) in [
+        ("inv(v[1:40, 1:1] @ r)", "singular"),
+        ("solve(v[1:40, 1:1] @ r, w)", "singular"),
+        ("cholesky(t(x) @ x * -1)", "positive definite"),
+        ("eigh(t(odd) @ odd).values", "finite"),
+        ("svd(odd).s", "finite"),
+    ] {
+        assert!(pair.explained(expression).contains("on the GPU: "), "{expression}");
+        let [device, host] = [&pair.device, &pair.host]
+            .map(|connection| connection.matrix(expression).unwrap_err().to_string());
+        assert_eq!(device, host, "{expression}");
+        assert!(device.contains(expected), "{device}");
+    }
+    for expression in ["lstsq(hstack(x, x), y)", "pinv(x * 0)", "det(v[1:40, 1:1] @ r)"] {
+        assert_close(expression, &pair.both(expression), 4096.0);
+    }
+    assert_eq!(left(&pair.device), 0);
 }
 
 /// A text that does not compile is the host's from then on, one that is not loaded is compiled anew.

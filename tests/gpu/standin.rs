@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use crate::built::folder;
 
 /// What can be refused, each the n-th from now on.
-pub(crate) const FAULTS: [&str; 4] =
-    ["fail_alloc", "refuse_copy", "refuse_launch", "refuse_product"];
+pub(crate) const FAULTS: [&str; 5] =
+    ["fail_alloc", "refuse_copy", "refuse_launch", "refuse_product", "refuse_factorization"];
 
 fn library() -> &'static libloading::Library {
     static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
