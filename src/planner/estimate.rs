@@ -60,7 +60,7 @@ impl Estimate {
         self.rows * self.columns
     }
 
-    fn stored(&self) -> f64 {
+    pub(super) fn stored(&self) -> f64 {
         self.cells() * self.density
     }
 }

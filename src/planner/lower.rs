@@ -135,7 +135,7 @@ fn lower(
         };
         let placed = place::place(steps, root.index(), expected, target, settings.gpu);
         (steps, missed) = (placed.steps, placed.missed);
-        arithmetics = place::less_precise(&steps, &graph, target.precision);
+        arithmetics = place::less_precise(&steps, expected, target.precision);
     }
     let texts = texts(&graph);
     let text = texts[root.index()].clone();

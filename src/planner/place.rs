@@ -51,6 +51,9 @@ struct Work {
     decomposed: [f64; 2],
     /// Launches that their columns take as long as, on a device.
     columns: f64,
+    /// Those of products with a sparse matrix, and bytes of the dense one that a device reads again and again for it.
+    sparse: f64,
+    gathered: f64,
     /// Those of single cells, in units of an addition.
     cells: f64,
     /// Bytes read and written.
@@ -68,6 +71,8 @@ impl Work {
             *sum += times * next;
         }
         self.columns += times * other.columns;
+        self.sparse += times * other.sparse;
+        self.gathered += times * other.gathered;
         self.cells += times * other.cells;
         self.bytes += times * other.bytes;
         self.launches += times * other.launches;
@@ -82,13 +87,15 @@ impl Work {
         products / cost.constant(Constant::Products64)
             + singles / cost.constant(Constant::Products32)
             + (decomposed + halves / 2.0) / cost.constant(Constant::Decompositions)
+            + self.sparse / cost.constant(Constant::SparseProducts)
             + loops
             + self.launches * cost.constant(Constant::Steps)
     }
 
     fn device_seconds(&self, Target { rates, precision, .. }: &Target) -> f64 {
         let [products, singles] = self.products;
-        let loops = (self.cells / rates.products64).max(self.bytes / (MEMORY_SHARE * rates.memory));
+        let moved = self.bytes + self.gathered;
+        let loops = (self.cells / rates.products64).max(moved / (MEMORY_SHARE * rates.memory));
         let rate = |own| rates.products(arithmetic(*precision, own));
         products / rate(Element::Float64)
             + singles / rate(Element::Float32)
@@ -158,16 +165,23 @@ fn element(graph: &Graph, slot: Slot) -> Element {
 /// The products that a device computes in less than the type of their cells, and in what.
 pub(super) fn less_precise(
     steps: &[Step],
-    graph: &Graph,
+    expected: Expected<'_>,
     precision: GpuPrecision,
 ) -> HashMap<Slot, Arithmetic> {
     let offloads = steps.iter().filter(|step| matches!(step, Step::Offload(_)));
     let less = |(_, slot): (Vec<Slot>, Slot)| {
-        let element = element(graph, slot);
+        let element = element(expected.graph, slot);
         let used = arithmetic(precision, element);
         (used != arithmetic(GpuPrecision::Off, element)).then_some((slot, used))
     };
-    offloads.flat_map(Step::products).filter_map(less).collect()
+    offloads.flat_map(|step| dense_products(step, expected)).filter_map(less).collect()
+}
+
+/// The products of dense matrices in a step: what each reads, and what it makes.
+fn dense_products(step: &Step, expected: Expected<'_>) -> Vec<(Vec<Slot>, Slot)> {
+    let is_dense = |slot: &Slot| expected.estimates[*slot].layout == Layout::Dense;
+    let products = step.products().into_iter();
+    products.filter(|(read, _)| read.iter().all(is_dense)).collect()
 }
 
 /// Puts steps that a device runs together, where that is worth it.
@@ -412,7 +426,8 @@ impl Placing<'_> {
     /// The factors and products that a device has in two types, because it multiplies in another one, and bytes of the second.
     fn converted(&self, steps: &[Step]) -> BTreeMap<Slot, f64> {
         let mut converted = BTreeMap::new();
-        for (read, made) in steps.iter().flat_map(Step::products) {
+        let products = steps.iter().flat_map(|step| dense_products(step, self.expected));
+        for (read, made) in products {
             let of = |slot: Slot| arithmetic(self.device.precision, self.element(slot));
             let factors = read.into_iter().map(|slot| (slot, of(slot).bytes()));
             for (slot, bytes) in factors.chain([(made, of(made).sum_bytes())]) {
@@ -473,6 +488,15 @@ impl Placing<'_> {
         let bytes = all.iter().map(|&slot| self.estimate(slot).bytes).sum();
         let mut work = Work { bytes, launches: 1.0, ..Work::default() };
         match operation {
+            Op::Product | Op::Cross if self.estimate(inputs[0]).layout == Layout::Csr => {
+                let [sparse, dense] = [inputs[0], inputs[1]];
+                let Estimate { columns, .. } = *self.estimate(dense);
+                let row_bytes = columns * self.element(dense).size_bytes() as f64;
+                work.sparse = estimate.flops;
+                work.gathered = self.estimate(sparse).stored() * row_bytes;
+                let is_of_one_type = self.element(sparse) == self.element(dense);
+                return (is_of_one_type && self.is_dense(&[dense, output])).then_some(work);
+            }
             product if product.is_product() => {
                 let is_single = self.element(output) == Element::Float32;
                 work.products[usize::from(is_single)] = estimate.flops;
@@ -635,7 +659,7 @@ mod tests {
         let options = schedule::Options { fusion: Settings::default().fusion(), emit: false };
         let steps = schedule::steps(expected, root, options).steps;
         let placed = place(steps, root.index(), expected, device, gpu);
-        let less = less_precise(&placed.steps, &graph, device.precision);
+        let less = less_precise(&placed.steps, expected, device.precision);
         (placed, less)
     }
 

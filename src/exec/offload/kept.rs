@@ -16,6 +16,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::matrix::Matrix;
+use super::sparse::Sparse;
+use crate::gpu::Buffer;
 use crate::matrix;
 
 /// Of the device of this process.
@@ -29,8 +31,35 @@ struct Kept {
 struct Entry {
     /// It holds the place of the matrix, so that no other one is taken for it.
     of: Weak<matrix::Matrix>,
-    here: Option<Matrix>,
+    here: Option<Here>,
     owed_seconds: f64,
+}
+
+/// What is there of a matrix.
+#[derive(Clone)]
+pub(super) enum Here {
+    Dense(Matrix),
+    Sparse(Sparse),
+}
+
+impl Here {
+    fn buffers(&self) -> Vec<&Buffer> {
+        match self {
+            Self::Dense(matrix) => matrix.buffers().map(Arc::as_ref).collect(),
+            Self::Sparse(matrix) => matrix.buffers().collect(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffers().iter().map(|buffer| buffer.bytes()).sum()
+    }
+
+    fn is_kept_alone(&self) -> bool {
+        match self {
+            Self::Dense(matrix) => matrix.is_kept_alone(),
+            Self::Sparse(matrix) => matrix.is_kept_alone(),
+        }
+    }
 }
 
 /// What is kept.
@@ -77,17 +106,17 @@ pub(crate) fn owe(of: &Arc<matrix::Matrix>, seconds: f64) {
 }
 
 /// What is there of a matrix, for who reads it now.
-pub(super) fn find(of: &Arc<matrix::Matrix>) -> Option<Matrix> {
+pub(super) fn find(of: &Arc<matrix::Matrix>) -> Option<Here> {
     let mut kept = kept();
     kept.place(of)?;
     kept.entry(of).here.clone()
 }
 
 /// Keeps what was brought.
-pub(super) fn keep(of: &Arc<matrix::Matrix>, here: &Matrix) {
+pub(super) fn keep(of: &Arc<matrix::Matrix>, here: Here) {
     let mut kept = kept();
     let entry = kept.entry(of);
-    entry.here = Some(here.clone());
+    entry.here = Some(here);
     entry.owed_seconds = 0.0;
 }
 
@@ -113,10 +142,8 @@ pub(crate) fn usage() -> Usage {
     let mut usage = Usage::default();
     for here in kept().entries.iter().filter_map(|entry| entry.here.as_ref()) {
         usage.matrices += 1;
-        for buffer in here.buffers() {
-            usage.buffers += 1;
-            usage.bytes += buffer.bytes();
-        }
+        usage.buffers += here.buffers().len();
+        usage.bytes += here.bytes();
     }
     usage
 }

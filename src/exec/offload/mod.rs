@@ -18,6 +18,7 @@ mod loops;
 mod matrix;
 mod operations;
 mod reshape;
+mod sparse;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -27,8 +28,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use self::decompose::taken;
+use self::kept::Here;
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
+use self::sparse::Sparse;
 pub(crate) use self::trial::{decomposes, distrust, multiplies, trusted};
 use super::kernels::fused::Goal;
 use super::operation::{Operation, Part, Stored};
@@ -37,7 +40,7 @@ use super::run::{Cancel, cells};
 use super::value::Value;
 use crate::error::{Error, ErrorKind};
 use crate::gpu::{Arithmetic, Device, Fault, Stream};
-use crate::matrix::Cells;
+use crate::matrix::{Cells, Layout};
 
 /// Why a device did not run steps.
 pub(super) enum Failed {
@@ -94,6 +97,8 @@ pub(super) struct Run<'a> {
     held: HashMap<Slot, Matrix>,
     /// Those of decompositions.
     parts: HashMap<Slot, Vec<Matrix>>,
+    /// What is sparse, of the host's values alone: nothing that is computed here is.
+    sparse: HashMap<Slot, Sparse>,
 }
 
 impl<'a> Run<'a> {
@@ -105,7 +110,15 @@ impl<'a> Run<'a> {
         cancel: &'a Cancel,
     ) -> Result<Self, Failed> {
         let (queue, keeps) = (Queue::new(device, cancel)?, offload.keeps.as_slice());
-        Ok(Self { queue, program, keeps, values, held: HashMap::new(), parts: HashMap::new() })
+        Ok(Self {
+            queue,
+            program,
+            keeps,
+            values,
+            held: HashMap::new(),
+            parts: HashMap::new(),
+            sparse: HashMap::new(),
+        })
     }
 
     pub(super) fn steps(&mut self, steps: &[Step]) -> Result<(), Failed> {
@@ -163,19 +176,49 @@ impl<'a> Run<'a> {
         if let Some(matrix) = self.held.get(&slot) {
             return Ok(matrix.clone());
         }
-        let stored = self.keeps.iter().find(|(of, _)| *of == slot).map(|(_, stored)| stored);
+        let stored = self.stored(slot);
         let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
-            Some(matrix) => matrix,
+            Some(Here::Dense(matrix)) => matrix,
+            Some(Here::Sparse(_)) => return Err(Failed::Unfit("a sparse matrix".into())),
             None => {
-                let whole = cells(self.program, self.values, slot)
-                    .map_err(|error| Failed::Unfit(error.to_string()))?;
-                let matrix = self.queue.upload(whole)?;
-                stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, &matrix));
+                let matrix = self.queue.upload(self.cells(slot)?)?;
+                let here = Here::Dense(matrix.clone());
+                stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, here.clone()));
                 matrix
             }
         };
         self.held.insert(slot, matrix.clone());
         Ok(matrix)
+    }
+
+    /// A value that is sparse; nothing of it is brought before it is read.
+    fn sparse(&mut self, slot: Slot) -> Option<Sparse> {
+        if self.held.contains_key(&slot) || self.sparse.contains_key(&slot) {
+            return self.sparse.get(&slot).cloned();
+        }
+        self.cells(slot).ok().filter(|cells| cells.layout() == Layout::Csr)?;
+        let stored = self.stored(slot);
+        let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
+            Some(Here::Sparse(matrix)) => matrix,
+            _ => {
+                let matrix = Sparse::default();
+                let here = Here::Sparse(matrix.clone());
+                stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, here.clone()));
+                matrix
+            }
+        };
+        self.sparse.insert(slot, matrix.clone());
+        Some(matrix)
+    }
+
+    /// The matrix at hand that a value is, where it stays.
+    fn stored(&self, slot: Slot) -> Option<&'a Stored> {
+        self.keeps.iter().find(|(of, _)| *of == slot).map(|(_, stored)| stored)
+    }
+
+    /// A value of the host.
+    fn cells(&self, slot: Slot) -> Result<&'a Cells, Failed> {
+        cells(self.program, self.values, slot).map_err(|error| Failed::Unfit(error.to_string()))
     }
 
     /// Waits for a value and brings it back.
@@ -213,6 +256,15 @@ impl<'a> Run<'a> {
     }
 
     fn keep(&mut self, operation: &Operation, inputs: &[Slot], output: Slot) -> Result<(), Failed> {
+        let is_turned = matches!(operation, Operation::Cross);
+        let of_sparse = is_turned || matches!(operation, Operation::Product);
+        let sparse = if of_sparse { self.sparse(inputs[0]) } else { None };
+        if let Some(sparse) = sparse {
+            let (cells, right) = (self.cells(inputs[0])?, self.matrix(inputs[1])?);
+            let product = self.queue.sparse_product(&sparse, cells, is_turned, &right)?;
+            self.held.insert(output, product);
+            return Ok(());
+        }
         let inputs = self.matrices(inputs)?;
         let mut result = self.queue.evaluate(operation, &inputs, self.arithmetic(output))?;
         if operation.is_elementwise() {

@@ -8,7 +8,7 @@ use std::env;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use super::{loops, reshape};
+use super::{loops, reshape, sparse};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::tests::{BINARY, REDUCTIONS, UNARY};
 use crate::exec::kernels::fused::{Builder, Goal, Program, Reduction, Stretch};
@@ -49,7 +49,10 @@ fn softmax() -> Program {
 
 /// The texts of kernels, each under a name.
 fn texts() -> Vec<(String, String)> {
-    let mut texts = vec![("reshape".to_owned(), reshape::TEXT.to_owned())];
+    let mut texts = vec![
+        ("reshape".to_owned(), reshape::TEXT.to_owned()),
+        ("sparse".to_owned(), sparse::TEXT.to_owned()),
+    ];
     for element in [Element::Float64, Element::Float32] {
         let input = |stretch| (stretch, element);
         let flat = [input(Stretch::Cells), input(Stretch::Scalar)];

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 
+use super::sparse::Sparse;
 use super::{Failed, Queue};
 use crate::exec::evaluate::evaluate;
 use crate::exec::kernels::Stop;
@@ -16,7 +17,7 @@ use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Operation as Op, Span};
 use crate::exec::run::Cancel;
 use crate::gpu::{self, Arithmetic, Device};
-use crate::matrix::{Cells, Dense, Element, Shape};
+use crate::matrix::{Cells, Dense, Element, Layout, Shape};
 
 /// Rows and columns of the trial: beyond a block of threads, a tile and a part of a sum, and no multiple of any.
 const SHAPE: Shape = Shape { rows: 77, columns: 67 };
@@ -119,7 +120,20 @@ impl Trial {
                 return Err(format!("{operation} has another result than on the host"));
             }
         }
-        Ok(())
+        let is_same = self.multiply_sparse(device).map_err(|failed| failed.to_string())?;
+        let why = "a sparse matrix times a dense one has another result than on the host";
+        is_same.then_some(()).ok_or_else(|| why.to_owned())
+    }
+
+    fn multiply_sparse(&self, device: &Arc<Device>) -> Result<bool, Failed> {
+        let cancel = Cancel::default();
+        let queue = Queue::new(device, &cancel)?;
+        let positive = by_host(&Op::Unary(UnaryFunction::Relu), &[&self.x])?;
+        let sparse = by_host(&Op::Store(Layout::Csr), &[&positive])?;
+        let (kept, right) = (Sparse::default(), queue.upload(&self.y)?);
+        let found = queue.download(&queue.sparse_product(&kept, &sparse, true, &right)?)?;
+        let host = by_host(&Op::Cross, &[&positive, &self.y])?;
+        Ok(is_close(&found, &host, UNITS * f64::EPSILON * largest(&host)))
     }
 
     /// Whether decompositions are those of the host, up to rounding and the condition of the trial.
