@@ -4,8 +4,9 @@
 
 It prints, in this order, what SHOW GPU says; for each statement how far the GPU's answer is apart from the host's, and the
 milliseconds of the host, of the GPU where all is brought there (cold) and where what it reads is there already (warm), and of what
-`gpu = auto` takes when it is asked again and again, with its regret: by how much that is slower than the faster of host and warm; then
-rates of steps whose matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it.
+`gpu = auto` takes when it is asked again and again, with its regret: by how much that is slower than the faster of host and warm; the
+same of decompositions, half as large, and of a sparse matrix, beside PyTorch's calls of the same libraries; then rates of steps whose
+matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it.
 
 A dry run, over the stand-in that tests/standin/build.sh has built into a folder:
 
@@ -37,6 +38,24 @@ STATEMENTS = [
     ("power iteration", "ITERATE(q => v, (a @ q) / norm(a @ q), times => 50)"),
 ]
 
+# (name, expression); p is symmetric and positive definite.
+DECOMPOSITIONS = [
+    ("solve", "solve(a, w)"),
+    ("inverse", "inv(a)"),
+    ("cholesky", "cholesky(p)"),
+    ("qr", "qr(a).q"),
+    ("eigenvectors", "eigh(p).vectors"),
+    ("singular vectors", "svd(a).u"),
+]
+
+# net has 50 cells in each row.
+SPARSE = [
+    ("times a column", "net @ x"),
+    ("times 64 columns", "net @ wide"),
+    ("its transpose", "t(net) @ wide"),
+    ("page rank", "ITERATE(q => x, 0.85 * (net @ q) + 0.15, times => 50)"),
+]
+
 # (name, start, round, cells moved or None, rounds): each round reads what the last has left.
 RESIDENT = [
     ("loop", "a", "relu(q * b + 0.5)", 3, 1000),
@@ -59,18 +78,38 @@ SIDES = {
 }
 
 
+def dense(side):
+    """The matrices of STATEMENTS and DECOMPOSITIONS."""
+    return f"""
+        CREATE MATRIX a = randn({side}, {side}, 1);
+        CREATE MATRIX b = randn({side}, {side}, 2) / sqrt({side});
+        CREATE MATRIX w = randn({side}, 64, 3) / sqrt({side});
+        CREATE MATRIX v = rand({side}, 1, 4);
+        CREATE MATRIX p = t(a) @ a + {side} * eye({side});
+    """
+
+
+def sparse(nodes):
+    """Those of SPARSE: a graph whose nodes each have 50 others, far and near."""
+    other = f"(i * 7919 + s * s * 104729 + s * (i % 997)) % {nodes}"
+    return f"""
+        CREATE MATRIX net WITH (layout = 'sparse') AS
+            SELECT i, j, 0.02 AS v FROM (SELECT DISTINCT i, {other} AS j
+                FROM (SELECT value AS i FROM generate_series(0, {nodes - 1}) AS t(value)) AS i,
+                     (SELECT value AS s FROM generate_series(1, 50) AS t(value)) AS s) AS pairs
+            NODES BY i, j;
+        CREATE MATRIX x = rand({nodes}, 1, 1);
+        CREATE MATRIX wide = rand({nodes}, 64, 2);
+    """
+
+
 class Relatrix:
     """The program under measurement, with settings that all of its runs have."""
 
-    def __init__(self, program, libraries, side):
+    def __init__(self, program, libraries, matrices):
         self.program = program
         self.begin = f"SET result_cache = 'off'; SET gpu_libraries = '{libraries}';\n"
-        self.matrices = f"""
-            CREATE MATRIX a = randn({side}, {side}, 1);
-            CREATE MATRIX b = randn({side}, {side}, 2) / sqrt({side});
-            CREATE MATRIX w = randn({side}, 64, 3) / sqrt({side});
-            CREATE MATRIX v = rand({side}, 1, 4);
-        """
+        self.matrices = matrices
 
     def rows(self, text):
         """The rows of the one query of a text."""
@@ -88,12 +127,11 @@ class Relatrix:
             SET gpu = 'off'; SELECT (MATRIX(max(abs(d - h)) / max(abs(h)))) AS apart;"""
         return self.rows(text)[-1]["apart"]
 
-    def seconds(self, settings, queries, runs, reals=False):
-        """The median of each named query, once they have run once."""
+    def seconds(self, settings, queries, runs, reals=""):
+        """The median of each named query, once they have run once; some of the matrices in single precision."""
         matrices = self.matrices
-        if reals:
-            for name in "abwv":
-                matrices += f"CREATE OR REPLACE MATRIX {name} = CAST({name} AS REAL);"
+        for name in reals:
+            matrices += f"CREATE OR REPLACE MATRIX {name} = CAST({name} AS REAL);"
         with tempfile.TemporaryDirectory() as folder:
             setup, named = os.path.join(folder, "setup.sql"), os.path.join(folder, "queries.sql")
             with open(setup, "w") as file:
@@ -116,23 +154,25 @@ class Relatrix:
         return found
 
 
-def by_statement(engine, runs):
-    """Each statement by the host, by the GPU, and as it is placed."""
-    queries = [(name, f"CREATE OR REPLACE MATRIX r = {text}") for name, text in STATEMENTS]
+def by_statement(engine, statements, runs, beside):
+    """Each statement by the host, by the GPU, and as it is placed, beside what PyTorch takes for the calls alone."""
+    queries = [(name, f"CREATE OR REPLACE MATRIX r = {text}") for name, text in statements]
     of = {}
     for column, settings in SIDES.items():
         # Whoever is to choose has seen each statement often enough.
         asked = runs * 4 if column == "auto" else runs
         of[column] = engine.seconds(f"SET gpu_on_failure = 'error'; {settings}", queries, asked)
     heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
-    print(f"\n{'statement':<20}{'apart by':>10}{heads}{'regret':>8}")
+    print(f"\n{'statement':<20}{'apart by':>10}{heads}{'regret':>8}{'PyTorch ms':>12}")
     rows = []
-    for name, text in STATEMENTS:
+    for name, text in statements:
         taken = {column: of[column][name] for column in SIDES}
         regret, apart = taken["auto"] / min(taken["host"], taken["warm"]) - 1, engine.apart(text)
-        rows.append(dict(name=name, apart=apart, seconds=taken))
+        peer = beside.get((name, "float64"))
+        rows.append(dict(name=name, apart=apart, seconds=taken, peer=peer))
         figures = "".join(f"{1e3 * seconds:>10.2f}" for seconds in taken.values())
-        print(f"{name:<20}{apart:>10.1e}{figures}{100 * regret:>7.0f}%", flush=True)
+        shown = f"{1e3 * peer:>12.2f}" if peer else f"{'–':>12}"
+        print(f"{name:<20}{apart:>10.1e}{figures}{100 * regret:>7.0f}%{shown}", flush=True)
     return rows
 
 
@@ -148,7 +188,7 @@ def resident(engine, side, runs, is_dry):
                     rounds = f"ITERATE(q => {start}, {step}, times => {times})"
                     queries.append((f"{name} {times}", f"SELECT (MATRIX(sum({rounds})))"))
             settings = f"SET gpu = 'force'; SET gpu_on_failure = 'error'; SET gpu_precision = '{precision}';"
-            taken = engine.seconds(settings, queries, runs, reals) if queries else {}
+            taken = engine.seconds(settings, queries, runs, "abwv" if reals else "") if queries else {}
             for name, _, _, cells, many in cases:
                 more = 2 if is_dry else many
                 seconds = (taken[f"{name} {few + more}"] - taken[f"{name} {few}"]) / more
@@ -169,18 +209,18 @@ def peers(side):
         return {}
     found = {}
 
-    def clock(name, kind, work):
+    def clock(name, kind, work, times=100):
         for _ in range(3):
             work()
         best = []
         for _ in range(5):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            for _ in range(100):
+            for _ in range(times):
                 work()
             end.record()
             torch.cuda.synchronize()
-            best.append(begin.elapsed_time(end) / 1e5)
+            best.append(begin.elapsed_time(end) / 1e3 / times)
         found[name, kind] = statistics.median(best)
 
     for kind, dtype in [("float64", torch.float64), ("float32", torch.float32)]:
@@ -195,6 +235,21 @@ def peers(side):
         clock("transpose", kind, lambda: a.T.contiguous())
         clock("product by a column", kind, lambda: b @ v)
         clock("product", kind, lambda: torch.matmul(a, b, out=out))
+    n, nodes = side // 2, 32 * side
+    a, w = (torch.randn(n, columns, dtype=torch.float64, device="cuda") for columns in [n, 64])
+    p = a.T @ a + n * torch.eye(n, dtype=torch.float64, device="cuda")
+    clock("solve", "float64", lambda: torch.linalg.solve(a, w), 3)
+    clock("inverse", "float64", lambda: torch.linalg.inv(a), 3)
+    clock("cholesky", "float64", lambda: torch.linalg.cholesky(p), 3)
+    clock("qr", "float64", lambda: torch.linalg.qr(a), 3)
+    clock("eigenvectors", "float64", lambda: torch.linalg.eigh(p), 1)
+    clock("singular vectors", "float64", lambda: torch.linalg.svd(a, full_matrices=False), 1)
+    places = torch.randint(nodes, (2, 50 * nodes), device="cuda")
+    cells = torch.ones(50 * nodes, dtype=torch.float64, device="cuda")
+    net = torch.sparse_coo_tensor(places, cells, (nodes, nodes)).coalesce().to_sparse_csr()
+    x, wide = (torch.rand(nodes, columns, dtype=torch.float64, device="cuda") for columns in [1, 64])
+    clock("times a column", "float64", lambda: net @ x, 10)
+    clock("times 64 columns", "float64", lambda: net @ wide, 10)
     torch.backends.cuda.matmul.allow_tf32 = True
     clock("product", "tf32", lambda: torch.matmul(a, b, out=out))
     a, b = a.bfloat16(), b.bfloat16()
@@ -210,7 +265,8 @@ def main():
     arguments.add_argument("--libraries", default="")
     arguments.add_argument("--full", help="writes all figures there")
     given = arguments.parse_args()
-    engine = Relatrix(given.relatrix, given.libraries, given.side)
+    made = lambda matrices: Relatrix(given.relatrix, given.libraries, matrices)
+    engine = made(dense(given.side))
 
     shown = engine.rows("SET gpu = 'force'; SHOW GPU")
     facts = {row["name"]: row["value"] for row in shown}
@@ -219,9 +275,11 @@ def main():
     if "name" not in facts:
         raise SystemExit("there is no GPU")
 
-    statements = by_statement(engine, given.runs)
+    beside, few = peers(given.side), min(given.runs, 3)
+    statements = by_statement(engine, STATEMENTS, given.runs, beside)
+    statements += by_statement(made(dense(given.side // 2)), DECOMPOSITIONS, few, beside)
+    statements += by_statement(made(sparse(32 * given.side)), SPARSE, few, beside)
     rounds = resident(engine, given.side, given.runs, bool(given.libraries))
-    beside = peers(given.side)
     print(f"\n{'round, resident':<22}{'of':<9}{'ms':>9}{'GB/s or GFLOP/s':>17}{'share of':>10}{'PyTorch':>10}")
     for row in rounds:
         name, kind = row["name"], row["kind"]

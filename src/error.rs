@@ -537,7 +537,16 @@ fn relational(error: &DataFusionError) -> Cow<'_, str> {
             None => error.message(),
         },
         DataFusionError::Internal(_) => error.to_string().into(),
-        _ => error.message(),
+        _ => unmatched(error.message()),
+    }
+}
+
+/// Of a call that fits no signature, which it is and what would fit: before that DataFusion tells of each signature in turn, and takes
+/// it for a bug of its own.
+fn unmatched(message: Cow<'_, str>) -> Cow<'_, str> {
+    match message.find("No function matches the given name") {
+        Some(at) => message[at..].to_owned().into(),
+        None => message,
     }
 }
 
