@@ -47,6 +47,7 @@ impl Pair {
              CREATE MATRIX f = CAST(randn(300, 40, 7) AS REAL);
              CREATE MATRIX long = rand(1, 5000, 8); CREATE MATRIX tall = rand(5000, 3, 9);
              CREATE MATRIX net = sparse(where(rand(200, 200, 10) < 0.01, rand(200, 200, 11), 0));
+             CREATE MATRIX hub = sparse(vstack(rand(1, 5000, 12), where(rand(300, 5000, 13) < 0.001, 1, 0)));
              CREATE MATRIX none = zeros(0, 40); CREATE MATRIX odd = where(x > 1, 1 / zeros(1, 1), x)",
         );
         Some(pair)
@@ -186,6 +187,8 @@ const EXPRESSIONS: &[(&str, f64)] = &[
     ("t(net) @ s[1:200, 1:37] * 2", 64.0),
     ("CAST(net AS REAL) @ CAST(s[1:200, 1:3] AS REAL)", 64.0),
     ("net[20:150, 1:200] @ s", 64.0),
+    ("hub @ tall + hub @ (tall * 2)", 64.0),
+    ("t(hub) @ tall[1:301, 1:2]", 64.0),
     ("ITERATE(q => s[1:200, 1:1], 0.85 * (net @ q) + 0.15, times => 20)", 4096.0),
     // Decompositions, whose values are as far apart as their condition says.
     ("solve(t(x) @ x, t(x) @ y)", 4096.0),
@@ -480,7 +483,8 @@ fn only_products_of_dense_matrices_are_less_precise() {
     let Some(pair) = Pair::new() else { return };
     pair.device.execute("SET gpu_precision = 'bf16'").unwrap();
     for (expression, units) in EXPRESSIONS {
-        let multiplies = expression.contains('@') && !expression.contains("net");
+        let multiplies =
+            expression.contains('@') && !["net", "hub"].iter().any(|of| expression.contains(of));
         if multiplies && !expression.contains("none") {
             assert!(pair.explained(expression).contains(", in bf16"), "{expression}");
         } else {

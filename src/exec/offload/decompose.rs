@@ -161,8 +161,8 @@ impl Queue<'_> {
             let zero = builder.constant(0.0);
             builder.binary(BinaryFunction::Less, of[0], zero)
         })?;
-        let q = self.transpose(&self.times(&reflections, &signs)?)?;
-        Ok([q, self.times(&r, &signs)?])
+        let q = self.transpose(&self.scaled(&reflections, &signs)?)?;
+        Ok([q, self.scaled(&r, &signs)?])
     }
 
     fn least_squares(&self, a: &Matrix, b: &Matrix) -> Result<Matrix, Failed> {
@@ -202,7 +202,7 @@ impl Queue<'_> {
         let last = Span { start: side - count, count };
         let values = self.slice(&values, Axis::Rows, last)?;
         let vectors = self.slice(&vectors, Axis::Rows, last)?;
-        let vectors = self.times(&vectors, &self.signs_of_rows(&vectors)?)?;
+        let vectors = self.scaled(&vectors, &self.signs_of_rows(&vectors)?)?;
         Ok([values, self.transpose(&vectors)?])
     }
 
@@ -230,7 +230,7 @@ impl Queue<'_> {
         let signs = self.signs_of_rows(&u)?;
         let first = Span { start: 0, count: rank.map_or(side, |count| count.min(side)) };
         let part = |of: Matrix| self.cast(&self.slice(&of, Axis::Rows, first)?, a.element);
-        Ok([part(self.times(&u, &signs)?)?, part(s)?, part(self.times(&vt, &signs)?)?])
+        Ok([part(self.scaled(&u, &signs)?)?, part(s)?, part(self.scaled(&vt, &signs)?)?])
     }
 
     /// Refuses factors that are not those of the definition.
@@ -238,7 +238,7 @@ impl Queue<'_> {
         let side = s.shape.rows;
         let bound = UNITS * epsilon(a.element) * (side as f64).sqrt();
         let identity = self.identity(side, a.element)?;
-        let made = self.evaluate(&Operation::Cross, &[self.times(u, s)?, vt.clone()], None)?;
+        let made = self.evaluate(&Operation::Cross, &[self.scaled(u, s)?, vt.clone()], None)?;
         let norm = self.distance(a, None)?;
         let mut apart = vec![(self.distance(&made, Some(a))?, norm)];
         for vectors in [u, vt] {
@@ -378,7 +378,7 @@ impl Queue<'_> {
     }
 
     /// Each row times its number in a column.
-    fn times(&self, matrix: &Matrix, column: &Matrix) -> Result<Matrix, Failed> {
+    fn scaled(&self, matrix: &Matrix, column: &Matrix) -> Result<Matrix, Failed> {
         let multiply = Operation::Binary(BinaryFunction::Multiply);
         self.evaluate(&multiply, &[matrix.clone(), column.clone()], None)
     }

@@ -1,7 +1,8 @@
 //! A sparse matrix in a device's memory, and its products with dense ones.
 //!
 //! It is there compressed by rows, or by the rows of its transpose, whichever its products read; the host turns it. What comes out is
-//! dense.
+//! dense. A row of very many cells, as graphs have them, is cut, for one of a few threads would be waited for by all; its parts are
+//! added up by a product with a matrix of ones.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,13 +19,16 @@ pub(super) const TEXT: &str = include_str!("../../../kernels/sparse.cu");
 /// Threads that share a row at most: a warp.
 const SHARED_MAX: usize = 32;
 
+/// Cells of a row that some threads go through at most.
+const PIECE_CELLS: usize = 4096;
+
 /// As it is, and its transpose, each from the first product that reads it so.
 #[derive(Clone, Default)]
 pub(super) struct Sparse {
     turned: [Arc<OnceLock<Rows>>; 2],
 }
 
-/// What is stored of each row.
+/// What is stored of each row, or of each piece of one.
 struct Rows {
     shape: Shape,
     element: Element,
@@ -33,13 +37,22 @@ struct Rows {
     places: Buffer,
     values: Buffer,
     stored: usize,
+    /// What adds pieces up to rows, where there are any.
+    sums: Option<Box<Rows>>,
+}
+
+impl Rows {
+    fn buffers(&self) -> Vec<&Buffer> {
+        let Self { offsets, places, values, sums, .. } = self;
+        let sums = sums.iter().flat_map(|sums| sums.buffers());
+        [offsets, places, values].into_iter().chain(sums).collect()
+    }
 }
 
 impl Sparse {
     /// Its memory.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &Buffer> {
-        let sides = self.turned.iter().filter_map(|rows| rows.get());
-        sides.flat_map(|rows| [&rows.offsets, &rows.places, &rows.values])
+        self.turned.iter().filter_map(|rows| rows.get()).flat_map(Rows::buffers)
     }
 
     /// Whether nobody else has it.
@@ -70,6 +83,14 @@ impl Queue<'_> {
         if rows.element != b.element {
             return Err(Failed::Unfit("a sparse and a dense matrix of two types".into()));
         }
+        let product = self.times(rows, b)?;
+        match &rows.sums {
+            Some(sums) => self.times(sums, &product),
+            None => Ok(product),
+        }
+    }
+
+    fn times(&self, rows: &Rows, b: &Matrix) -> Result<Matrix, Failed> {
         let (height, columns) = (rows.shape.rows, b.shape.columns);
         let out = self.empty(Shape::new(height, columns), b.element)?;
         if out.is_empty() {
@@ -109,17 +130,50 @@ impl Queue<'_> {
             x
         };
         self.cancel.check().map_err(Failed::Stopped)?;
-        let (first, stored) = (x.offsets()[0] as usize, x.stored());
+        let cells = x.offsets()[0] as usize..x.offsets()[x.shape().rows] as usize;
+        let (places, values) = (&x.columns()[cells.clone()], &x.values()[cells]);
+        let (pieces, firsts) = pieces(x.offsets());
+        let shape = Shape::new(pieces.len() - 1, x.shape().columns);
+        let mut rows = self.bring_rows(shape, &pieces, places, values)?;
+        if shape.rows > x.shape().rows {
+            let sums = Shape::new(x.shape().rows, shape.rows);
+            let places: Vec<u32> = (0..shape.rows as u32).collect();
+            let ones = vec![T::ONE; shape.rows];
+            rows.sums = Some(Box::new(self.bring_rows(sums, &firsts, &places, &ones)?));
+        }
+        Ok(rows)
+    }
+
+    fn bring_rows<T: Real>(
+        &self,
+        shape: Shape,
+        offsets: &[i64],
+        places: &[u32],
+        values: &[T],
+    ) -> Result<Rows, Failed> {
         let bring = |bytes: &[u8]| {
             self.with_room(bytes.len(), || self.stream.upload(bytes, "a sparse matrix"))
         };
         Ok(Rows {
-            shape: x.shape(),
+            shape,
             element: T::ELEMENT,
-            offsets: bring(bytemuck::cast_slice(x.offsets()))?,
-            places: bring(bytemuck::cast_slice(&x.columns()[first..first + stored]))?,
-            values: bring(bytemuck::cast_slice(&x.values()[first..first + stored]))?,
-            stored,
+            offsets: bring(bytemuck::cast_slice(offsets))?,
+            places: bring(bytemuck::cast_slice(places))?,
+            values: bring(bytemuck::cast_slice(values))?,
+            stored: values.len(),
+            sums: None,
         })
     }
+}
+
+/// Where each piece of a row begins, and the first piece of each row; both with an end.
+fn pieces(offsets: &[i64]) -> (Vec<i64>, Vec<i64>) {
+    let (mut pieces, mut firsts) = (Vec::with_capacity(offsets.len()), vec![0]);
+    for row in offsets.windows(2) {
+        pieces.push(row[0]);
+        pieces.extend((row[0]..row[1]).step_by(PIECE_CELLS).skip(1));
+        firsts.push(pieces.len() as i64);
+    }
+    pieces.extend(offsets.last());
+    (pieces, firsts)
 }
