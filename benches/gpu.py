@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import warnings
 
 # (name, expression); a and b are square, w has 64 columns, v is a column.
 STATEMENTS = [
@@ -68,13 +69,20 @@ RESIDENT = [
     ("product", "a", "q @ b", None, 100),
 ]
 
+# (name, start, round, columns)
+RESIDENT_SPARSE = [
+    ("times a column", "x", "net @ q", 1),
+    ("times 64 columns", "wide", "net @ q", 64),
+]
+
 PRECISIONS = ["off", "tf32", "bf16"]
 
 SIDES = {
     "host": "SET gpu = 'off';",
     "cold": "SET gpu = 'force'; SET gpu_keep = 'off';",
     "warm": "SET gpu = 'force';",
-    "auto": "SET gpu = 'auto';",
+    # A GPU is looked for beside the work, and what is asked meanwhile is done by the host: here it has been found.
+    "auto": "SET gpu = 'force'; SHOW GPU; SET gpu = 'auto';",
 }
 
 
@@ -128,7 +136,7 @@ class Relatrix:
         return self.rows(text)[-1]["apart"]
 
     def seconds(self, settings, queries, runs, reals=""):
-        """The median of each named query, once they have run once; some of the matrices in single precision."""
+        """The median of the later half of each named query's runs; some of the matrices in single precision."""
         matrices = self.matrices
         for name in reals:
             matrices += f"CREATE OR REPLACE MATRIX {name} = CAST({name} AS REAL);"
@@ -148,7 +156,8 @@ class Relatrix:
             if "error" in record:
                 raise SystemExit(f"{record['query']}: {record['error']}")
             if "query" in record:
-                found[record["query"].replace("_", " ")] = statistics.median(record["seconds"][1:])
+                seconds = record["seconds"]
+                found[record["query"].replace("_", " ")] = statistics.median(seconds[len(seconds) // 2 :])
         if done.returncode:
             raise SystemExit(done.stderr)
         return found
@@ -160,7 +169,7 @@ def by_statement(engine, statements, runs, beside):
     of = {}
     for column, settings in SIDES.items():
         # Whoever is to choose has seen each statement often enough.
-        asked = runs * 4 if column == "auto" else runs
+        asked = 40 if column == "auto" else runs
         of[column] = engine.seconds(f"SET gpu_on_failure = 'error'; {settings}", queries, asked)
     heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
     print(f"\n{'statement':<20}{'apart by':>10}{heads}{'regret':>8}{'PyTorch ms':>12}")
@@ -196,6 +205,21 @@ def resident(engine, side, runs, is_dry):
                 element = "float32" if reals else "float64"
                 kind = element if precision == "off" else precision
                 rows.append(dict(name=name, kind=kind, seconds=seconds, rate=work / seconds))
+    return rows
+
+
+def resident_sparse(engine, nodes, runs):
+    """The same of a sparse matrix: what is stored and its places, a row of the other factor for each, and the result."""
+    few, many, queries, rows = 2, 102, [], []
+    for name, start, step, _ in RESIDENT_SPARSE:
+        for times in [few, many]:
+            rounds = f"ITERATE(q => {start}, {step}, times => {times})"
+            queries.append((f"{name} {times}", f"SELECT (MATRIX(sum({rounds})))"))
+    taken = engine.seconds("SET gpu = 'force'; SET gpu_on_failure = 'error';", queries, runs)
+    for name, _, _, columns in RESIDENT_SPARSE:
+        seconds = (taken[f"{name} {many}"] - taken[f"{name} {few}"]) / (many - few)
+        work = nodes * (50 * (12 + 8 * columns) + 8 * columns)
+        rows.append(dict(name=name, kind="float64", seconds=seconds, rate=work / seconds))
     return rows
 
 
@@ -235,6 +259,10 @@ def peers(side):
         clock("transpose", kind, lambda: a.T.contiguous())
         clock("product by a column", kind, lambda: b @ v)
         clock("product", kind, lambda: torch.matmul(a, b, out=out))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    clock("product", "tf32", lambda: torch.matmul(a, b, out=out))
+    a, b = a.bfloat16(), b.bfloat16()
+    clock("product", "bf16", lambda: a @ b)
     n, nodes = side // 2, 32 * side
     a, w = (torch.randn(n, columns, dtype=torch.float64, device="cuda") for columns in [n, 64])
     p = a.T @ a + n * torch.eye(n, dtype=torch.float64, device="cuda")
@@ -246,14 +274,11 @@ def peers(side):
     clock("singular vectors", "float64", lambda: torch.linalg.svd(a, full_matrices=False), 1)
     places = torch.randint(nodes, (2, 50 * nodes), device="cuda")
     cells = torch.ones(50 * nodes, dtype=torch.float64, device="cuda")
+    warnings.simplefilter("ignore")
     net = torch.sparse_coo_tensor(places, cells, (nodes, nodes)).coalesce().to_sparse_csr()
     x, wide = (torch.rand(nodes, columns, dtype=torch.float64, device="cuda") for columns in [1, 64])
     clock("times a column", "float64", lambda: net @ x, 10)
     clock("times 64 columns", "float64", lambda: net @ wide, 10)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    clock("product", "tf32", lambda: torch.matmul(a, b, out=out))
-    a, b = a.bfloat16(), b.bfloat16()
-    clock("product", "bf16", lambda: a @ b)
     return found
 
 
@@ -280,6 +305,7 @@ def main():
     statements += by_statement(made(dense(given.side // 2)), DECOMPOSITIONS, few, beside)
     statements += by_statement(made(sparse(32 * given.side)), SPARSE, few, beside)
     rounds = resident(engine, given.side, given.runs, bool(given.libraries))
+    rounds += resident_sparse(made(sparse(32 * given.side)), 32 * given.side, few)
     print(f"\n{'round, resident':<22}{'of':<9}{'ms':>9}{'GB/s or GFLOP/s':>17}{'share of':>10}{'PyTorch':>10}")
     for row in rounds:
         name, kind = row["name"], row["kind"]

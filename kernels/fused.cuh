@@ -48,12 +48,15 @@ struct Accumulator {
             #pragma unroll
             for (u32 k = 0; k < COUNT; k++) {
                 const f64 x = is_any(k) ? (f64)cell(k) : neutral();
-                if constexpr (is_sum) {
+                if constexpr (is_extreme) {
+                    merge({0.0, x, 0.0});
+                } else if constexpr (sizeof(cell(k)) == sizeof(f32)) {
+                    // What this loses is far below what the result in single precision can tell.
+                    value += R == SUM_OF_SQUARES ? x * x : x;
+                } else {
                     const math::Pair sum = math::two_sum(value, R == SUM_OF_SQUARES ? x * x : x);
                     value = sum.value;
                     rest += sum.low;
-                } else {
-                    merge({0.0, x, 0.0});
                 }
             }
         } else {
