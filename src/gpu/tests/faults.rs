@@ -193,5 +193,10 @@ fn a_driver_alone_copies() {
         let fault = stream.product(product, &buffer, &buffer, &buffer).unwrap_err();
         assert_eq!(fault, Fault::Missing(missing.clone()));
     }
+    if let Err(missing) = &libraries.cusolver {
+        let (arithmetic, rows, columns) = (Arithmetic::F32, 1, 1);
+        let a = Columns { buffer: &buffer, arithmetic, rows, columns };
+        assert_eq!(stream.factor_cholesky(a).unwrap_err(), Fault::Missing(missing.clone()));
+    }
     assert_eq!(device.rates().products64, Rates::default().products64);
 }

@@ -215,3 +215,83 @@ fn rates_are_measured_once() {
         assert_eq!((device.live(), stand_in.live()), (vec![], 0));
     });
 }
+
+/// Each factorization of one small matrix, by its definition; and none of what has no room.
+#[test]
+fn factors_are_those_of_their_definition() {
+    with_stand_in("work::factors_are_those_of_their_definition", &[], |device, stand_in| {
+        assert_factors(&device.stream().unwrap());
+        device.trim().unwrap();
+        assert_eq!((device.live(), stand_in.live()), (vec![], 0));
+    });
+
+    fn assert_factors(stream: &Stream) {
+        // Symmetric and positive definite, so the same by rows and by columns.
+        let cells = [4.0, 2.0, 1.0, 2.0, 5.0, 3.0, 1.0, 3.0, 6.0];
+        let bring = |numbers: &[f64]| stream.upload(&bytes_of(numbers), "a matrix").unwrap();
+        let read = |buffer: &Buffer| {
+            let mut bytes = vec![0; buffer.bytes()];
+            stream.download(buffer, &mut bytes).unwrap();
+            numbers_of(&bytes)
+        };
+        let square = |buffer| Columns { buffer, arithmetic: Arithmetic::F64, rows: 3, columns: 3 };
+        // `t(left)·right`, all column after column.
+        let cross = |left: &[f64], right: &[f64]| -> Vec<f64> {
+            let cell =
+                |at: usize| (0..3).map(|k| left[at % 3 * 3 + k] * right[at / 3 * 3 + k]).sum();
+            (0..9).map(cell).collect()
+        };
+        let assert_near = |found: &[f64], expected: &[f64]| {
+            let is_near = found.iter().zip(expected).all(|(x, y)| (x - y).abs() < 1e-12);
+            assert!(is_near && found.len() == expected.len(), "{found:?} {expected:?}");
+        };
+        let scaled = |columns: &[f64], by: &[f64]| -> Vec<f64> {
+            columns.iter().enumerate().map(|(at, x)| x * by[at / 3]).collect()
+        };
+        let turned = |x: &[f64]| -> Vec<f64> { (0..9).map(|at| x[at % 3 * 3 + at / 3]).collect() };
+
+        let (a, pivots) = (bring(&cells), stream.alloc(24, "pivots").unwrap());
+        assert_eq!(stream.factor_lu(square(&a), &pivots), Ok(0));
+        let b = bring(&cells);
+        stream.solve_lu(square(&a), &pivots, false, square(&b)).unwrap();
+        let identity = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+        assert_near(&read(&b), &identity);
+
+        let a = bring(&cells);
+        assert_eq!(stream.factor_cholesky(square(&a)), Ok(0));
+        let mut u = read(&a);
+        (u[1], u[2], u[5]) = (0.0, 0.0, 0.0);
+        assert_near(&cross(&u, &u), &cells);
+
+        let (a, scales) = (bring(&cells), stream.alloc(24, "scales").unwrap());
+        stream.factor_qr(square(&a), &scales).unwrap();
+        let mut r = read(&a);
+        (r[1], r[2], r[5]) = (0.0, 0.0, 0.0);
+        stream.orthogonal(square(&a), &scales).unwrap();
+        let q = read(&a);
+        assert_near(&cross(&q, &q), &identity);
+        assert_near(&cross(&turned(&q), &r), &cells);
+
+        let (a, values) = (bring(&cells), stream.alloc(24, "values").unwrap());
+        assert_eq!(stream.eigen(square(&a), &values), Ok(0));
+        let (v, values) = (turned(&read(&a)), read(&values));
+        assert!(values.is_sorted());
+        assert_near(&cross(&turned(&scaled(&turned(&v), &values)), &v), &cells);
+
+        let (a, u, v) = (bring(&cells), bring(&cells), bring(&cells));
+        let s = stream.alloc(24, "values").unwrap();
+        assert_eq!(stream.svd(square(&a), square(&u), &s, square(&v)), Ok((0, 0.0)));
+        let (u, s, v) = (read(&u), read(&s), read(&v));
+        assert!(s.is_sorted_by(|x, y| x >= y));
+        assert_near(&cross(&turned(&scaled(&u, &s)), &turned(&v)), &cells);
+
+        // No pivot, no positive minor, no room.
+        let (zeros, short) = (bring(&[0.0; 9]), bring(&[0.0; 2]));
+        assert_eq!(stream.factor_cholesky(square(&zeros)), Ok(1));
+        assert_eq!(stream.factor_lu(square(&zeros), &pivots), Ok(1));
+        let fault = |call| Err::<i32, _>(Fault::Misuse { call, code: 1 });
+        assert_eq!(stream.factor_lu(square(&short), &pivots), fault("an LU factorization"));
+        assert_eq!(stream.factor_lu(square(&zeros), &short), fault("an LU factorization"));
+        assert_eq!(stream.eigen(square(&zeros), &short), fault("eigenvalues"));
+    }
+}
