@@ -46,6 +46,8 @@ pub(crate) struct Program {
     pub(crate) is_by_measured_costs: bool,
     /// Matrices that a device would have been given work for, had they been there, and how many seconds that would have saved.
     pub(crate) missed: Vec<(Stored, f64)>,
+    /// Seconds that the host is expected to take, where it runs all of what a device could run.
+    pub(crate) host_seconds: Option<f64>,
 }
 
 /// One step; the steps run in order.

@@ -161,7 +161,11 @@ pub(crate) fn run<'a>(
     for (stored, seconds) in &program.missed {
         offload::kept::owe(&stored.matrix, *seconds);
     }
+    let start = Instant::now();
     run.steps(&program.steps)?;
+    if let Some(expected) = program.host_seconds {
+        offload::observed::note(&program.text, expected, start.elapsed().as_secs_f64());
+    }
     for check in &program.checks {
         check.run(&run.relations)?;
     }

@@ -123,7 +123,9 @@ fn lower(
     let options = schedule::Options { fusion: settings.fusion(), emit };
     let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
     let schedule::Scheduled { mut steps, mut fusions } = schedule::steps(expected, root, options);
-    let (mut arithmetics, mut missed) = (HashMap::new(), Vec::new());
+    let texts = texts(&graph);
+    let text = texts[root.index()].clone();
+    let (mut arithmetics, mut missed, mut host_seconds) = (HashMap::new(), Vec::new(), None);
     if let Some(device) = device(settings, seconds[0]) {
         let precision = settings.gpu_precision;
         let target = place::Target {
@@ -132,13 +134,12 @@ fn lower(
             precision: if place::has(&device, precision) { precision } else { GpuPrecision::Off },
             keeps: settings.gpu_keeps,
             decomposes: place::decomposes(&steps, &device),
+            host_factor: offload::observed::factor(&text),
         };
         let placed = place::place(steps, root.index(), expected, target, settings.gpu);
-        (steps, missed) = (placed.steps, placed.missed);
+        (steps, missed, host_seconds) = (placed.steps, placed.missed, placed.host_seconds);
         arithmetics = place::less_precise(&steps, expected, target.precision);
     }
-    let texts = texts(&graph);
-    let text = texts[root.index()].clone();
     let note = |((id, _), text): ((NodeId, _), String)| {
         let fusion = fusions.remove(&id);
         let arithmetic = arithmetics.get(&id.index()).copied();
@@ -161,6 +162,7 @@ fn lower(
             .filter(|(text, _)| *text != Written(&matrix.graph, matrix.root).to_string()),
         is_by_measured_costs,
         missed,
+        host_seconds,
     };
     let given =
         graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));

@@ -118,6 +118,8 @@ pub(super) struct Target {
     pub(super) keeps: bool,
     /// Whether it decomposes matrices.
     pub(super) decomposes: bool,
+    /// How many times of what is expected the host took for the same program before.
+    pub(super) host_factor: f64,
 }
 
 /// Steps with those that a device runs put together, and the matrices whose absence kept it from running more.
@@ -125,6 +127,8 @@ pub(super) struct Target {
 pub(super) struct Placed {
     pub(super) steps: Vec<Step>,
     pub(super) missed: Vec<(Stored, f64)>,
+    /// Seconds expected of the host, by rates alone, where it runs all and a device could.
+    pub(super) host_seconds: Option<f64>,
 }
 
 /// Whether a device computes products in this precision as it should: that is tried once, with cells of `FLOAT64`.
@@ -198,7 +202,9 @@ pub(super) fn place(
     let touched = all.flat_map(|(at, step)| step.touched().into_iter().map(move |slot| (slot, at)));
     let last: HashMap<Slot, usize> = touched.chain([(root, usize::MAX)]).collect();
     let at_hand = at_hand(&steps, expected, device);
-    let (runs, missed) = Placing { steps: &steps, last, expected, device, gpu, at_hand }.placed();
+    let placing = Placing { steps: &steps, last, expected, device, gpu, at_hand };
+    let (runs, missed) = placing.placed();
+    let host_seconds = placing.host_seconds().filter(|_| runs.is_empty());
     let mut placed = Vec::with_capacity(steps.len());
     let mut steps = steps.into_iter();
     let mut at = 0;
@@ -209,7 +215,7 @@ pub(super) fn place(
         at = range.end;
     }
     placed.extend(steps);
-    Placed { steps: placed, missed }
+    Placed { steps: placed, missed, host_seconds }
 }
 
 /// The matrices at hand that may stay on a device, by their slots.
@@ -283,6 +289,15 @@ impl Placing<'_> {
             false => Vec::new(),
         };
         (runs, missed)
+    }
+
+    /// Seconds expected of the host, by rates alone; none where a device cannot run all.
+    fn host_seconds(&self) -> Option<f64> {
+        let mut sum = Work::default();
+        for step in self.steps.iter().filter(|step| !is_given(step)) {
+            sum.add(self.work(step)?, 1.0);
+        }
+        Some(sum.host_seconds(self.expected.cost))
     }
 
     /// The runs of steps that save most, in their order, and how many seconds that is.
@@ -381,7 +396,7 @@ impl Placing<'_> {
         let Rates { upload, download, synchronize_seconds, .. } = self.device.rates;
         let moving =
             up / upload + down / download + synchronize_seconds * (1 + leaves.len()) as f64;
-        let host = work.host_seconds(self.expected.cost);
+        let host = self.device.host_factor * work.host_seconds(self.expected.cost);
         let device = work.device_seconds(&self.device) + self.converting_seconds(steps);
         let seconds = [device + moving, host];
         let gain = match self.gpu {
@@ -612,7 +627,8 @@ mod tests {
 
     fn target(precision: GpuPrecision) -> Target {
         let (rates, memory_bytes) = (Rates::default(), MEMORY);
-        Target { rates, memory_bytes, precision, keeps: false, decomposes: true }
+        let (keeps, decomposes, host_factor) = (false, true, 1.0);
+        Target { rates, memory_bytes, precision, keeps, decomposes, host_factor }
     }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
@@ -696,6 +712,22 @@ mod tests {
         // What is read once costs more on its way than it would take here, and what is small hardly takes anything.
         assert!(offloads(&placed(1500, Gpu::Auto, MEMORY, sum)).is_empty());
         assert!(offloads(&placed(40, Gpu::Auto, MEMORY, cube)).is_empty());
+    }
+
+    /// What the host took before counts, in proportion.
+    #[test]
+    fn a_host_that_was_slower_than_expected_leaves_more() {
+        let device = target(GpuPrecision::Off);
+        let (steps, _) = placed_on(device, 40, Gpu::Auto, cube);
+        assert!(offloads(&steps).is_empty());
+        let slow = Target { host_factor: 50.0, ..device };
+        let (placed, _) = placed_of(&stored(40), slow, Gpu::Auto, cube);
+        let [offload] = offloads(&placed.steps)[..] else { panic!("{:?}", placed.steps) };
+        let [on_device, host] = offload.seconds;
+        assert!(host > on_device && placed.host_seconds.is_none());
+        // By rates alone, or what is noted would be taken for what is expected.
+        let (by_host, _) = placed_of(&stored(40), device, Gpu::Auto, cube);
+        assert!((50.0 * by_host.host_seconds.unwrap() / host - 1.0).abs() < 1e-9);
     }
 
     /// What is read once is not worth its way, what is read again and again is.

@@ -16,6 +16,7 @@ mod expression;
 pub(crate) mod kept;
 mod loops;
 mod matrix;
+pub(crate) mod observed;
 mod operations;
 mod reshape;
 mod sparse;
