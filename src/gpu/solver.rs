@@ -105,6 +105,29 @@ struct Call {
     info: *mut i32,
 }
 
+/// The two calls of a factorization: what it works in, and itself. Both are given the same, but for what stands in brackets.
+macro_rules! factorize {
+    ($stream:expr, $what:literal, $fits:expr, $buffers:expr,
+     $sizes:ident, $call:ident, ($($first:expr),*) [$($only:expr)?] ($($rest:expr),*) [$($last:expr)?]) => {
+        $stream.solve(
+            $what,
+            $fits,
+            $buffers,
+            // SAFETY: the matrices are of these shapes and types.
+            |c, device, host| unsafe {
+                sys::$sizes(c.handle, c.parameters, $($first,)* $($rest,)* device, host)
+            },
+            // SAFETY: as above; there is room for what else comes out, and the working memory that was asked for.
+            |c| unsafe {
+                sys::$call(
+                    c.handle, c.parameters, $($first,)* $($only,)? $($rest,)*
+                    c.work, c.work_bytes, c.host, c.host_bytes, c.info $(, $last)?
+                )
+            },
+        )
+    };
+}
+
 impl Stream {
     /// `p·a = l·u`, both factors in the place of `a`, the ones of `l` left out; `pivots`, 8 bytes for each column, gets the row
     /// that each was swapped with, counted from 1. Gives the first column without a pivot, counted from 1, else 0.
@@ -115,44 +138,9 @@ impl Stream {
         let fits = a.fits() && pivots.bytes() >= 8 * a.rows.min(a.columns);
         let (m, n, kind, cells) = (a.rows as i64, a.columns as i64, a.kind(), a.cells());
         let at = pivots.address() as *mut i64;
-        self.solve(
-            "an LU factorization",
-            fits,
-            &[a.buffer, pivots],
-            // SAFETY: the matrix is of this shape and type.
-            |c, device, host| unsafe {
-                sys::cusolverDnXgetrf_bufferSize(
-                    c.handle,
-                    c.parameters,
-                    m,
-                    n,
-                    kind,
-                    cells,
-                    m,
-                    kind,
-                    device,
-                    host,
-                )
-            },
-            // SAFETY: as above; there are as many pivots, and the working memory that was asked for.
-            |c| unsafe {
-                sys::cusolverDnXgetrf(
-                    c.handle,
-                    c.parameters,
-                    m,
-                    n,
-                    kind,
-                    cells,
-                    m,
-                    at,
-                    kind,
-                    c.work,
-                    c.work_bytes,
-                    c.host,
-                    c.host_bytes,
-                    c.info,
-                )
-            },
+        factorize!(
+            self, "an LU factorization", fits, &[a.buffer, pivots],
+            cusolverDnXgetrf_bufferSize, cusolverDnXgetrf, (m, n, kind, cells, m) [at] (kind) []
         )
     }
 
@@ -170,8 +158,9 @@ impl Stream {
         let fits = a.fits() && b.fits() && a.rows == a.columns && b.rows == a.rows;
         let fits = fits && a.arithmetic == b.arithmetic && pivots.bytes() >= 8 * a.rows;
         let (n, sides, kind) = (a.rows as i64, b.columns as i64, a.kind());
+        let (factors, right) = (a.cells(), b.cells());
         let at = pivots.address() as *const i64;
-        let operation = match is_transposed {
+        let turned = match is_transposed {
             true => cublasOperation_t::CUBLAS_OP_T,
             false => cublasOperation_t::CUBLAS_OP_N,
         };
@@ -180,23 +169,15 @@ impl Stream {
             fits,
             &[a.buffer, pivots, b.buffer],
             |_, _, _| cusolverStatus_t::CUSOLVER_STATUS_SUCCESS,
-            // SAFETY: both matrices are of these shapes, and there are as many pivots.
-            |c| unsafe {
-                sys::cusolverDnXgetrs(
-                    c.handle,
-                    c.parameters,
-                    operation,
-                    n,
-                    sides,
-                    kind,
-                    a.cells(),
-                    n,
-                    at,
-                    kind,
-                    b.cells(),
-                    n,
-                    c.info,
-                )
+            |c| {
+                let Call { handle, parameters, info, .. } = *c;
+                // SAFETY: both matrices are of these shapes, and there are as many pivots.
+                unsafe {
+                    sys::cusolverDnXgetrs(
+                        handle, parameters, turned, n, sides, kind, factors, n, at, kind, right, n,
+                        info,
+                    )
+                }
             },
         );
         info.map(drop)
@@ -209,44 +190,11 @@ impl Stream {
     /// As for [`factor_lu`](Self::factor_lu).
     pub(crate) fn factor_cholesky(&self, a: Columns<'_>) -> Result<i32, Fault> {
         let upper = cublasFillMode_t::CUBLAS_FILL_MODE_UPPER;
+        let fits = a.fits() && a.rows == a.columns;
         let (n, kind, cells) = (a.rows as i64, a.kind(), a.cells());
-        self.solve(
-            "a Cholesky factorization",
-            a.fits() && a.rows == a.columns,
-            &[a.buffer],
-            // SAFETY: the matrix is of this side and type.
-            |c, device, host| unsafe {
-                sys::cusolverDnXpotrf_bufferSize(
-                    c.handle,
-                    c.parameters,
-                    upper,
-                    n,
-                    kind,
-                    cells,
-                    n,
-                    kind,
-                    device,
-                    host,
-                )
-            },
-            // SAFETY: as above, with the working memory that was asked for.
-            |c| unsafe {
-                sys::cusolverDnXpotrf(
-                    c.handle,
-                    c.parameters,
-                    upper,
-                    n,
-                    kind,
-                    cells,
-                    n,
-                    kind,
-                    c.work,
-                    c.work_bytes,
-                    c.host,
-                    c.host_bytes,
-                    c.info,
-                )
-            },
+        factorize!(
+            self, "a Cholesky factorization", fits, &[a.buffer],
+            cusolverDnXpotrf_bufferSize, cusolverDnXpotrf, (upper, n, kind, cells, n, kind) [] () []
         )
     }
 
@@ -256,50 +204,12 @@ impl Stream {
     /// # Errors
     /// As for [`factor_lu`](Self::factor_lu).
     pub(crate) fn factor_qr(&self, a: Columns<'_>, scales: &Buffer) -> Result<(), Fault> {
-        let fits = scales.bytes() >= a.arithmetic.bytes() * a.rows.min(a.columns);
+        let fits = a.fits() && scales.bytes() >= a.arithmetic.bytes() * a.rows.min(a.columns);
         let (m, n, kind, cells) = (a.rows as i64, a.columns as i64, a.kind(), a.cells());
         let at = scales.address() as *mut c_void;
-        let info = self.solve(
-            "a QR factorization",
-            a.fits() && fits,
-            &[a.buffer, scales],
-            // SAFETY: the matrix is of this shape and type.
-            |c, device, host| unsafe {
-                sys::cusolverDnXgeqrf_bufferSize(
-                    c.handle,
-                    c.parameters,
-                    m,
-                    n,
-                    kind,
-                    cells,
-                    m,
-                    kind,
-                    at,
-                    kind,
-                    device,
-                    host,
-                )
-            },
-            // SAFETY: as above; there are as many scales, and the working memory that was asked for.
-            |c| unsafe {
-                sys::cusolverDnXgeqrf(
-                    c.handle,
-                    c.parameters,
-                    m,
-                    n,
-                    kind,
-                    cells,
-                    m,
-                    kind,
-                    at,
-                    kind,
-                    c.work,
-                    c.work_bytes,
-                    c.host,
-                    c.host_bytes,
-                    c.info,
-                )
-            },
+        let info = factorize!(
+            self, "a QR factorization", fits, &[a.buffer, scales],
+            cusolverDnXgeqrf_bufferSize, cusolverDnXgeqrf, (m, n, kind, cells, m, kind, at, kind) [] () []
         );
         info.map(drop)
     }
@@ -309,72 +219,74 @@ impl Stream {
     /// # Errors
     /// As for [`factor_lu`](Self::factor_lu).
     pub(crate) fn orthogonal(&self, a: Columns<'_>, scales: &Buffer) -> Result<(), Fault> {
-        let (m, n) = (a.rows as i32, a.columns as i32);
-        let (cells, at) = (a.buffer.address(), scales.address());
         let cell_bytes = a.arithmetic.bytes();
-        let fits = a.fits() && m >= n && scales.bytes() >= cell_bytes * a.columns;
+        let fits = a.fits() && a.rows >= a.columns && scales.bytes() >= cell_bytes * a.columns;
+        let (m, n) = (a.rows as i32, a.columns as i32);
+        let (cells, at) = (a.cells(), scales.address() as *const c_void);
         let info = self.solve(
             "the columns of Q",
             fits,
             &[a.buffer, scales],
-            |c, device, _| {
-                let mut count = 0;
+            |c, work_bytes, _| {
+                let (handle, mut count) = (c.handle, 0);
+                let (x, y) = (cells.cast_const(), at);
                 // SAFETY: the matrix is of this shape and type, and there are as many scales.
                 let status = unsafe {
                     match a.arithmetic {
                         Arithmetic::F64 => sys::cusolverDnDorgqr_bufferSize(
-                            c.handle,
+                            handle,
                             m,
                             n,
                             n,
-                            cells as *const _,
+                            x.cast(),
                             m,
-                            at as *const _,
+                            y.cast(),
                             &mut count,
                         ),
                         _ => sys::cusolverDnSorgqr_bufferSize(
-                            c.handle,
+                            handle,
                             m,
                             n,
                             n,
-                            cells as *const _,
+                            x.cast(),
                             m,
-                            at as *const _,
+                            y.cast(),
                             &mut count,
                         ),
                     }
                 };
-                *device = count.unsigned_abs() as usize * cell_bytes;
+                *work_bytes = count.unsigned_abs() as usize * cell_bytes;
                 status
             },
             |c| {
-                let count = (c.work_bytes / cell_bytes) as i32;
+                let Call { handle, work, work_bytes, info, .. } = *c;
+                let count = (work_bytes / cell_bytes) as i32;
                 // SAFETY: as above, with the working memory that was asked for.
                 unsafe {
                     match a.arithmetic {
                         Arithmetic::F64 => sys::cusolverDnDorgqr(
-                            c.handle,
+                            handle,
                             m,
                             n,
                             n,
-                            cells as *mut _,
+                            cells.cast(),
                             m,
-                            at as *const _,
-                            c.work.cast(),
+                            at.cast(),
+                            work.cast(),
                             count,
-                            c.info,
+                            info,
                         ),
                         _ => sys::cusolverDnSorgqr(
-                            c.handle,
+                            handle,
                             m,
                             n,
                             n,
-                            cells as *mut _,
+                            cells.cast(),
                             m,
-                            at as *const _,
-                            c.work.cast(),
+                            at.cast(),
+                            work.cast(),
                             count,
-                            c.info,
+                            info,
                         ),
                     }
                 }
@@ -390,53 +302,15 @@ impl Stream {
     /// As for [`factor_lu`](Self::factor_lu).
     pub(crate) fn eigen(&self, a: Columns<'_>, values: &Buffer) -> Result<i32, Fault> {
         let upper = cublasFillMode_t::CUBLAS_FILL_MODE_UPPER;
-        let with_vectors = cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR;
-        let fits = a.rows == a.columns && values.bytes() >= a.arithmetic.bytes() * a.rows;
+        let vectors = cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR;
+        let is_square = a.rows == a.columns;
+        let fits = a.fits() && is_square && values.bytes() >= a.arithmetic.bytes() * a.rows;
         let (n, kind, cells) = (a.rows as i64, a.kind(), a.cells());
         let at = values.address() as *mut c_void;
-        self.solve(
-            "eigenvalues",
-            a.fits() && fits,
-            &[a.buffer, values],
-            // SAFETY: the matrix is of this side and type.
-            |c, device, host| unsafe {
-                sys::cusolverDnXsyevd_bufferSize(
-                    c.handle,
-                    c.parameters,
-                    with_vectors,
-                    upper,
-                    n,
-                    kind,
-                    cells,
-                    n,
-                    kind,
-                    at,
-                    kind,
-                    device,
-                    host,
-                )
-            },
-            // SAFETY: as above; there is room for as many values, and the working memory that was asked for.
-            |c| unsafe {
-                sys::cusolverDnXsyevd(
-                    c.handle,
-                    c.parameters,
-                    with_vectors,
-                    upper,
-                    n,
-                    kind,
-                    cells,
-                    n,
-                    kind,
-                    at,
-                    kind,
-                    c.work,
-                    c.work_bytes,
-                    c.host,
-                    c.host_bytes,
-                    c.info,
-                )
-            },
+        factorize!(
+            self, "eigenvalues", fits, &[a.buffer, values],
+            cusolverDnXsyevd_bufferSize, cusolverDnXsyevd,
+            (vectors, upper, n, kind, cells, n, kind, at, kind) [] () []
         )
     }
 
@@ -455,74 +329,21 @@ impl Stream {
         s: &Buffer,
         v: Columns<'_>,
     ) -> Result<(i32, f64), Fault> {
-        let with_vectors = cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR;
+        let vectors = cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR;
         let (m, n, kind) = (a.rows as i64, a.columns as i64, a.kind());
         let fits = m >= n && [a, u, v].iter().all(|matrix| matrix.fits());
         let fits = fits && (u.rows, u.columns) == (a.rows, a.columns);
         let fits = fits && (v.rows, v.columns) == (a.columns, a.columns);
         let fits = fits && s.bytes() >= a.arithmetic.bytes() * a.columns;
+        let (cells, left, right) = (a.cells(), u.cells(), v.cells());
         let at = s.address() as *mut c_void;
         let mut off = 0.0;
-        let info = self.solve(
-            "singular values",
-            fits,
-            &[a.buffer, u.buffer, s, v.buffer],
-            // SAFETY: the matrices are of these shapes and types.
-            |c, device, host| unsafe {
-                sys::cusolverDnXgesvdp_bufferSize(
-                    c.handle,
-                    c.parameters,
-                    with_vectors,
-                    1,
-                    m,
-                    n,
-                    kind,
-                    a.cells(),
-                    m,
-                    kind,
-                    at,
-                    kind,
-                    u.cells(),
-                    m,
-                    kind,
-                    v.cells(),
-                    n,
-                    kind,
-                    device,
-                    host,
-                )
-            },
-            // SAFETY: as above; there is room for as many values, and the working memory that was asked for.
-            |c| unsafe {
-                sys::cusolverDnXgesvdp(
-                    c.handle,
-                    c.parameters,
-                    with_vectors,
-                    1,
-                    m,
-                    n,
-                    kind,
-                    a.cells(),
-                    m,
-                    kind,
-                    at,
-                    kind,
-                    u.cells(),
-                    m,
-                    kind,
-                    v.cells(),
-                    n,
-                    kind,
-                    c.work,
-                    c.work_bytes,
-                    c.host,
-                    c.host_bytes,
-                    c.info,
-                    &mut off,
-                )
-            },
-        )?;
-        Ok((info, off))
+        let info = factorize!(
+            self, "singular values", fits, &[a.buffer, u.buffer, s, v.buffer],
+            cusolverDnXgesvdp_bufferSize, cusolverDnXgesvdp,
+            (vectors, 1, m, n, kind, cells, m, kind, at, kind, left, m, kind, right, n, kind) [] () [&mut off]
+        );
+        Ok((info?, off))
     }
 
     /// Calls a function of cuSOLVER with the working memory that it asks for, and waits for what it found. Where there is no room for
