@@ -366,6 +366,8 @@ fn what_a_decomposition_refuses_is_for_the_host() {
     for (expression, expected) in [
         ("inv(v[1:40, 1:1] @ r)", "singular"),
         ("solve(v[1:40, 1:1] @ r, w)", "singular"),
+        ("solve(t(x) @ x, t(odd) @ y)", "finite"),
+        ("lstsq(x, odd)", "finite"),
         ("cholesky(t(x) @ x * -1)", "positive definite"),
         ("eigh(t(odd) @ odd).values", "finite"),
         ("svd(odd).s", "finite"),

@@ -100,6 +100,7 @@ impl Queue<'_> {
         }
         let element = a.element.common(b.element);
         let (a, b) = (self.cast(a, element)?, self.cast(b, element)?);
+        self.norm_1(&b)?;
         let norm = self.norm_1(&a)?;
         let factored = self.lu(&a)?;
         if self.reciprocal_condition(&factored, norm)? < epsilon(element) {
