@@ -199,6 +199,8 @@ const EXPRESSIONS: &[(&str, f64)] = &[
     ("qr(x).q + qr(y).q", 4096.0),
     ("qr(t(f)).r", 4096.0),
     ("lstsq(x, y)", 4096.0),
+    ("expm(s[1:50, 1:50] / 20) + expm(s[51:100, 1:50] * 3)", 4096.0),
+    ("expm(t(f) @ f / 1000)", 4096.0),
     ("eigh(t(x) @ x).values + eigh(t(y) @ y).values", 4096.0),
     ("eigh(t(x) @ x, 7).vectors", 1e6),
     ("svd(x).s + svd(t(y)).s", 4096.0),

@@ -4,6 +4,7 @@
 //! solve, inv, det      t(a) = l·u of what lies row after row; a system with its transpose; the condition by a few more solutions
 //! lstsq                a = q·r, and r⁻¹·t(q)·b where r is far from singular
 //! eigh                 rows of vectors, for the library's columns are our rows
+//! expm                 the steps of the host, of products, sums and a solution
 //! svd, pinv, rank      of a matrix at least as tall as wide, in double precision, and checked by its definition
 //! ```
 //!
@@ -16,7 +17,7 @@ use faer::MatMut;
 
 use super::matrix::Matrix;
 use super::{Failed, Queue};
-use crate::exec::kernels::decompose::{Triangle, reciprocal_condition_of};
+use crate::exec::kernels::decompose::{Steps, Triangle, exponential_by, reciprocal_condition_of};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::{Builder, Value};
 use crate::exec::operation::{Aggregate, Axis, Operation, Span};
@@ -45,6 +46,7 @@ pub(crate) fn taken(operation: &Operation) -> Option<Taken> {
         Operation::Solve(None) => (1.7, 2.0),
         Operation::LeastSquares => (2.2, 4.0),
         Operation::Eigen { .. } => (2.5, 7.0),
+        Operation::Exponential => (1.7, 10.0),
         Operation::Svd { .. } | Operation::PseudoInverse | Operation::Rank => (6.0, 12.0),
         _ => return None,
     };
@@ -85,6 +87,13 @@ impl Queue<'_> {
                 Ok(vec![self.transpose(&u)?, s, vt])
             }
             (Operation::PseudoInverse, [a]) => Ok(vec![self.pseudo_inverse(a)?]),
+            (Operation::Exponential, [a]) => {
+                square(a)?;
+                let (norm, side) = (self.norm_1(a)?, a.shape.rows);
+                let identity = self.identity(side, a.element)?;
+                let steps = Exponential { queue: self, identity };
+                Ok(vec![exponential_by(&steps, a, norm, a.element)?])
+            }
             (Operation::Rank, [a]) => {
                 let [_, s, _] = self.svd(a, None)?;
                 let count = self.significant(&s, a.shape)? as f64;
@@ -401,6 +410,43 @@ impl Queue<'_> {
         let cells = self.download(matrix)?;
         let Shape { rows, columns } = matrix.shape;
         Ok((0..rows * columns).map(|at| cells.cell(at / columns, at % columns)).collect())
+    }
+}
+
+/// What an exponential is made of here.
+struct Exponential<'a> {
+    queue: &'a Queue<'a>,
+    identity: Matrix,
+}
+
+impl Steps for Exponential<'_> {
+    type Matrix = Matrix;
+    type Error = Failed;
+
+    fn product(&self, a: &Matrix, b: &Matrix) -> Result<Matrix, Failed> {
+        self.queue.cancel.check().map_err(Failed::Stopped)?;
+        self.queue.evaluate(&Operation::Product, &[a.clone(), b.clone()], None)
+    }
+
+    fn combine(&self, terms: &[(f64, &Matrix)], diagonal: f64) -> Result<Matrix, Failed> {
+        let mut builder = Builder::new();
+        let mut scaled = |at: usize, factor: f64| {
+            let (x, factor) = (builder.input(at), builder.constant(factor));
+            builder.binary(BinaryFunction::Multiply, x, factor)
+        };
+        let parts: Vec<Value> =
+            terms.iter().enumerate().map(|(at, (factor, _))| scaled(at, *factor)).collect();
+        let last = (diagonal != 0.0).then(|| scaled(terms.len(), diagonal));
+        let sum = parts.into_iter().chain(last);
+        let sum = sum.reduce(|sum, part| builder.binary(BinaryFunction::Add, sum, part));
+        let sum = sum.ok_or_else(|| Failed::Unfit("a sum of nothing".into()))?;
+        let inputs = terms.iter().map(|(_, matrix)| *matrix);
+        let inputs: Vec<&Matrix> = inputs.chain(last.map(|_| &self.identity)).collect();
+        self.queue.map(&builder.finish(sum), &inputs, self.identity.element)
+    }
+
+    fn solve(&self, a: &Matrix, b: &Matrix) -> Result<Matrix, Failed> {
+        self.queue.solution(a, b)
     }
 }
 

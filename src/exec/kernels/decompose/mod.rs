@@ -31,6 +31,7 @@ mod work;
 pub use cholesky::cholesky;
 pub use eigen::{Eig, eig};
 pub use exponential::exponential;
+pub(crate) use exponential::{Steps, exponential_by};
 pub use leading::{block_columns, leading, leading_flops, space_cells};
 pub use logarithm::logarithm;
 pub use lu::{Lu, determinant, lu};
