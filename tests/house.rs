@@ -99,6 +99,7 @@ const WITH_UNSAFE: &[&str] = &[
 /// Files whose `pub` items are the crate's public face.
 const PUBLIC: &[&str] = &[
     "src/config.rs",
+    "src/config/text.rs",
     "src/connection.rs",
     "src/database.rs",
     "src/error.rs",
