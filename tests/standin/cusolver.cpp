@@ -26,6 +26,8 @@ constexpr int FLOAT64 = 1;
 constexpr int SWEEPS = 60;
 // A column this short, where the longest cell is about one, has no direction.
 constexpr double NOTHING = 1e-100;
+// Units of rounding that singular values are moved by.
+constexpr double MOVED = 32;
 
 struct Handle {
     void* stream;
@@ -310,7 +312,9 @@ int find_singular(bool with_vectors, bool thin, int64_t m, int64_t n, T* a, int6
     std::vector<double> values(columns);
     for (int64_t at = 0; at < columns; at++) values[at] = std::sqrt(dot(rows, &left[at * rows], &left[at * rows]));
     const std::vector<int64_t> places = sorted(values, std::greater());
-    for (int64_t at = 0; at < columns; at++) told[at] = values[places[at]] * power;
+    // A device moves values that are nothing by some units of rounding, by which ranks are told.
+    const double least = columns ? MOVED * std::numeric_limits<double>::epsilon() * values[places[0]] : 0;
+    for (int64_t at = 0; at < columns; at++) told[at] = std::max(values[places[at]], least) * power;
     if (!with_vectors) return 0;
     for (int64_t place : places) {
         for (int64_t row = 0; row < rows && values[place] >= NOTHING; row++) basis.push_back(left[row + place * rows] / values[place]);
