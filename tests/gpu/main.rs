@@ -163,6 +163,13 @@ const EXPRESSIONS: &[(&str, f64)] = &[
     ("col_sums(tall)", 64.0),
     ("col_means(x) + col_maxs(y)", 64.0),
     ("col_mins(long)", 0.0),
+    ("row_argmax(x) + row_argmax(odd)", 0.0),
+    ("col_argmax(f) * 2 + col_argmax(round(y))", 0.0),
+    ("hstack(trace(s), sum(diag(x)), trace(f[1:40, 1:40]))", 64.0),
+    (
+        "ITERATE(q => x[1:3, :], t(t(x) @ (row_argmax(x @ t(q)) = t(range(1, 4)))), times => 3)",
+        4096.0,
+    ),
     ("sum(f)", 64.0),
     ("sum(f) + 1", 64.0),
     ("col_sums(exp(f))", 64.0),

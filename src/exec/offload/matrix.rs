@@ -53,6 +53,10 @@ impl Matrix {
         Arc::ptr_eq(&self.buffer, &other.buffer) && self.shape == other.shape
     }
 
+    pub(super) fn is_vector(&self) -> bool {
+        self.shape.rows == 1 || self.shape.columns == 1
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.shape.cells() == 0
     }

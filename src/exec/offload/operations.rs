@@ -1,9 +1,13 @@
 //! Operations of whole matrices on a device: which there are, and what each is made of.
 
+use std::slice;
+
 use super::loops::same;
 use super::matrix::Matrix;
 use super::{Failed, Queue};
+use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::{Builder, Goal};
+use crate::exec::kernels::reduce::Reduction;
 use crate::exec::operation::{Aggregate, Axis, Operation};
 use crate::gpu::{Arithmetic, Product};
 use crate::matrix::{Element, Shape};
@@ -15,7 +19,10 @@ pub(crate) fn runs(operation: &Operation) -> bool {
         Operation::Unary(_) | Operation::Binary(_) | Operation::Select | Operation::Cast(_) => true,
         Operation::Transpose | Operation::Reshape(_) => true,
         Operation::Slice { .. } | Operation::Stack(_) => true,
-        Operation::Reduce { aggregate, .. } => !matches!(aggregate, Aggregate::ArgMax),
+        Operation::Reduce { aggregate, axis } => {
+            axis.is_some() || !matches!(aggregate, Aggregate::ArgMax)
+        }
+        Operation::Diagonal | Operation::Trace => true,
         _ => false,
     }
 }
@@ -58,6 +65,14 @@ impl Queue<'_> {
                 let element = condition.element.common(a.element).common(b.element);
                 self.map(&builder.finish(result), &[condition, a, b], element)
             }
+            (Operation::Diagonal, [a]) if !a.is_vector() => self.diagonal(a),
+            (Operation::Trace, [a]) if a.shape.rows == a.shape.columns => {
+                let sum = Operation::Reduce { aggregate: Aggregate::Sum, axis: None };
+                self.evaluate(&sum, &[self.diagonal(a)?], None)
+            }
+            (Operation::Reduce { aggregate: Aggregate::ArgMax, axis: Some(axis) }, [a]) => {
+                self.first_of_largest(a, *axis)
+            }
             (Operation::Reduce { aggregate, axis }, [a]) if runs(operation) => {
                 let x = cell(&mut builder, 0);
                 let reduction = aggregate.reduction();
@@ -71,6 +86,33 @@ impl Queue<'_> {
             }
             _ => Err(Failed::Unfit(format!("{operation} is not for devices"))),
         }
+    }
+
+    /// Where the first of the largest cells of each row or column is, or the first `NaN`, counted from 1.
+    fn first_of_largest(&self, a: &Matrix, axis: Axis) -> Result<Matrix, Failed> {
+        let most = Operation::Reduce { aggregate: Aggregate::Max, axis: Some(axis) };
+        let most = self.evaluate(&most, slice::from_ref(a), None)?;
+        let Shape { rows, columns } = a.shape;
+        let (count, shape) = match axis {
+            Axis::Rows => (columns, Shape::new(1, columns)),
+            Axis::Columns => (rows, Shape::new(rows, 1)),
+        };
+        let places = (1..=count).map(|place| place as f64).collect();
+        let places = self.numbers(places, shape, a.element)?;
+        let mut builder = Builder::new();
+        let [x, most_of, place] = [0, 1, 2].map(|at| builder.input(at));
+        let is_most = builder.binary(BinaryFunction::Equal, x, most_of);
+        let is_nan = builder.unary(UnaryFunction::IsNan, x);
+        let is_one = builder.binary(BinaryFunction::Or, is_most, is_nan);
+        let beyond = builder.constant(f64::INFINITY);
+        let place = builder.select(is_one, place, beyond);
+        let (value, looped) = Reduction::Min.looped(&mut builder, place);
+        let goal = match axis {
+            Axis::Rows => Goal::Rows(looped),
+            Axis::Columns => Goal::Columns(looped),
+        };
+        let inputs = [a, &most, &places];
+        self.reduce(&builder.finish(value), &inputs, a.element, goal, Reduction::Min)
     }
 
     fn product(
