@@ -127,7 +127,7 @@ pub(crate) fn run(options: &Options) -> bool {
     }
     let files: Vec<(String, PathBuf)> = files
         .into_iter()
-        .map(|path| (path.strip_prefix(&root).unwrap_or(&path).display().to_string(), path))
+        .map(|path| (path.strip_prefix(root).unwrap_or(&path).display().to_string(), path))
         .filter(|(name, _)| options.selects(name))
         .collect();
     let runs = files.iter().flat_map(|file| SETTINGS.iter().map(move |setting| (file, setting)));
