@@ -550,7 +550,10 @@ impl Placing<'_> {
                 BlockStep::Fused { program, inputs, output, .. } => {
                     self.looped(program.flops(), inputs, *output)
                 }
-                BlockStep::Evaluate { operation, inputs, output } if offload::runs(operation) => {
+                // Sparse factors are read by steps of their own.
+                BlockStep::Evaluate { operation, inputs, output }
+                    if offload::runs(operation) && self.is_dense(inputs) =>
+                {
                     self.operation(operation, inputs, *output)
                 }
                 BlockStep::Evaluate { .. } => None,
@@ -563,9 +566,12 @@ impl Placing<'_> {
                 Sink::Reduce { program, inputs, to, .. } => {
                     self.looped(program.flops() + 1.0, inputs, *to)
                 }
-                Sink::Cross { left, right, to } | Sink::HalfCross { left, right, to } => {
+                Sink::Cross { left, right, to } | Sink::HalfCross { left, right, to }
+                    if self.is_dense(&[*left, *right]) =>
+                {
                     self.operation(&Op::Cross, &[*left, *right], *to)
                 }
+                Sink::Cross { .. } | Sink::HalfCross { .. } => None,
                 Sink::CountRows { .. } | Sink::Emit { .. } => None,
             };
             sum.add(work?, 1.0);
