@@ -137,67 +137,80 @@ pub(super) fn driver(named: Option<&Path>) -> Result<(), Missing> {
 /// Whether there is a compiler, and its version; looked for once in a process.
 pub(super) fn nvrtc(named: Option<&Path>) -> Result<(u32, u32), Missing> {
     static FOUND: OnceLock<Result<(u32, u32), Missing>> = OnceLock::new();
-    FOUND.get_or_init(|| find_nvrtc(named)).clone()
-}
-
-fn find_nvrtc(named: Option<&Path>) -> Result<(u32, u32), Missing> {
-    for folder in folders(named) {
-        // NVRTC opens its builtins by name when it compiles.
-        open(&folder, &["libnvrtc-builtins.so."]);
-        open(&folder, &["libnvrtc.so.13", "libnvrtc.so.12"]);
-    }
-    // SAFETY: as for the driver.
-    if !unsafe { nvrtc::sys::is_culib_present() } {
-        return Err(Missing::Library("NVRTC"));
-    }
-    // SAFETY: it is present.
-    has_all("NVRTC", unsafe { nvrtc::sys::culib() }, &NVRTC_SYMBOLS)?;
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: writes two numbers.
-    let _ = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
-    Ok((major.unsigned_abs(), minor.unsigned_abs()))
+    let find = || {
+        NVRTC.find(named)?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: it is present, and writes two numbers.
+        let _ = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
+        Ok((major.unsigned_abs(), minor.unsigned_abs()))
+    };
+    FOUND.get_or_init(find).clone()
 }
 
 /// Whether there are products; looked for once in a process.
 pub(super) fn cublas(named: Option<&Path>) -> Result<(), Missing> {
     static FOUND: OnceLock<Result<(), Missing>> = OnceLock::new();
-    FOUND.get_or_init(|| find_cublas(named)).clone()
-}
-
-fn find_cublas(named: Option<&Path>) -> Result<(), Missing> {
-    for folder in folders(named) {
-        open(&folder, &["libcublasLt.so.13", "libcublasLt.so.12"]);
-        open(&folder, &["libcublas.so.13", "libcublas.so.12"]);
-    }
-    // SAFETY: as for the driver.
-    if !unsafe { cublas::sys::is_culib_present() } {
-        return Err(Missing::Library("cuBLAS"));
-    }
-    // SAFETY: it is present.
-    has_all("cuBLAS", unsafe { cublas::sys::culib() }, &CUBLAS_SYMBOLS)
+    FOUND.get_or_init(|| CUBLAS.find(named)).clone()
 }
 
 /// Whether there are factorizations; looked for once in a process.
 pub(super) fn cusolver(named: Option<&Path>) -> Result<(), Missing> {
     static FOUND: OnceLock<Result<(), Missing>> = OnceLock::new();
-    FOUND.get_or_init(|| find_cusolver(named)).clone()
+    FOUND.get_or_init(|| CUSOLVER.find(named)).clone()
 }
 
-fn find_cusolver(named: Option<&Path>) -> Result<(), Missing> {
-    for folder in folders(named) {
-        // It calls the others by their names.
-        open(&folder, &["libnvJitLink.so.13", "libnvJitLink.so.12"]);
-        open(&folder, &["libcublasLt.so.13", "libcublasLt.so.12"]);
-        open(&folder, &["libcublas.so.13", "libcublas.so.12"]);
-        open(&folder, &["libcusparse.so.12"]);
-        open(&folder, &["libcusolver.so.12", "libcusolver.so.11"]);
+/// A library that lies in a folder of a toolkit, or where the loader looks.
+struct Library {
+    name: &'static str,
+    /// Names of its files, after those of what it calls by name; a newer version first.
+    files: &'static [&'static [&'static str]],
+    is_present: unsafe fn() -> bool,
+    opened: unsafe fn() -> &'static libloading::Library,
+    symbols: &'static [&'static str],
+}
+
+const NVRTC: Library = Library {
+    name: "NVRTC",
+    files: &[&["libnvrtc-builtins.so."], &["libnvrtc.so.13", "libnvrtc.so.12"]],
+    is_present: nvrtc::sys::is_culib_present,
+    opened: nvrtc::sys::culib,
+    symbols: &NVRTC_SYMBOLS,
+};
+
+const CUBLAS: Library = Library {
+    name: "cuBLAS",
+    files: &[&["libcublasLt.so.13", "libcublasLt.so.12"], &["libcublas.so.13", "libcublas.so.12"]],
+    is_present: cublas::sys::is_culib_present,
+    opened: cublas::sys::culib,
+    symbols: &CUBLAS_SYMBOLS,
+};
+
+const CUSOLVER: Library = Library {
+    name: "cuSOLVER",
+    files: &[
+        &["libnvJitLink.so.13", "libnvJitLink.so.12"],
+        &["libcublasLt.so.13", "libcublasLt.so.12"],
+        &["libcublas.so.13", "libcublas.so.12"],
+        &["libcusparse.so.12"],
+        &["libcusolver.so.12", "libcusolver.so.11"],
+    ],
+    is_present: cusolver::sys::is_culib_present,
+    opened: cusolver::sys::culib,
+    symbols: &CUSOLVER_SYMBOLS,
+};
+
+impl Library {
+    fn find(&self, named: Option<&Path>) -> Result<(), Missing> {
+        for folder in folders(named) {
+            self.files.iter().for_each(|names| open(&folder, names));
+        }
+        // SAFETY: asks the loader whether it can open a library whose initialization has no conditions.
+        if !unsafe { (self.is_present)() } {
+            return Err(Missing::Library(self.name));
+        }
+        // SAFETY: it is present.
+        has_all(self.name, unsafe { (self.opened)() }, self.symbols)
     }
-    // SAFETY: as for the driver.
-    if !unsafe { cusolver::sys::is_culib_present() } {
-        return Err(Missing::Library("cuSOLVER"));
-    }
-    // SAFETY: it is present.
-    has_all("cuSOLVER", unsafe { cusolver::sys::culib() }, &CUSOLVER_SYMBOLS)
 }
 
 /// The folder that was named, then those of a toolkit.

@@ -128,6 +128,16 @@ macro_rules! factorize {
     };
 }
 
+/// A call that has a function for each type.
+macro_rules! by_type {
+    ($arithmetic:expr, $double:ident, $single:ident, $($argument:expr),*) => {
+        match $arithmetic {
+            Arithmetic::F64 => sys::$double($($argument),*),
+            _ => sys::$single($($argument),*),
+        }
+    };
+}
+
 impl Stream {
     /// `p·a = l·u`, both factors in the place of `a`, the ones of `l` left out; `pivots`, 8 bytes for each column, gets the row
     /// that each was swapped with, counted from 1. Gives the first column without a pivot, counted from 1, else 0.
@@ -228,32 +238,22 @@ impl Stream {
             fits,
             &[a.buffer, scales],
             |c, work_bytes, _| {
-                let (handle, mut count) = (c.handle, 0);
-                let (x, y) = (cells.cast_const(), at);
+                let (handle, x, mut count) = (c.handle, cells.cast_const(), 0);
                 // SAFETY: the matrix is of this shape and type, and there are as many scales.
                 let status = unsafe {
-                    match a.arithmetic {
-                        Arithmetic::F64 => sys::cusolverDnDorgqr_bufferSize(
-                            handle,
-                            m,
-                            n,
-                            n,
-                            x.cast(),
-                            m,
-                            y.cast(),
-                            &mut count,
-                        ),
-                        _ => sys::cusolverDnSorgqr_bufferSize(
-                            handle,
-                            m,
-                            n,
-                            n,
-                            x.cast(),
-                            m,
-                            y.cast(),
-                            &mut count,
-                        ),
-                    }
+                    by_type!(
+                        a.arithmetic,
+                        cusolverDnDorgqr_bufferSize,
+                        cusolverDnSorgqr_bufferSize,
+                        handle,
+                        m,
+                        n,
+                        n,
+                        x.cast(),
+                        m,
+                        at.cast(),
+                        &mut count
+                    )
                 };
                 *work_bytes = count.unsigned_abs() as usize * cell_bytes;
                 status
@@ -263,32 +263,21 @@ impl Stream {
                 let count = (work_bytes / cell_bytes) as i32;
                 // SAFETY: as above, with the working memory that was asked for.
                 unsafe {
-                    match a.arithmetic {
-                        Arithmetic::F64 => sys::cusolverDnDorgqr(
-                            handle,
-                            m,
-                            n,
-                            n,
-                            cells.cast(),
-                            m,
-                            at.cast(),
-                            work.cast(),
-                            count,
-                            info,
-                        ),
-                        _ => sys::cusolverDnSorgqr(
-                            handle,
-                            m,
-                            n,
-                            n,
-                            cells.cast(),
-                            m,
-                            at.cast(),
-                            work.cast(),
-                            count,
-                            info,
-                        ),
-                    }
+                    by_type!(
+                        a.arithmetic,
+                        cusolverDnDorgqr,
+                        cusolverDnSorgqr,
+                        handle,
+                        m,
+                        n,
+                        n,
+                        cells.cast(),
+                        m,
+                        at.cast(),
+                        work.cast(),
+                        count,
+                        info
+                    )
                 }
             },
         );
