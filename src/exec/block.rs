@@ -85,11 +85,27 @@ impl Fresh {
         }
     }
 
+    /// Whether they are in a file.
+    pub(super) fn is_on_disk(&self) -> bool {
+        memory::is_on_disk(self.bytes(0..self.len()))
+    }
+
     /// Says that nobody will want these cells soon.
     pub(super) fn done_with(&self, cells: Range<usize>) {
+        memory::done_with(self.bytes(cells));
+    }
+
+    fn len(&self) -> usize {
         match self {
-            Fresh::F64(all) => memory::done_with(bytemuck::cast_slice(&all[cells])),
-            Fresh::F32(all) => memory::done_with(bytemuck::cast_slice(&all[cells])),
+            Fresh::F64(all) => all.len(),
+            Fresh::F32(all) => all.len(),
+        }
+    }
+
+    fn bytes(&self, cells: Range<usize>) -> &[u8] {
+        match self {
+            Fresh::F64(all) => bytemuck::cast_slice(&all[cells]),
+            Fresh::F32(all) => bytemuck::cast_slice(&all[cells]),
         }
     }
 

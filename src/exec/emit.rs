@@ -120,7 +120,9 @@ pub(crate) fn batches<'a>(
     };
     (0..shape.rows).step_by(rows_per_batch).map(move |start| {
         let rows = start..(start + rows_per_batch).min(shape.rows);
-        crate::with_storage!(cells, storage => emitter.batch(storage, rows))
+        let batch = crate::with_storage!(cells, storage => emitter.batch(storage, rows.clone()));
+        cells.done_with(rows);
+        batch
     })
 }
 

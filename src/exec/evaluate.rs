@@ -16,6 +16,7 @@ use super::operation::{Aggregate, Axis, CellFunction, Counted, Distribution, Ope
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{CellBuffer, Cells, Csr, Dense, Element, Layout, Scalar, Shape, Storage};
+use crate::memory;
 
 /// A sparse result with more than this share of its cells stored is kept dense: beyond it the places
 /// cost more than the zeros (12 bytes for a stored cell against 8 for every cell, and slower loops).
@@ -636,12 +637,13 @@ fn random<T: Scalar>(distribution: Distribution, seed: u64, shape: Shape) -> Den
     cells.par_chunks_mut(RUN).enumerate().for_each(|(run, cells)| {
         let mut rng =
             SmallRng::seed_from_u64(seed ^ (run as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        for cell in cells {
+        for cell in &mut *cells {
             *cell = T::from_f64(match distribution {
                 Distribution::Uniform => rng.random::<f64>(),
                 Distribution::Normal => rng.sample(StandardNormal),
             });
         }
+        memory::done_with(bytemuck::cast_slice(cells));
     });
     Dense::new(shape, cells.into())
 }

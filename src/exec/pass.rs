@@ -242,7 +242,8 @@ impl Run<'_> {
         }
         let on_disk = self.on_disk(pass);
         let threads = self.around.pool.current_num_threads();
-        let blocks = match on_disk.is_empty() {
+        let writes_files = sums.wholes.iter().flatten().any(|whole| whole.cells.is_on_disk());
+        let blocks = match on_disk.is_empty() && !writes_files {
             true if leaves_little(pass) => LONG_WINDOW_BLOCKS,
             // What is written into files stays in memory until its window ends.
             false if is_tight(pass, block_rows, threads) => 1,

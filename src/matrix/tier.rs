@@ -24,16 +24,11 @@ fn is_in_memory<T: ArrowNativeType>(values: &ScalarBuffer<T>) -> bool {
 
 /// The same values in a file; as they are where they are too few for that. None where the disk has no room.
 fn on_disk<T: ArrowNativeType + Pod>(values: &ScalarBuffer<T>) -> Option<ScalarBuffer<T>> {
-    /// Values that are copied before their pages are let go.
-    const COPIED_AT_ONCE: usize = 1 << 20;
     if size_of_val::<[T]>(values) < MAPPED_BYTES_MIN || !is_in_memory(values) {
         return Some(values.clone());
     }
     let mut copy = CellBuffer::<T>::in_file(values.len())?;
-    for (copy, values) in copy.chunks_mut(COPIED_AT_ONCE).zip(values.chunks(COPIED_AT_ONCE)) {
-        copy.copy_from_slice(values);
-        memory::done_with(bytemuck::cast_slice(copy));
-    }
+    memory::copy(&mut copy, values);
     Some(copy.into())
 }
 
@@ -46,8 +41,7 @@ fn in_memory<T: ArrowNativeType + Pod>(values: &ScalarBuffer<T>) -> Option<Scala
     if memory::is_on_disk(bytemuck::cast_slice(&copy)) {
         return None;
     }
-    copy.copy_from_slice(values);
-    memory::done_with(bytes(values));
+    memory::copy(&mut copy, values);
     Some(copy.into())
 }
 
@@ -256,9 +250,7 @@ fn joined_numbers(parts: &[Labels], at: usize) -> Option<ArrayRef> {
         let data = keys.to_data();
         let bytes = &data.buffers()[0][data.offset() * width..][..keys.len() * width];
         let (target, rest) = left.split_at_mut(bytes.len());
-        target.copy_from_slice(bytes);
-        memory::done_with(target);
-        memory::done_with(bytes);
+        memory::copy(target, bytes);
         left = rest;
     }
     let joined = ScalarBuffer::from(joined).into_inner();

@@ -7,15 +7,15 @@
 //! A page of a mapping that somebody has touched is resident like any other. [`Residency`] knows all mappings of a
 //! database: a thread of its own takes pages back from the process when it comes near its limit, in the order of
 //! their addresses and around again, and who reads or writes says what he is done with, and does the work of that thread
-//! where the system has not let it run. To take a page back loses nothing: of a shared mapping it stays in the page
-//! cache, dirty or not, and who touches it again finds it there.
+//! after every few megabytes, for on a busy machine the system lets it wait. To take a page back loses nothing: of a
+//! shared mapping it stays in the page cache, dirty or not, and who touches it again finds it there.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
@@ -25,8 +25,8 @@ use super::resident::Resident;
 /// Between two looks at what is resident. On two threads some 50 MB may be touched meanwhile (measured).
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The look is late where it is so long ago: a machine that is busy lets the thread wait that should look.
-const LOOK_IS_LATE: Duration = Duration::from_millis(3);
+/// Bytes after which who reads or writes them looks himself.
+const LOOK_AFTER_BYTES: usize = 8 << 20;
 
 /// Looks without any mapping after which nobody looks any more.
 const LOOKS_IDLE_MAX: usize = 1000;
@@ -103,10 +103,9 @@ pub(crate) struct Residency {
     /// How many mappings there are, for a look without a lock.
     count: AtomicUsize,
     watched: Mutex<Watched>,
-    /// When somebody began to look last at what is resident, in microseconds since this is there. No lock: who looks may
-    /// be made to wait in the middle of it.
-    looked_us: AtomicU64,
-    began: Instant,
+    /// Bytes that somebody read or wrote since it was looked last at what is resident. No lock: who looks may be made to
+    /// wait in the middle of it.
+    unlooked: AtomicUsize,
     passed: Passed,
 }
 
@@ -132,7 +131,7 @@ pub(crate) struct MappedUsage {
 #[derive(Debug, Default)]
 struct Watched {
     /// By the address of their first byte.
-    maps: BTreeMap<usize, Weak<MmapRaw>>,
+    maps: BTreeMap<usize, WatchedMap>,
     /// The address before which pages were taken back last.
     hand: usize,
     /// What was resident when all pages had been taken back, the last times: a limit below the least is not to be had.
@@ -143,12 +142,18 @@ struct Watched {
     is_running: bool,
 }
 
+#[derive(Debug)]
+struct WatchedMap {
+    map: Weak<MmapRaw>,
+    /// The part that somebody who goes through it in order has come to.
+    part: usize,
+}
+
 impl Residency {
     pub(super) fn new(limit_bytes: usize) -> Arc<Self> {
         let (limit_bytes, count) = (AtomicUsize::new(limit_bytes), AtomicUsize::new(0));
-        let (looked_us, began) = (AtomicU64::new(0), Instant::now());
-        let (watched, passed) = Default::default();
-        Arc::new(Self { limit_bytes, count, watched, looked_us, began, passed })
+        let (watched, unlooked, passed) = Default::default();
+        Arc::new(Self { limit_bytes, count, watched, unlooked, passed })
     }
 
     pub(super) fn set_limit(&self, bytes: usize) {
@@ -177,11 +182,15 @@ impl Residency {
         self.passed.in_order.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let end = start + bytes.len();
         if bytes.len() < PART_BYTES && end < map.len() {
-            take_back(&map, start / PART_BYTES * PART_BYTES, end / PART_BYTES * PART_BYTES);
+            let part = end / PART_BYTES;
+            let before = self.reached(&map, part);
+            // Between two bytes of one column lie those of others: a part may end with theirs.
+            let first = (start / PART_BYTES).min(if before + 1 == part { before } else { part });
+            take_back(&map, first * PART_BYTES, part * PART_BYTES);
         } else {
             take_back_around(&map, start, end);
         }
-        self.look(LOOK_IS_LATE);
+        self.passed_by(bytes.len());
     }
 
     /// The same of bytes that lie scattered among others: all of their pages at once.
@@ -189,7 +198,7 @@ impl Residency {
         let Some((map, start)) = self.map_of(bytes) else { return };
         self.passed.scattered.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         take_back_around(&map, start, start + bytes.len());
-        self.look(LOOK_IS_LATE);
+        self.passed_by(bytes.len());
     }
 
     /// Asks the system to have these bytes ready in its page cache. Of few bytes, the parts of the mapping that begin
@@ -208,6 +217,13 @@ impl Residency {
         }
     }
 
+    /// Notes the part of a mapping that somebody has come to, and returns the one before.
+    fn reached(&self, map: &Arc<MmapRaw>, part: usize) -> usize {
+        let mut watched = self.watched();
+        let of = watched.maps.get_mut(&(map.as_ptr() as usize));
+        of.map_or(part, |of| std::mem::replace(&mut of.part, part))
+    }
+
     /// The mapping in which bytes begin, and where.
     fn map_of(&self, bytes: &[u8]) -> Option<(Arc<MmapRaw>, usize)> {
         if self.count.load(Ordering::Relaxed) == 0 || bytes.is_empty() {
@@ -215,14 +231,15 @@ impl Residency {
         }
         let address = bytes.as_ptr() as usize;
         let watched = self.watched();
-        let (&first, map) = watched.maps.range(..=address).next_back()?;
-        let map = map.upgrade()?;
+        let (&first, of) = watched.maps.range(..=address).next_back()?;
+        let map = of.map.upgrade()?;
         (address - first < map.len()).then_some((map, address - first))
     }
 
     fn watch(self: &Arc<Self>, map: &Arc<MmapRaw>) {
         let mut watched = self.watched();
-        watched.maps.insert(map.as_ptr() as usize, Arc::downgrade(map));
+        let of = WatchedMap { map: Arc::downgrade(map), part: 0 };
+        watched.maps.insert(map.as_ptr() as usize, of);
         self.count.store(watched.maps.len(), Ordering::Relaxed);
         if !watched.is_running {
             let residency = Arc::downgrade(self);
@@ -241,19 +258,20 @@ impl Residency {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what is resident, as long as nobody else has in this time.
-    fn look(&self, unless_within: Duration) {
-        let now = self.began.elapsed();
-        let [now_us, within_us] = [now, unless_within].map(|time| time.as_micros() as u64);
-        let is_late = |looked_us: u64| (now_us >= looked_us + within_us).then_some(now_us);
-        let order = Ordering::Relaxed;
-        if self.looked_us.fetch_update(order, order, is_late).is_ok() {
+    /// Looks at what is resident after so many bytes that somebody read or wrote, wherever there are mappings.
+    pub(super) fn passed_by(&self, bytes: usize) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let unlooked = self.unlooked.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if unlooked >= LOOK_AFTER_BYTES {
             self.keep();
         }
     }
 
     /// Takes pages back until the process is as far below its limit as it should be, once around at most.
     fn keep(&self) {
+        self.unlooked.store(0, Ordering::Relaxed);
         let (limit, resident) = (self.limit_bytes.load(Ordering::Relaxed), resident_bytes());
         let (hand, left) = {
             let mut watched = self.watched();
@@ -267,7 +285,7 @@ impl Residency {
             return;
         }
         let maps: Vec<Arc<MmapRaw>> =
-            self.watched().maps.values().filter_map(Weak::upgrade).collect();
+            self.watched().maps.values().filter_map(|of| of.map.upgrade()).collect();
         let address = |map: &Arc<MmapRaw>, offset: usize| map.as_ptr() as usize + offset;
         let parts = || {
             let of = |map: Arc<MmapRaw>| {
@@ -298,7 +316,7 @@ fn look_on(residency: &Weak<Residency>) {
     loop {
         std::thread::sleep(LOOK_EVERY);
         let Some(residency) = residency.upgrade() else { return };
-        residency.look(Duration::ZERO);
+        residency.keep();
         let mut watched = residency.watched();
         idle = if watched.maps.is_empty() { idle + 1 } else { 0 };
         if idle > LOOKS_IDLE_MAX {
@@ -398,8 +416,23 @@ mod tests {
         mapping.bytes_mut().fill(1);
         let file_bytes = || Resident::now().unwrap().file_bytes;
         let before = file_bytes();
-        std::thread::sleep(LOOK_IS_LATE);
-        residency.done_with(&mapping.bytes()[..1]);
+        residency.let_go(&mapping.bytes()[..LOOK_AFTER_BYTES]);
+        // Other tests have mappings too.
+        assert!(file_bytes() + (128 << 20) <= before);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_column_that_lies_among_others_is_let_go_as_it_is_read() {
+        const COLUMN_BYTES: usize = 64 << 10;
+        let residency = Residency::new(1 << 40);
+        let mut mapping = Mapping::new(&disk(1 << 30), &residency, 256 << 20).unwrap();
+        mapping.bytes_mut().fill(1);
+        let file_bytes = || Resident::now().unwrap().file_bytes;
+        let before = file_bytes();
+        for of_all in mapping.bytes().chunks(4 * COLUMN_BYTES) {
+            residency.done_with(&of_all[..COLUMN_BYTES]);
+        }
         // Other tests have mappings too.
         assert!(file_bytes() + (128 << 20) <= before);
     }

@@ -57,7 +57,9 @@ pub(crate) use packed::Packed;
 pub use pool::MemoryUsage;
 pub(crate) use pool::{IDLE_MAX, Pool, PoolLimits};
 pub(crate) use resident::Resident;
-pub(crate) use served::{done_with, has_room, is_on_disk, let_go, poisons, room_bytes, will_need};
+pub(crate) use served::{
+    copy, done_with, has_room, is_on_disk, let_go, poisons, room_bytes, touched, will_need,
+};
 pub(crate) use shelf::Shelf;
 pub(crate) use spill::Spills;
 pub(crate) use turns::{Turn, Turns};

@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
+use bytemuck::Pod;
+
 use super::block::MAPPED_BYTES_MIN;
 use super::mapping::Residency;
 use super::pool::Pool;
@@ -39,6 +41,26 @@ pub(crate) fn done_with(bytes: &[u8]) {
 /// The same of bytes that lie scattered among others.
 pub(crate) fn let_go(bytes: &[u8]) {
     with_residency(|residency| residency.let_go(bytes));
+}
+
+/// Says that so many bytes were written here and there, which may be in a file and will be wanted again.
+pub(crate) fn touched(bytes: usize) {
+    with_residency(|residency| residency.passed_by(bytes));
+}
+
+/// Copies values, either of which may be in a file, a part at a time.
+///
+/// # Panics
+/// Unless they are equally many.
+pub(crate) fn copy<T: Pod>(to: &mut [T], from: &[T]) {
+    const BYTES_AT_ONCE: usize = 1 << 20;
+    assert_eq!(to.len(), from.len(), "a place for each value");
+    let at_once = (BYTES_AT_ONCE / size_of::<T>().max(1)).max(1);
+    for (to, from) in to.chunks_mut(at_once).zip(from.chunks(at_once)) {
+        to.copy_from_slice(from);
+        done_with(bytemuck::cast_slice(to));
+        done_with(bytemuck::cast_slice(from));
+    }
 }
 
 /// Says that somebody will want these bytes soon, for them that are in a file.

@@ -315,13 +315,9 @@ impl<'a, 'f, T: Real> Sorting<'a, 'f, T> {
                 offsets[rows.start + at + 1] = filled as i64 + end;
             }
             let target = filled..filled + csr.stored();
-            columns[target.clone()].copy_from_slice(csr.columns());
-            values[target.clone()].copy_from_slice(csr.values());
-            memory::done_with(bytemuck::cast_slice(&columns[target.clone()]));
-            memory::done_with(bytemuck::cast_slice(&values[target.clone()]));
+            memory::copy(&mut columns[target.clone()], csr.columns());
+            memory::copy(&mut values[target.clone()], csr.values());
             memory::done_with(bytemuck::cast_slice(&offsets[rows.clone()]));
-            memory::done_with(bytemuck::cast_slice(csr.columns()));
-            memory::done_with(bytemuck::cast_slice(csr.values()));
             memory::done_with(bytemuck::cast_slice(csr.offsets()));
             (filled, ended) = (target.end, rows.end);
         }

@@ -4,6 +4,7 @@
 //! a time, in parallel where there are enough of them to be worth a task.
 
 use std::ops::Range;
+use std::slice;
 
 use rayon::prelude::*;
 
@@ -86,7 +87,7 @@ pub fn reshape<T: Scalar>(x: &Dense<T>, shape: Shape) -> Dense<T> {
 /// Where it reaches outside.
 pub fn slice_columns<T: Scalar>(x: &Dense<T>, columns: Range<usize>) -> Dense<T> {
     assert!(columns.end <= x.shape().columns, "columns within {}", x.shape());
-    by_rows(Shape::new(x.shape().rows, columns.len()), |i, out| {
+    by_rows_of(slice::from_ref(x), columns.len(), |i, out| {
         out.copy_from_slice(&x.row(i)[columns.clone()]);
     })
 }
@@ -96,7 +97,7 @@ pub fn slice_columns<T: Scalar>(x: &Dense<T>, columns: Range<usize>) -> Dense<T>
 /// # Panics
 /// Where one is outside.
 pub fn gather_columns<T: Scalar>(x: &Dense<T>, places: &[usize]) -> Dense<T> {
-    by_rows(Shape::new(x.shape().rows, places.len()), |i, out| {
+    by_rows_of(slice::from_ref(x), places.len(), |i, out| {
         let row = x.row(i);
         for (out, &place) in out.iter_mut().zip(places) {
             *out = row[place];
@@ -120,10 +121,8 @@ pub fn gather_rows<T: Scalar>(x: &Dense<T>, places: &[usize]) -> Dense<T> {
 /// # Panics
 /// Where their numbers of rows differ, or there is none.
 pub fn hstack<T: Scalar>(parts: &[Dense<T>]) -> Dense<T> {
-    let rows = parts[0].shape().rows;
-    assert!(parts.iter().all(|part| part.shape().rows == rows), "equally many rows");
     let columns = parts.iter().map(|part| part.shape().columns).sum();
-    by_rows(Shape::new(rows, columns), |i, mut out| {
+    by_rows_of(parts, columns, |i, mut out| {
         for part in parts {
             let (head, tail) = out.split_at_mut(part.shape().columns);
             head.copy_from_slice(part.row(i));
@@ -149,11 +148,7 @@ pub fn vstack<T: Scalar>(parts: Vec<Dense<T>>) -> Dense<T> {
         copies.push((to, part));
         left = rest;
     }
-    copies.into_par_iter().for_each(|(to, part)| {
-        to.copy_from_slice(part.cells());
-        memory::done_with(bytemuck::cast_slice(to));
-        memory::done_with(bytemuck::cast_slice(part.cells()));
-    });
+    copies.into_par_iter().for_each(|(to, part)| memory::copy(to, part.cells()));
     dense(Shape::new(rows, columns), cells)
 }
 
@@ -173,8 +168,17 @@ pub fn kron<T: Scalar>(x: &Dense<T>, y: &Dense<T>) -> Dense<T> {
 
 /// Running sums down the rows.
 pub fn cumsum<T: Scalar>(x: &Dense<T>) -> Dense<T> {
-    let mut cells = CellBuffer::arbitrary(x.shape().cells());
-    cumsum_into(x, &mut vec![T::ZERO; x.shape().columns], &mut cells);
+    let Shape { rows, columns } = x.shape();
+    let mut cells = CellBuffer::arbitrary(rows * columns);
+    let mut carry = vec![T::ZERO; columns];
+    let height = block_rows(columns);
+    let blocks = cells.chunks_mut((height * columns).max(1)).enumerate();
+    for (block, out) in blocks {
+        let block = x.rows(block * height..rows.min((block + 1) * height));
+        cumsum_into(&block, &mut carry, out);
+        memory::done_with(bytemuck::cast_slice(out));
+        memory::done_with(bytemuck::cast_slice(block.cells()));
+    }
     dense(x.shape(), cells)
 }
 
@@ -212,15 +216,51 @@ pub fn diagonal_matrix<T: Scalar>(values: &[T]) -> Dense<T> {
 
 /// A matrix whose rows are written one by one, in parallel.
 fn by_rows<T: Scalar>(shape: Shape, write: impl Fn(usize, &mut [T]) + Sync) -> Dense<T> {
+    by_blocks(shape, block_rows(shape.columns), |rows, out| {
+        rows.zip(out.chunks_exact_mut(shape.columns)).for_each(|(i, out)| write(i, out));
+    })
+}
+
+/// The same where each row is made of the rows that some matrices have in its place.
+///
+/// # Panics
+/// Where their numbers of rows differ, or there is none.
+fn by_rows_of<T: Scalar>(
+    of: &[Dense<T>],
+    columns: usize,
+    write: impl Fn(usize, &mut [T]) + Sync,
+) -> Dense<T> {
+    let rows = of[0].shape().rows;
+    assert!(of.iter().all(|x| x.shape().rows == rows), "equally many rows");
+    let widest = of.iter().map(|x| x.shape().columns).fold(columns, usize::max);
+    by_blocks(Shape::new(rows, columns), block_rows(widest), |rows, out| {
+        rows.clone().zip(out.chunks_exact_mut(columns)).for_each(|(i, out)| write(i, out));
+        for x in of {
+            memory::done_with(bytemuck::cast_slice(x.rows(rows.clone()).cells()));
+        }
+    })
+}
+
+/// A matrix of which so many rows are written at a time, in parallel.
+fn by_blocks<T: Scalar>(
+    shape: Shape,
+    height: usize,
+    write: impl Fn(Range<usize>, &mut [T]) + Sync,
+) -> Dense<T> {
     let mut cells = CellBuffer::arbitrary(shape.cells());
     if !cells.is_empty() {
-        cells
-            .par_chunks_exact_mut(shape.columns)
-            .with_min_len(TASK_CELLS / shape.columns + 1)
-            .enumerate()
-            .for_each(|(i, out)| write(i, out));
+        cells.par_chunks_mut(height * shape.columns).enumerate().for_each(|(block, out)| {
+            let first = block * height;
+            write(first..first + out.len() / shape.columns, out);
+            memory::done_with(bytemuck::cast_slice(out));
+        });
     }
     dense(shape, cells)
+}
+
+/// Rows of a task.
+fn block_rows(columns: usize) -> usize {
+    TASK_CELLS / columns.max(1) + 1
 }
 
 #[cfg(test)]

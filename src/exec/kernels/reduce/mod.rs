@@ -22,6 +22,7 @@ use super::elementwise::{BinaryFunction, UnaryFunction};
 use super::fused::{self, Builder, Input, Program, Scratch, Value};
 use super::{Real, Stop, dense, fold_blocks, sparse};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape, Storage};
+use crate::memory;
 
 /// What a reduction computes of its cells.
 ///
@@ -247,17 +248,19 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
         Axis::Columns => (n, m),
     };
     let block = |stored: Range<usize>| {
-        if lanes == 1 {
-            return Totals {
-                reduction,
-                lanes: vec![of_stored(&values[stored], reduction, looped)],
-            };
-        }
-        let mut totals = vec![fused::Accumulator::new(looped); lanes];
-        for (&column, &x) in columns[stored.clone()].iter().zip(&values[stored]) {
-            totals[column as usize].push(reduction.term(x.to_f64()));
-        }
-        Totals { reduction, lanes: totals }
+        let (columns, values) = (&columns[stored.clone()], &values[stored]);
+        let lanes = if lanes == 1 {
+            vec![of_stored(values, reduction, looped)]
+        } else {
+            let mut totals = vec![fused::Accumulator::new(looped); lanes];
+            for (&column, &x) in columns.iter().zip(values) {
+                totals[column as usize].push(reduction.term(x.to_f64()));
+            }
+            memory::done_with(bytemuck::cast_slice(columns));
+            totals
+        };
+        memory::done_with(bytemuck::cast_slice(values));
+        Totals { reduction, lanes }
     };
     let merge = |sum: Totals, next: Totals| sum.merge(&next);
     let total = fold_blocks(values.len(), BLOCK_CELLS.max(LANE_CELLS * lanes), &block, &merge);
@@ -305,6 +308,7 @@ fn reduce_sparse_rows<T: Real>(x: &Csr<T>, reduction: Reduction) -> Dense<T> {
             of_pieces(part.start.cell..end).collect()
         });
         let open = begun.contains(&last).then(|| of_cells(offsets[last] as usize..part.end.cell));
+        memory::done_with(bytemuck::cast_slice(&values[part.start.cell..part.end.cell]));
         (part, continued.unwrap_or_else(Vec::new), open)
     });
     let mut open = None;

@@ -234,13 +234,15 @@ fn sorted<T: Scalar, L: Load<T>, I: Iterator<Item = Entry<L>>>(
     }
     places.into_par_iter().zip(counts).enumerate().for_each(|(at, (mut places, counts))| {
         // None of a run that was not counted, for it was stopped.
-        run(at).take(counts.iter().sum()).for_each(|(row, column, load)| {
+        let count = counts.iter().sum();
+        run(at).take(count).for_each(|(row, column, load)| {
             let place = places[(row >> shift) as usize].next();
             let ((to_row, to_column), value) =
                 place.expect("a run has the entries that were counted");
             (*to_row, *to_column) = (row, column);
             load.keep(value);
         });
+        memory::touched(count * (2 * size_of::<u32>() + size_of::<T>()));
     });
     Sorted { rows, columns, values, starts, shift }
 }

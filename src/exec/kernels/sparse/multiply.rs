@@ -16,6 +16,7 @@ use super::cuts::{Cut, PIECE_CELLS, Part, begun, cuts_into, piece_cuts, pieces};
 use super::rows::{all_finite, piece, stored_before};
 use super::transpose;
 use crate::matrix::{CellBuffer, Csr, Dense, Shape};
+use crate::memory;
 
 /// The cells of a dense right factor that are not finite, by column: where a row of the left factor
 /// does not store their row, the formula has `0 * NaN` or `0 * inf`.
@@ -133,6 +134,9 @@ impl<'a, T: Real> Sums<'a, T> {
             }
             non_finite.mark(&self.columns[start..offsets[row + 1] as usize], out);
         }
+        let cells = part.start.cell..part.end.cell;
+        memory::done_with(bytemuck::cast_slice(&self.columns[cells.clone()]));
+        memory::done_with(bytemuck::cast_slice(&self.values[cells]));
         continued
     }
 

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::super::{Real, Stop};
 use super::cuts::{Part, cuts};
 use crate::matrix::{CellBuffer, Csr, Scalar, Shape};
+use crate::memory;
 
 /// Consecutive rows of a result, as they are written. The first may go on with one that is already begun, and the last
 /// may go on elsewhere.
@@ -184,8 +185,8 @@ pub(super) fn join<T: Scalar>(shape: Shape, mut parts: Vec<Rows<T>>) -> Csr<T> {
         copies.push((part, columns, values));
     }
     copies.into_par_iter().for_each(|(part, columns, values)| {
-        columns.copy_from_slice(&part.columns);
-        values.copy_from_slice(&part.values);
+        memory::copy(columns, &part.columns);
+        memory::copy(values, &part.values);
     });
     Csr::new(shape, offsets.into(), columns.into(), values.into())
 }
