@@ -24,7 +24,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -213,14 +213,37 @@ pub struct ResultStream {
 }
 
 impl ResultStream {
-    /// Feeds batches through a channel of one, from a task on the current runtime.
+    /// Feeds batches through a channel of one, from a task on the current runtime; of few rows that are there at once
+    /// no task is made, for to wake a thread takes as long as to look one row up.
     pub(crate) fn start(
-        stream: SendableRecordBatchStream,
+        mut stream: SendableRecordBatchStream,
         running: Arc<Running>,
         kept: Kept,
     ) -> Self {
         let schema = stream.schema();
         let (sender, batches) = mpsc::channel(1);
+        // Whoever polls next is the one that is woken.
+        let mut at_once = || match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(batch)) => AtOnce::Batch(batch),
+            Poll::Ready(None) => AtOnce::End,
+            Poll::Pending => AtOnce::Nothing,
+        };
+        let (first, second) = match at_once() {
+            AtOnce::Batch(Ok(batch)) => (Some(batch), at_once()),
+            other => (None, other),
+        };
+        if let Some(batch) = first {
+            sender.try_send(Ok(batch)).expect("the channel was made to hold one");
+        }
+        let next = match second {
+            AtOnce::Batch(batch) => Some(batch),
+            AtOnce::Nothing => None,
+            AtOnce::End => {
+                running.end_turn();
+                return Self { schema, batches, feed: None, running, ended: false };
+            }
+        };
+        let stream = stream::iter(next).chain(stream);
         let feed = SpawnedTask::spawn(feed(stream, sender, Arc::clone(&running), kept));
         Self { schema, batches, feed: Some(feed), running, ended: false }
     }
@@ -314,9 +337,16 @@ impl ResultStream {
     }
 }
 
+/// What a stream has without being waited for.
+enum AtOnce {
+    Batch(datafusion::common::Result<RecordBatch>),
+    End,
+    Nothing,
+}
+
 /// Moves batches from the plan to the caller until either ends or the statement is stopped.
 async fn feed(
-    mut stream: SendableRecordBatchStream,
+    mut stream: impl Stream<Item = datafusion::common::Result<RecordBatch>> + Unpin,
     sender: mpsc::Sender<Result<RecordBatch>>,
     running: Arc<Running>,
     mut kept: Kept,
