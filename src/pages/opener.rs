@@ -66,6 +66,7 @@ struct Scan {
     given: Option<Vec<usize>>,
     spare: Arc<Spare>,
     small: OnceLock<SmallFiles>,
+    metrics: ExecutionPlanMetricsSet,
     /// Files that were left to DataFusion.
     left: Count,
 }
@@ -79,9 +80,9 @@ impl Opener {
         config: FileScanConfig,
         store: Arc<dyn ObjectStore>,
         partition: usize,
-        means: Means,
-        Given { batch_rows, is_encoded }: Given,
+        (means, given, metrics): (Means, Given, ExecutionPlanMetricsSet),
     ) -> Result<Self> {
+        let Given { batch_rows, is_encoded } = given;
         let schema = parquet.table_schema().file_schema();
         let Some(projection) = parquet.projection().cloned() else {
             return internal_err!("a scan of Parquet files without a projection");
@@ -93,7 +94,7 @@ impl Opener {
         let place =
             |column: &ProjectionExpr| column.expr.downcast_ref::<Column>().map(Column::index);
         let given = is_encoded.then(|| projection.iter().map(place).collect()).flatten();
-        let left = MetricBuilder::new(parquet.metrics()).counter("files_not_by_pages", partition);
+        let left = MetricBuilder::new(&metrics).counter("files_not_by_pages", partition);
         Ok(Self(Arc::new(Scan {
             parquet,
             condition,
@@ -107,6 +108,7 @@ impl Opener {
             given,
             spare: Arc::default(),
             small: OnceLock::new(),
+            metrics,
             left,
         })))
     }
@@ -129,7 +131,7 @@ impl Scan {
         if groups.is_empty() {
             return Ok(futures::stream::empty().boxed());
         }
-        let pruning = Pruning::new(&self.parquet, self.partition, &file);
+        let pruning = Pruning::new(&self.parquet, self.partition, &file, &self.metrics);
         let layouts = self.layouts(&file, &metadata, &groups);
         let Some(layouts) = layouts.filter(|_| !pruning.asks_bloom_filters(&metadata)) else {
             self.left.add(1);
@@ -161,7 +163,7 @@ impl Scan {
         let default = || Arc::new(DefaultParquetFileReaderFactory::new(Arc::clone(&self.store)));
         let factory = self.parquet.parquet_file_reader_factory().cloned();
         let factory = factory.unwrap_or_else(|| default() as _);
-        let (hint, metrics) = (file.metadata_size_hint, self.parquet.metrics());
+        let (hint, metrics) = (file.metadata_size_hint, &self.metrics);
         let mut reader = factory.create_reader(self.partition, file.clone(), hint, metrics)?;
         let has_condition = self.parquet.filter().is_some() && self.options().enable_page_index;
         let pages = [PageIndexPolicy::Skip, PageIndexPolicy::Optional][usize::from(has_condition)];

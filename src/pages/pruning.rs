@@ -11,6 +11,7 @@ use datafusion::datasource::physical_plan::{FileSource, ParquetFileMetrics, Parq
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
 /// What statistics of row groups and pages say about the condition.
@@ -28,7 +29,12 @@ pub(super) struct Pruning {
 }
 
 impl Pruning {
-    pub(super) fn new(parquet: &ParquetSource, partition: usize, file: &PartitionedFile) -> Self {
+    pub(super) fn new(
+        parquet: &ParquetSource,
+        partition: usize,
+        file: &PartitionedFile,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Self {
         let options = &parquet.table_parquet_options().global;
         let condition = parquet.filter().filter(|_| options.pruning);
         let name = file.object_meta.location.as_ref();
@@ -43,7 +49,7 @@ impl Pruning {
             in_list_max: parquet.max_in_list_size(),
             by_pages: options.enable_page_index,
             by_bloom_filters: options.bloom_filter_on_read,
-            metrics: ParquetFileMetrics::new(partition, name, parquet.metrics()),
+            metrics: ParquetFileMetrics::new(partition, name, metrics),
         };
         if let Some(condition) = &pruning.condition
             && !is_changing

@@ -61,6 +61,8 @@ pub(super) struct PagedSource {
     /// Rows that are asked for, where DataFusion does not say so.
     first: Option<First>,
     given: Given,
+    /// Of this scan alone: those of DataFusion's source are of all runs of a plan that is kept.
+    metrics: ExecutionPlanMetricsSet,
 }
 
 /// How rows are given.
@@ -102,21 +104,22 @@ impl PagedSource {
             && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
         let parquet = parquet.clone();
         let given = Given { batch_rows: BATCH_ROWS, is_encoded: false };
-        is_ours.then_some(Self { parquet, means, first, given })
+        is_ours.then(|| Self { parquet, means, first, given, metrics: Default::default() })
     }
 
     /// The same source for who decodes its columns.
     pub(super) fn encoded(&self) -> Self {
         let (parquet, means) = (self.parquet.clone(), self.means.clone());
-        let given = Given { is_encoded: true, ..self.given };
-        Self { parquet, means, first: self.first.clone(), given }
+        let (given, metrics) = (Given { is_encoded: true, ..self.given }, self.metrics.clone());
+        Self { parquet, means, first: self.first.clone(), given, metrics }
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
             let source = Self::of(parquet, self.means.clone(), self.first.clone())?;
-            Some(Arc::new(Self { given: self.given, ..source }) as _)
+            let (given, metrics) = (self.given, self.metrics.clone());
+            Some(Arc::new(Self { given, metrics, ..source }) as _)
         });
         ours.unwrap_or(parquet)
     }
@@ -146,9 +149,8 @@ impl FileSource for PagedSource {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
-        let means = self.means.clone();
-        let opener =
-            Opener::new(parquet, self.filter(), config, store, partition, means, self.given)?;
+        let means = (self.means.clone(), self.given, self.metrics.clone());
+        let opener = Opener::new(parquet, self.filter(), config, store, partition, means)?;
         Ok(Arc::new(opener))
     }
 
@@ -161,8 +163,9 @@ impl FileSource for PagedSource {
         match source.downcast_ref::<ParquetSource>().cloned() {
             Some(parquet) => {
                 let (means, first) = (self.means.clone(), self.first.clone());
-                let given = Given { batch_rows, ..self.given };
-                Arc::new(Self { parquet, means, first, given })
+                // Asked when a scan begins, whose numbers these are.
+                let (given, metrics) = (Given { batch_rows, ..self.given }, self.metrics.clone());
+                Arc::new(Self { parquet, means, first, given, metrics })
             }
             None => source,
         }
@@ -178,7 +181,7 @@ impl FileSource for PagedSource {
     }
 
     fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        self.parquet.metrics()
+        &self.metrics
     }
 
     fn file_type(&self) -> &str {

@@ -43,6 +43,10 @@ use crate::storage::{Snapshot, TableScan};
 /// A plan of so many files is not kept: their names would take more memory than planning takes time.
 const FILES_MAX: usize = 256;
 
+/// Numbers that the scans of a plan may have gathered in its runs: DataFusion's scans of files add theirs to those of the runs
+/// before, and whoever reads them reads them all.
+const METRICS_MAX: usize = 1000;
+
 /// DataFusion's rule that hands the filters of joins and sorts down to scans.
 const TYING: &str = "FilterPushdown(Post)";
 
@@ -94,7 +98,7 @@ impl Template {
     }
 
     /// Operators to be run over tables by their numbers, with values for what parameters there are; nothing where a table has
-    /// other rows than it had.
+    /// other rows than it had, or a scan has run so often that another template is to be made.
     ///
     /// # Errors
     /// None but DataFusion's, for an operator that cannot be made again.
@@ -112,6 +116,7 @@ impl Template {
                 return Ok(Transformed::yes(filter));
             }
             let Some(scan) = table_scan(&operator) else {
+                is_same &= !is_worn(operator.as_ref());
                 return Ok(Transformed::yes(anew(operator)?));
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
@@ -181,6 +186,12 @@ fn anew(operator: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     operator.reset_state()
 }
 
+/// Whether a scan of files has gathered too many numbers in its runs.
+fn is_worn(operator: &dyn ExecutionPlan) -> bool {
+    let scan = operator.downcast_ref::<DataSourceExec>();
+    scan.is_some_and(|scan| scan.data_source().metrics().clone_inner().iter().count() > METRICS_MAX)
+}
+
 /// Whether all operators forget what a run has left in them when they are reset, and hold no rows but those of tables.
 fn can_be_made_anew(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut can_be = true;
@@ -220,4 +231,45 @@ fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
         || operator.is::<WindowAggExec>()
         || operator.is::<FirstRowsExec>()
         || operator.is::<SharedExec>()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::options::CsvReadOptions;
+    use datafusion::physical_plan::collect;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn gathered(plan: &Arc<dyn ExecutionPlan>) -> usize {
+        let of_inputs: usize = plan.children().into_iter().map(gathered).sum();
+        let metrics = plan.metrics().filter(|_| plan.is::<DataSourceExec>());
+        of_inputs + metrics.map_or(0, |metrics| metrics.iter().count())
+    }
+
+    #[tokio::test]
+    async fn a_template_is_given_up_before_its_scans_gather_too_many_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, "x\n1\n2\n3\n").unwrap();
+        let context = SessionContext::new();
+        let options = CsvReadOptions::new();
+        let rows = context.read_csv(path.to_str().unwrap(), options).await.unwrap();
+        let (state, plan) = rows.into_parts();
+        let plan = state.optimize(&plan).unwrap();
+        let mut templates = 0;
+        let mut runs = 0;
+        while templates < 3 {
+            let template = Template::of(&plan, &state).await.unwrap().expect("it can be kept");
+            templates += 1;
+            let tables = HashMap::new();
+            while let Some(operators) = template.operators(&tables, &|_| None, &state).unwrap() {
+                let batches = collect(Arc::clone(&operators), context.task_ctx()).await.unwrap();
+                assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 3);
+                assert!(gathered(&operators) < 2 * METRICS_MAX);
+                runs += 1;
+            }
+        }
+        assert!(runs > 3 * 20, "each has run some times: {runs}");
+    }
 }

@@ -94,14 +94,16 @@ impl Session {
                     return Ok(None);
                 };
                 let template = Arc::new(template);
-                *locked(&known.operators) = Operators::Chosen(reads, Arc::clone(&template));
+                *locked(&known.operators) = Operators::Chosen(reads.clone(), Arc::clone(&template));
                 template
             }
         };
         let value = |name: &str| parameters.scalar(name).map(|value| value.scalar().clone());
         let operators = template.operators(&tables, &value, state)?;
-        if operators.is_some() {
-            self.plan_hits.fetch_add(1, Ordering::Relaxed);
+        match operators {
+            Some(_) => _ = self.plan_hits.fetch_add(1, Ordering::Relaxed),
+            // The next time others are chosen.
+            None => *locked(&known.operators) = Operators::Bound(reads),
         }
         Ok(operators)
     }

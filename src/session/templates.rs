@@ -98,34 +98,38 @@ impl Session {
                 && again.as_ref().map_or(instead.is_none(), |again| again.runs(instead))
         };
         let choice = match known {
-            Known::Unfit => Choice::Choose,
+            Known::Unfit => Some(Choice::Choose),
             Known::Kept(kept) if is_used(&kept) => self.once_more(&kept, scope, running)?,
-            Known::Asked | Known::Kept(_) => Choice::Keep(question),
+            Known::Asked | Known::Kept(_) => None,
         };
-        Ok((choice, again))
+        Ok((choice.unwrap_or(Choice::Keep(question)), again))
     }
 
-    /// What is kept of a plan, for another run.
-    fn once_more(&self, kept: &Kept, scope: &Scope, running: &Arc<Running>) -> Result<Choice> {
+    /// What is kept of a plan, for another run; nothing where it is to be kept anew.
+    fn once_more(
+        &self,
+        kept: &Kept,
+        scope: &Scope,
+        running: &Arc<Running>,
+    ) -> Result<Option<Choice>> {
         match &kept.planned {
             Planned::WithoutRows(plan) => {
                 let tables = scope.reads_the_same(&kept.reads)?;
                 self.plan_hits.fetch_add(1, Ordering::Relaxed);
-                Ok(Choice::Planned(generic::of_rows(plan.clone(), &tables)?))
+                Ok(Some(Choice::Planned(generic::of_rows(plan.clone(), &tables)?)))
             }
             Planned::Operators(template) => {
                 let mut run = locked(&kept.run);
                 if run.strong_count() > 0 {
-                    return Ok(Choice::Choose);
+                    return Ok(Some(Choice::Choose));
                 }
                 let tables = scope.reads_the_same(&kept.reads)?;
-                let Some(operators) = template.operators(&tables, NO_VALUES, scope.session())?
-                else {
-                    return Ok(Choice::Choose);
-                };
-                *run = Arc::downgrade(running);
-                self.plan_hits.fetch_add(1, Ordering::Relaxed);
-                Ok(Choice::Made(operators))
+                let operators = template.operators(&tables, NO_VALUES, scope.session())?;
+                if operators.is_some() {
+                    *run = Arc::downgrade(running);
+                    self.plan_hits.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(operators.map(Choice::Made))
             }
         }
     }
