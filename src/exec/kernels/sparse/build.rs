@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::super::{Real, Stop};
 use super::cuts::{cuts, cuts_into};
 use super::lanes::{CELLS_MAX, LANES, Lanes};
-use super::rows::{accumulate, by_rows, in_parts, piece, stored_before};
+use super::rows::{accumulate, by_rows, done_with, in_parts, piece, stored_before};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
 use crate::memory;
 
@@ -168,6 +168,7 @@ pub fn to_dense<T: Scalar>(x: &Csr<T>) -> Dense<T> {
             }
         }
         memory::let_go(bytemuck::cast_slice(out));
+        done_with(x, part);
     });
     Dense::new(shape, cells.into())
 }

@@ -114,7 +114,10 @@ pub(in crate::exec::kernels) fn of_pieces<T: Scalar, R: Send>(
 ) -> Vec<(usize, R)> {
     let of_part = |part: Part| -> Vec<_> {
         let rows = part.rows(x.shape().columns);
-        rows.map(|(row, columns)| (row, make(piece(x, row, &columns), columns))).collect()
+        let made = rows.map(|(row, columns)| (row, make(piece(x, row, &columns), columns)));
+        let made = made.collect();
+        done_with(x, part);
+        made
     };
     let parts = cuts(x.shape(), stored_before(x));
     parts.into_par_iter().map(of_part).collect::<Vec<_>>().into_iter().flatten().collect()
@@ -129,6 +132,14 @@ pub(super) fn stored_before<T: Scalar>(x: &Csr<T>) -> impl Fn(usize, usize) -> u
 /// Cells that a row stores before a column.
 pub(super) fn stored_left<T: Scalar>(x: &Csr<T>, row: usize, column: usize) -> usize {
     if column == 0 { 0 } else { x.row(row).0.partition_point(|&at| (at as usize) < column) }
+}
+
+/// Says that nobody will want the stored cells of a part soon.
+pub(super) fn done_with<T: Scalar>(x: &Csr<T>, part: Part) {
+    let (first, before) = (x.offsets()[0] as usize, stored_before(x));
+    let [start, end] = [part.start, part.end].map(|at| first + before(at.row, at.column));
+    memory::done_with(bytemuck::cast_slice(&x.columns()[start..end]));
+    memory::done_with(bytemuck::cast_slice(&x.values()[start..end]));
 }
 
 /// The cells that a row stores in some columns.
