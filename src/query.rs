@@ -223,22 +223,16 @@ impl ResultStream {
         let schema = stream.schema();
         let (sender, batches) = mpsc::channel(1);
         // Whoever polls next is the one that is woken.
-        let mut at_once = || match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(batch)) => AtOnce::Batch(batch),
-            Poll::Ready(None) => AtOnce::End,
-            Poll::Pending => AtOnce::Nothing,
-        };
-        let (first, second) = match at_once() {
-            AtOnce::Batch(Ok(batch)) => (Some(batch), at_once()),
-            other => (None, other),
-        };
-        if let Some(batch) = first {
+        let mut at_once = || stream.poll_next_unpin(&mut Context::from_waker(Waker::noop()));
+        let mut polled = at_once();
+        if let Poll::Ready(Some(Ok(batch))) = polled {
             sender.try_send(Ok(batch)).expect("the channel was made to hold one");
+            polled = at_once();
         }
-        let next = match second {
-            AtOnce::Batch(batch) => Some(batch),
-            AtOnce::Nothing => None,
-            AtOnce::End => {
+        let next = match polled {
+            Poll::Ready(Some(batch)) => Some(batch),
+            Poll::Pending => None,
+            Poll::Ready(None) => {
                 running.end_turn();
                 return Self { schema, batches, feed: None, running, ended: false };
             }
@@ -335,13 +329,6 @@ impl ResultStream {
             Err(panic) => Some(ErrorKind::Internal(panic.to_string()).into()),
         })
     }
-}
-
-/// What a stream has without being waited for.
-enum AtOnce {
-    Batch(datafusion::common::Result<RecordBatch>),
-    End,
-    Nothing,
 }
 
 /// Moves batches from the plan to the caller until either ends or the statement is stopped.
