@@ -43,9 +43,10 @@ use crate::storage::{Snapshot, TableScan};
 /// A plan of so many files is not kept: their names would take more memory than planning takes time.
 const FILES_MAX: usize = 256;
 
-/// Numbers that the scans of a plan may have gathered in its runs: DataFusion's scans of files add theirs to those of the runs
-/// before, and whoever reads them reads them all.
+/// Numbers that a scan may have gathered in its runs, and beside these for each of its files: DataFusion's scans of files add
+/// theirs to those of the runs before, and whoever reads them reads them all.
 const METRICS_MAX: usize = 1000;
+const METRICS_OF_FILE_MAX: usize = 200;
 
 /// DataFusion's rule that hands the filters of joins and sorts down to scans.
 const TYING: &str = "FilterPushdown(Post)";
@@ -188,8 +189,15 @@ fn anew(operator: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 
 /// Whether a scan of files has gathered too many numbers in its runs.
 fn is_worn(operator: &dyn ExecutionPlan) -> bool {
-    let scan = operator.downcast_ref::<DataSourceExec>();
-    scan.is_some_and(|scan| scan.data_source().metrics().clone_inner().iter().count() > METRICS_MAX)
+    let Some(scan) = operator.downcast_ref::<DataSourceExec>() else { return false };
+    let metrics_max = METRICS_MAX + METRICS_OF_FILE_MAX * files(scan).unwrap_or(0);
+    scan.data_source().metrics().clone_inner().iter().count() > metrics_max
+}
+
+/// How many files a scan reads, if it reads any.
+fn files(scan: &DataSourceExec) -> Option<usize> {
+    let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    Some(files.file_groups.iter().map(|group| group.len()).sum())
 }
 
 /// Whether all operators forget what a run has left in them when they are reset, and hold no rows but those of tables.
@@ -204,11 +212,8 @@ fn can_be_made_anew(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 
 fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
     if let Some(scan) = operator.downcast_ref::<DataSourceExec>() {
-        let files = scan.data_source().downcast_ref::<FileScanConfig>();
         return scan.data_source().is::<TableScan>()
-            || files.is_some_and(|files| {
-                files.file_groups.iter().map(|group| group.len()).sum::<usize>() <= FILES_MAX
-            });
+            || files(scan).is_some_and(|files| files <= FILES_MAX);
     }
     operator.is::<AggregateExec>()
         || operator.is::<CoalescePartitionsExec>()
@@ -266,7 +271,7 @@ mod tests {
             while let Some(operators) = template.operators(&tables, &|_| None, &state).unwrap() {
                 let batches = collect(Arc::clone(&operators), context.task_ctx()).await.unwrap();
                 assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 3);
-                assert!(gathered(&operators) < 2 * METRICS_MAX);
+                assert!(gathered(&operators) < 2 * (METRICS_MAX + METRICS_OF_FILE_MAX));
                 runs += 1;
             }
         }
