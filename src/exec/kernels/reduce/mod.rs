@@ -239,8 +239,12 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
     let (columns, values) = (&x.columns()[first..], sparse::stored_values(x));
     let (lanes, cells) = match axis {
         Axis::Rows => return reduce_sparse_rows(x, reduction),
-        // Few cells of each: a lane for each would be most of the work, and all of it in one block.
-        Axis::Columns if values.len() > BLOCK_CELLS && values.len() <= LANE_CELLS * n => {
+        // Few cells of each: a lane for each would be most of the work, and all of it in one block. Or many lanes: the
+        // transpose may be in a file, and they are in memory.
+        Axis::Columns
+            if values.len() > BLOCK_CELLS
+                && (values.len() <= LANE_CELLS * n || !memory::has_room(lane_bytes(n))) =>
+        {
             let sums = reduce_sparse_rows(&sparse::transpose(x, Stop::NEVER), reduction);
             return dense::reshape(&sums, Shape::new(1, n));
         }
@@ -269,6 +273,11 @@ fn reduce_sparse<T: Real>(x: &Csr<T>, reduction: Reduction, axis: Axis) -> Dense
         lane.push_zeros(cells as u64 - lane.count());
     }
     total.finish()
+}
+
+/// Bytes of so many lanes, of the block that a thread is at and of those before, on all threads.
+fn lane_bytes(lanes: usize) -> usize {
+    2 * rayon::current_num_threads() * size_of::<fused::Accumulator>() * lanes
 }
 
 /// Each row of a sparse matrix. A long one is reduced piece by piece, wherever its part ends.
