@@ -377,6 +377,48 @@ fn matrices_beyond_the_limit_answer_as_those_within() {
     }
 }
 
+/// Statements over cells in files, and the megabytes at least that they read and write there. Memory may have room for the
+/// 16 MB of places of a sparse matrix.
+const PASSED: &[(&str, usize)] = &[
+    ("CREATE MATRIX a = rand(3000, 3000, 1)", 72),
+    ("CREATE MATRIX b = floor(rand(3000, 3000, 2) * 9)", 144),
+    ("CREATE MATRIX c = cumsum(a)", 144),
+    ("CREATE MATRIX d = hstack(a, b)", 288),
+    ("SELECT (MATRIX(sum(a[:, 7])))", 72),
+    ("SELECT (MATRIX(nnz(a)))", 72),
+    ("CREATE MATRIX n = rand(100000, 90, 3)", 72),
+    ("SELECT sum(c9 * c10) FROM MATRIX(n)", 72),
+    ("SELECT sum(value) FROM ENTRIES(b) WHERE column = 5", 72),
+    (
+        "CREATE MATRIX s AS SELECT value % 3001 AS r, value % 20011 AS c, 1 AS v FROM range(4000000) ROWS BY r COLUMNS BY c",
+        32,
+    ),
+    ("SELECT (MATRIX(nnz(s)))", 32),
+    ("SELECT (MATRIX(max(s @ rand(20011, 1, 4))))", 32),
+    ("SELECT (MATRIX(max(row_sums(s))))", 32),
+];
+
+/// Whoever does not say what he is done with leaves it to a thread that may have to wait.
+#[test]
+fn kernels_say_what_they_are_done_with_in_files() {
+    let mut process = Process::start(&["--memory-limit", "64MiB"]);
+    let passed = |process: &mut Process| -> usize {
+        let rows = process.rows("SHOW MEMORY");
+        let of = |name: &str| {
+            let row = rows.iter().find(|row| row.starts_with(name)).expect(name);
+            row.split(',').nth(1).expect("its value").parse::<usize>().expect("a number")
+        };
+        of("mapped_in_order,") + of("mapped_scattered,")
+    };
+    for (statement, least_mb) in PASSED {
+        let before = passed(&mut process);
+        process.rows(statement);
+        let found_mb = (passed(&mut process) - before) / 1_000_000;
+        assert!(found_mb >= *least_mb, "{statement}: {found_mb} MB of {least_mb}");
+    }
+    assert_eq!(process.complaints(), "");
+}
+
 #[test]
 fn a_full_directory_is_an_error_and_the_next_statement_works() {
     let folder = tempfile::tempdir().unwrap();

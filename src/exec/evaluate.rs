@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::kernels::dense::Factor;
 use super::kernels::elementwise::BinaryFunction;
 use super::kernels::reduce::{self, Reduction};
-use super::kernels::{Real, Stop, decompose, dense, fused, images, normalize, sparse};
+use super::kernels::{self, Real, Stop, decompose, dense, fused, images, normalize, sparse};
 use super::operation::{Aggregate, Axis, CellFunction, Counted, Distribution, Operation as Op};
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
@@ -205,9 +205,7 @@ fn typed<T: Real>(operation: &Op, inputs: &[&Cells], stop: Stop<'_>) -> Result<V
             Counted::Rows => shape(0).rows as f64,
             Counted::Columns => shape(0).columns as f64,
             Counted::NonZeros => match input(0) {
-                Storage::Dense(x) => {
-                    x.cells().par_iter().filter(|&&cell| cell != T::ZERO).count() as f64
-                }
+                Storage::Dense(x) => kernels::non_zeros(x.cells()) as f64,
                 Storage::Csr(x) => sparse::non_zeros(&x) as f64,
             },
         }),

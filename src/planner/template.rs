@@ -111,24 +111,24 @@ impl Template {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let (_, tying) = rules(state);
         let context = ConfigOnlyContext::new(state.config_options());
-        let mut is_same = true;
+        let mut is_usable = true;
         let operators = Arc::clone(&self.0).transform_up(|operator| {
             if let Some(filter) = with_values(&operator, values)? {
                 return Ok(Transformed::yes(filter));
             }
             let Some(scan) = table_scan(&operator) else {
-                is_same &= !is_worn(operator.as_ref());
+                is_usable &= !is_worn(operator.as_ref());
                 return Ok(Transformed::yes(anew(operator)?));
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
-            is_same &= scan.is_some();
+            is_usable &= scan.is_some();
             let Some(scan) = scan else { return Ok(Transformed::no(operator)) };
             let filled = |condition: &_, schema: &SchemaRef| {
                 parameters::with_values(condition, values, schema)
             };
             Ok(Transformed::yes(over(scan.with_conditions(filled)?)))
         })?;
-        if !is_same {
+        if !is_usable {
             return Ok(None);
         }
         let tied = tying

@@ -100,10 +100,11 @@ impl Session {
         };
         let value = |name: &str| parameters.scalar(name).map(|value| value.scalar().clone());
         let operators = template.operators(&tables, &value, state)?;
-        match operators {
-            Some(_) => _ = self.plan_hits.fetch_add(1, Ordering::Relaxed),
+        if operators.is_some() {
+            self.plan_hits.fetch_add(1, Ordering::Relaxed);
+        } else {
             // The next time others are chosen.
-            None => *locked(&known.operators) = Operators::Bound(reads),
+            *locked(&known.operators) = Operators::Bound(reads);
         }
         Ok(operators)
     }

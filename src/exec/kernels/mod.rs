@@ -68,9 +68,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::buffer::ScalarBuffer;
 use faer::{MatMut, MatRef};
+use rayon::prelude::*;
 
 use crate::error::{ErrorKind, Result};
 use crate::matrix::{Dense, Scalar, Shape};
+use crate::memory;
 
 /// Asks a kernel to end early. What it returns then means nothing: its caller throws it away.
 #[derive(Debug, Clone, Copy)]
@@ -177,6 +179,16 @@ fn add_into<T: Scalar>(sum: &mut [T], part: &[T]) {
     for (sum, &part) in sum.iter_mut().zip(part) {
         *sum += part;
     }
+}
+
+/// Number of cells that are not zero.
+pub(crate) fn non_zeros<T: Scalar>(cells: &[T]) -> usize {
+    let of_chunk = |cells: &[T]| {
+        let count = cells.iter().filter(|&&cell| cell != T::ZERO).count();
+        memory::done_with(bytemuck::cast_slice(cells));
+        count
+    };
+    cells.par_chunks(1 << 16).map(of_chunk).sum()
 }
 
 /// Folds `0..count` in blocks of `grain`, in parallel, combining by halves: the tree depends on

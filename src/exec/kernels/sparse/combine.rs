@@ -11,7 +11,6 @@ use super::super::{Real, Stop};
 use super::cuts::cuts;
 use super::rows::{by_rows, piece, stored_before, stored_values};
 use crate::matrix::{CellBuffer, Csr, Dense, Scalar, Shape};
-use crate::memory;
 
 /// `function` of each stored cell, of a function that maps zero to zero.
 pub fn map<T: Scalar>(x: &Csr<T>, function: UnaryFunction, stop: Stop<'_>) -> Csr<T> {
@@ -181,12 +180,7 @@ fn zip_stored<T: Scalar>(
 
 /// Number of cells that are not zero; a matrix made elsewhere may store some that are.
 pub fn non_zeros<T: Scalar>(x: &Csr<T>) -> usize {
-    let of_chunk = |x: &[T]| {
-        let count = x.iter().filter(|&&x| x != T::ZERO).count();
-        memory::done_with(bytemuck::cast_slice(x));
-        count
-    };
-    stored_values(x).par_chunks(1 << 16).map(of_chunk).sum()
+    super::super::non_zeros(stored_values(x))
 }
 
 /// The cells on the diagonal, as a column.
