@@ -95,9 +95,13 @@ const VERIFY: &str = "SET result_cache = 'verify'";
 const POISON: &str = "SET pool_poison = true";
 
 impl Setting {
-    fn connect(&self, options: &Options) -> Result<Connection> {
-        // Plans must not depend on the machine.
-        let builder = Database::builder().threads(self.threads).set("cost_model", "built_in")?;
+    fn connect(&self, name: &str, options: &Options) -> Result<Connection> {
+        // Plans must not depend on the machine, nor on how long it took for what was asked before.
+        let mut builder =
+            Database::builder().threads(self.threads).set("cost_model", "built_in")?;
+        if name.starts_with("plan") {
+            builder = builder.set("result_cache", "off")?;
+        }
         let libraries = standin::folder().filter(|_| self.name == DEVICE && !options.device);
         let libraries = libraries.map_or("", |folder| folder.to_str().expect("a path of ours"));
         let builder = builder.set("gpu", "off")?.set("gpu_libraries", libraries)?;
@@ -187,7 +191,7 @@ fn run_file(name: &str, path: &Path, setting: &Setting, options: &Options) -> Re
         Ok(script) => script,
         Err(error) => return Report::broken(error.to_string()),
     };
-    let connection = match setting.connect(options) {
+    let connection = match setting.connect(name, options) {
         Ok(connection) => connection,
         Err(error) => return Report::broken(error.to_string()),
     };

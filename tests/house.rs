@@ -30,7 +30,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("exec", &["memory", "matrix", "gpu", "encoding", "steps", "storage"]),
     ("functions", &["matrix", "encoding", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
-    ("cache", &["memory", "catalog", "value"]),
+    ("cache", &["memory", "catalog", "matrix", "value"]),
     (
         "matrices",
         &["memory", "catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"],

@@ -13,8 +13,9 @@ use datafusion::error::Result;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
 
-use super::Answer;
+use super::{Answer, Content};
 use crate::error::ErrorKind;
+use crate::matrix::{Cells, Element, Labels};
 
 /// By how much two sums of the same numbers may differ, as a share: their order is not that of the rows behind a join.
 const TOLERANCE: f64 = 1e-9;
@@ -37,8 +38,8 @@ impl Comparison {
     }
 
     fn finish(self, schema: &SchemaRef) -> Result<()> {
-        let remembered = self.remembered.batches();
-        match difference(schema, &remembered, &self.batches)? {
+        let Some(remembered) = self.remembered.as_rows() else { return Ok(()) };
+        match difference(schema, &remembered.batches, &self.batches)? {
             None => Ok(()),
             Some(difference) => {
                 let message = format!("a remembered answer is not the one computed: {difference}");
@@ -79,6 +80,47 @@ impl RecordBatchStream for Compared {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
     }
+}
+
+/// How what a part of a matrix expression has come to differs from what is remembered of it: in the order in which rows come the
+/// last digits of sums do not count.
+pub(crate) fn unlike(remembered: &Content, computed: &Content) -> Option<String> {
+    let (one, other) = match (remembered, computed) {
+        (Content::Matrices(one), Content::Matrices(other)) => (one, other),
+        (Content::Labels(one), Content::Labels(other)) => {
+            let fields = |labels: &Option<Labels>| labels.as_ref().map(|one| one.fields().to_vec());
+            let is_same = one.iter().zip(other).all(|(one, other)| fields(one) == fields(other));
+            return (!is_same).then(|| "other labels".to_owned());
+        }
+        _ => return Some("another kind of result".to_owned()),
+    };
+    if one.len() != other.len() {
+        return Some(format!("{} matrices, and {}", one.len(), other.len()));
+    }
+    one.iter().zip(other).find_map(|(one, other)| unlike_cells(one, other))
+}
+
+/// The first cells in which two matrices differ by more than a little of the largest.
+fn unlike_cells(one: &Cells, other: &Cells) -> Option<String> {
+    let shape = one.shape();
+    if shape != other.shape() || one.element() != other.element() {
+        let extent = |cells: &Cells| format!("{} of {}", cells.shape(), cells.element());
+        return Some(format!("{}, and {}", extent(one), extent(other)));
+    }
+    let places = || (0..shape.rows).flat_map(|row| (0..shape.columns).map(move |at| (row, at)));
+    let magnitude = |(row, at): (usize, usize)| one.cell(row, at).abs();
+    let largest = places().map(magnitude).filter(|cell| cell.is_finite()).fold(0.0, f64::max);
+    let tolerance = match one.element() {
+        Element::Float64 => TOLERANCE * largest,
+        Element::Float32 => f64::from(f32::EPSILON) * 16.0 * largest,
+    };
+    let is_close = |one: f64, other: f64| {
+        one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= tolerance
+    };
+    let (row, at) =
+        places().find(|&(row, at)| !is_close(one.cell(row, at), other.cell(row, at)))?;
+    let cells = [one, other].map(|cells| cells.cell(row, at));
+    Some(format!("{} in row {}, column {}, and {}", cells[0], row + 1, at + 1, cells[1]))
 }
 
 /// How two answers differ, in whatever order their rows are.

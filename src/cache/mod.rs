@@ -6,46 +6,52 @@
 //! ```text
 //! Question      a query, the values of its parameters, the settings that it is asked under
 //! Cache         questions and their answers: which are worth their bytes
-//! Answer        rows in memory, or in files when memory gets short
+//! Answer        what is remembered of a question, in memory or in files when memory gets short
+//! Content       rows, matrices or labels
 //! Recording     the rows of a run on their way to its reader, to be kept
 //! RecordedExec  the rows of an operator within a run, likewise
 //! Comparison    the rows of a run, compared with what is remembered
 //! ```
 //!
 //! A part of a query is a question too: the groups that it makes (`planner::remembered`) answer others, and those that are
-//! asked once there are more rows.
+//! asked once there are more rows. So is a part of a matrix expression, whose question names the versions that it reads.
 
 mod answer;
 mod compare;
+mod content;
 mod question;
 mod record;
 mod recorded;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::logical_expr::LogicalPlan;
 use sqlparser::ast::Query;
 
 use crate::catalog::Reads;
 use crate::config::CacheLimits;
-use crate::memory::{Eviction, Shelf};
+use crate::memory::{Eviction, Pool, Shelf};
 use crate::value::Parameters;
 
+use self::answer::Counted;
 pub(crate) use self::answer::{About, Answer, Kind};
-pub(crate) use self::compare::Comparison;
+pub(crate) use self::compare::{Comparison, unlike};
+pub(crate) use self::content::{Content, Rows};
 use self::question::Hashes;
 pub(crate) use self::question::{Question, query_of};
-pub(crate) use self::record::Recording;
+pub(crate) use self::record::{Recording, is_worth_it};
 pub(crate) use self::recorded::RecordedExec;
 
 /// The answers that a database remembers.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pool: Arc<dyn MemoryPool>,
+    blocks: Arc<Pool>,
     eviction: Arc<Eviction>,
     shelf: Arc<Mutex<Shelf>>,
     hashes: Hashes,
@@ -93,9 +99,10 @@ pub(crate) struct CacheUsage {
 }
 
 impl Cache {
-    /// One in which nothing is remembered yet, whose rows in memory are counted here.
+    /// One in which nothing is remembered yet. What is in memory is counted here, and cells are in these blocks.
     pub(crate) fn new(
         pool: &Arc<dyn MemoryPool>,
+        blocks: &Arc<Pool>,
         eviction: &Arc<Eviction>,
         limits: CacheLimits,
     ) -> Arc<Self> {
@@ -103,6 +110,7 @@ impl Cache {
         let state = State { answers, bytes: 0, limits, clock };
         Arc::new(Self {
             pool: Arc::clone(pool),
+            blocks: Arc::clone(blocks),
             eviction: Arc::clone(eviction),
             shelf: Arc::default(),
             hashes: Hashes::default(),
@@ -164,15 +172,40 @@ impl Cache {
         self.hashes.part(plan, settings)
     }
 
+    /// The hashes of a part of a matrix expression.
+    pub(crate) fn hashes(&self, what: &dyn Fn(&mut dyn Hasher)) -> [u64; 2] {
+        self.hashes.of_part(what)
+    }
+
     /// What is remembered of a question, whatever has become of what it was made of.
     pub(crate) fn known(&self, question: &Question) -> Option<Arc<Answer>> {
-        self.state().answers.get(question).map(|slot| Arc::clone(&slot.answer))
+        let mut state = self.state();
+        let known = state.answers.get(question).map(|slot| Arc::clone(&slot.answer))?;
+        if known.is_gone() {
+            state.forget(question);
+            return None;
+        }
+        Some(known)
     }
 
     /// Takes note that what is known of a question was of use to another.
     pub(crate) fn reuse(&self, question: &Question) {
         self.state().used(question);
         self.reused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Remembers what a part of a matrix expression comes to, where there is room.
+    pub(crate) fn keep_part(&self, question: Question, about: About, content: Content) {
+        let bytes = content.memory_bytes();
+        let in_memory = MemoryConsumer::new("remembered matrix").register(&self.pool);
+        let fits = bytes <= self.answer_bytes_max() && !content.is_away();
+        if fits && in_memory.try_grow(bytes).is_ok() {
+            let in_memory = match content {
+                Content::Matrices(_) => Counted::cells(in_memory, &self.blocks),
+                Content::Rows(_) | Content::Labels(_) => Counted::rows(in_memory),
+            };
+            self.keep(question, Answer::new(about, content, in_memory, &self.shelf));
+        }
     }
 
     /// Bytes that an answer may have.

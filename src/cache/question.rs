@@ -1,6 +1,6 @@
 //! What is asked: equal questions have equal answers, while what they read stays as it is.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
@@ -19,6 +19,13 @@ pub(crate) struct Question {
     parameters: Scalars,
     /// Those under which it is asked, as a text.
     settings: Arc<str>,
+}
+
+impl Question {
+    /// What is asked of a part of a matrix expression that has these hashes.
+    pub(crate) fn of_part(hashes: [u64; 2], settings: Arc<str>) -> Self {
+        Self { tree: hashes, parameters: Scalars::default(), settings }
+    }
 }
 
 /// What makes questions of statements.
@@ -40,6 +47,15 @@ impl Hashes {
     /// What is asked of a part of a plan, in which values stand for all parameters.
     pub(super) fn part(&self, plan: &LogicalPlan, settings: Arc<str>) -> Question {
         Question { tree: self.of(plan), parameters: Scalars::default(), settings }
+    }
+
+    /// Those of a part of a matrix expression.
+    pub(super) fn of_part(&self, what: &dyn Fn(&mut dyn Hasher)) -> [u64; 2] {
+        self.0.each_ref().map(|hash| {
+            let mut state = hash.build_hasher();
+            what(&mut state);
+            state.finish()
+        })
     }
 
     fn of(&self, tree: &impl Hash) -> [u64; 2] {

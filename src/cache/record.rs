@@ -13,11 +13,17 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use futures::{Stream, StreamExt};
 
-use super::{About, Answer, Cache, Question};
+use super::{About, Answer, Cache, Content, Counted, Question, Rows};
 use crate::memory::compacted;
 
 /// Bytes a second at which an answer is read back: one that was computed as fast need not be remembered.
 const BYTES_PER_SECOND: f64 = (1_u64 << 30) as f64;
+
+/// Whether what took so long to compute is worth so many bytes, where nothing is that took less than this; where this is zero,
+/// all is.
+pub(crate) fn is_worth_it(seconds: f64, bytes: usize, seconds_min: f64) -> bool {
+    seconds_min == 0.0 || seconds >= seconds_min + bytes as f64 / BYTES_PER_SECOND
+}
 
 /// Rows that become an answer.
 #[derive(Debug)]
@@ -70,11 +76,10 @@ impl Recording {
 
     /// All rows have come by.
     pub(super) fn finish(self, schema: SchemaRef) {
-        let least = self.seconds_min + self.bytes.size() as f64 / BYTES_PER_SECOND;
-        if self.seconds_min == 0.0 || self.about.seconds >= least {
+        if is_worth_it(self.about.seconds, self.bytes.size(), self.seconds_min) {
             let Self { cache, question, about, batches, bytes, .. } = self;
-            let answer = Answer::new(about, schema, batches, bytes, &cache.shelf);
-            cache.keep(question, answer);
+            let (content, bytes) = (Content::Rows(Rows { schema, batches }), Counted::rows(bytes));
+            cache.keep(question, Answer::new(about, content, bytes, &cache.shelf));
         }
     }
 }

@@ -12,6 +12,7 @@ use futures::{TryStreamExt, stream};
 
 use super::*;
 use crate::config::{Compression, Directory};
+use crate::matrix::{Cells, Matrix, Shape};
 use crate::memory::{Disk, Movable, Pool, PoolLimits, Thresholds, Tier};
 use crate::value::Parameters;
 
@@ -21,6 +22,9 @@ fn rows(count: usize) -> RecordBatch {
     let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts));
     RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).unwrap()
 }
+
+const POOL_LIMITS: PoolLimits =
+    PoolLimits { idle_bytes: 0, total_bytes: 0, resident_bytes: 1 << 40, poison: false };
 
 struct Memory {
     pool: Arc<dyn MemoryPool>,
@@ -34,7 +38,9 @@ impl Memory {
         let thresholds = Thresholds { memory: 90, compressed: 95, compression };
         let eviction = Eviction::new(&pool, thresholds);
         let limits = CacheLimits { bytes, answer_bytes: bytes };
-        let cache = Cache::new(&pool, &eviction, limits);
+        let disk = Disk::new(vec![Directory::at(std::env::temp_dir())]);
+        let blocks = Pool::on(disk, POOL_LIMITS);
+        let cache = Cache::new(&pool, &blocks, &eviction, limits);
         Self { pool, cache }
     }
 
@@ -45,7 +51,8 @@ impl Memory {
         bytes.grow(get_record_batch_memory_size(&batch));
         let (schema, reads) = (batch.schema(), Reads::default());
         let about = About { kind: Kind::Answer, query: text.into(), reads, seconds };
-        let answer = Answer::new(about, schema, vec![batch], bytes, &self.cache.shelf);
+        let content = Content::Rows(Rows { schema, batches: vec![batch] });
+        let answer = Answer::new(about, content, Counted::rows(bytes), &self.cache.shelf);
         self.cache.keep(self.question(text), answer);
     }
 
@@ -142,7 +149,8 @@ fn a_remembered_answer_that_is_not_the_one_computed_is_an_error() {
     let answer = memory.cache.answer(&memory.question("SELECT 1"), |_| true).unwrap();
     let compared = |batches: Vec<RecordBatch>| -> Result<Vec<RecordBatch>, _> {
         let run = stream::iter(batches.into_iter().map(Ok));
-        let run = Box::pin(RecordBatchStreamAdapter::new(answer.schema(), run));
+        let schema = answer.as_rows().unwrap().schema;
+        let run = Box::pin(RecordBatchStreamAdapter::new(schema, run));
         block_on(Comparison::with(Arc::clone(&answer)).of(run).try_collect())
     };
     let halves = vec![rows(10).slice(5, 5), rows(10).slice(0, 5)];
@@ -154,18 +162,25 @@ fn a_remembered_answer_that_is_not_the_one_computed_is_an_error() {
     );
 }
 
-#[test]
-fn answers_go_to_files_and_are_read_there() {
+/// Runs on a thread whose pool has files, and is left with none.
+fn with_files(work: impl FnOnce() + Send) {
     let disk = Disk::new(vec![Directory::at(std::env::temp_dir())]);
-    let limits =
-        PoolLimits { idle_bytes: 0, total_bytes: 0, resident_bytes: 1 << 40, poison: false };
-    let blocks = Pool::on(Arc::clone(&disk), limits);
+    let blocks = Pool::on(Arc::clone(&disk), POOL_LIMITS);
     let work = || {
         blocks.serve_this_thread();
+        work();
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    assert_eq!(disk.usage()[0].used_bytes, 0);
+}
+
+#[test]
+fn answers_go_to_files_and_are_read_there() {
+    with_files(|| {
         let memory = Memory::with_limit(1 << 24);
         memory.keep("SELECT 1", 20_000, 1.0);
         let answer = memory.cache.answer(&memory.question("SELECT 1"), |_| true).unwrap();
-        let read = answer.batches();
+        let read = answer.as_rows().unwrap();
         assert_eq!((answer.movable_bytes(), answer.move_down(Tier::Disk)), (0, 0));
         drop(read);
         assert_eq!(answer.move_down(Tier::Compressed), 0);
@@ -173,9 +188,54 @@ fn answers_go_to_files_and_are_read_there() {
         let left = answer.bytes() - answer.move_down(Tier::Disk);
         assert_eq!((answer.tier(), memory.pool.reserved()), (Tier::Disk, left));
         assert!(left < 3000);
-        assert_eq!(answer.batches(), [rows(20_000)]);
+        assert_eq!(answer.as_rows().unwrap().batches, [rows(20_000)]);
         assert_eq!(answer.move_down(Tier::Disk), 0);
-    };
-    std::thread::scope(|scope| scope.spawn(work).join().unwrap());
-    assert_eq!(disk.usage()[0].used_bytes, 0);
+    });
+}
+
+#[test]
+fn matrices_go_to_files_too_and_those_that_somebody_has_are_let_go() {
+    with_files(|| {
+        let memory = Memory::with_limit(1 << 24);
+        let cells = |count: usize| {
+            let cells = (0..count).map(|at| at as f64).collect();
+            Matrix::from_row_major(Shape::new(count / 100, 100), cells).unwrap().cells().clone()
+        };
+        let question = memory.question("SELECT 1");
+        let keep = |matrices: Vec<Cells>| {
+            let (query, reads) = ("svd(x)".to_owned(), Reads::default());
+            let about = About { kind: Kind::Matrix, query, reads, seconds: 1.0 };
+            memory.cache.keep_part(question.clone(), about, Content::Matrices(matrices));
+            memory.cache.known(&question).unwrap()
+        };
+        let is = |answer: &Answer, matrices: &[Cells]| match answer.content() {
+            Some(known @ Content::Matrices(_)) => {
+                unlike(&known, &Content::Matrices(matrices.to_vec())).is_none()
+            }
+            _ => false,
+        };
+        let answer = keep(vec![cells(100_000), cells(100)]);
+        assert!(is(&answer, &[cells(100_000), cells(100)]));
+        assert!(!is(&answer, &[cells(100_000)]) && !is(&answer, &[cells(100), cells(100_000)]));
+        assert_eq!((answer.rows(), answer.tier()), (1001, Tier::Memory));
+        assert_eq!(answer.move_down(Tier::Disk), 800_000);
+        assert_eq!(answer.tier(), Tier::Disk);
+        assert!(is(&answer, &[cells(100_000), cells(100)]));
+        drop(answer);
+        // Whoever has it keeps it, and counts it.
+        let theirs = cells(100_000);
+        let answer = keep(vec![theirs.clone()]);
+        assert_eq!(answer.move_down(Tier::Disk), 800_000);
+        assert!(memory.cache.known(&question).is_none());
+        assert_eq!(memory.cache.usage().bytes, 0);
+        assert_eq!(theirs.cell(999, 99), 99_999.0);
+        drop(answer);
+        assert_eq!(memory.pool.reserved(), 0);
+        // What is larger than an answer may be is not kept, nor what memory has no room for.
+        let large = cells(3_000_000);
+        let about =
+            About { kind: Kind::Matrix, query: "x".into(), reads: Reads::default(), seconds: 1.0 };
+        memory.cache.keep_part(question.clone(), about, Content::Matrices(vec![large]));
+        assert!(memory.cache.known(&question).is_none());
+    });
 }

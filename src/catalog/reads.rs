@@ -90,6 +90,15 @@ impl Reads {
         self.changes = true;
     }
 
+    /// The rows that were read under a name.
+    pub(crate) fn source(&self, name: &TableName) -> Option<&Source> {
+        let (_, content) = self.tables.iter().find(|(known, _)| known == name)?;
+        match content {
+            Content::Rows(source) | Content::Foreign(_, source) => Some(source),
+            Content::View(_) | Content::Unknown => None,
+        }
+    }
+
     /// The matrices that were read, by name.
     pub(crate) fn matrices(&self) -> &[(String, u64)] {
         &self.matrices

@@ -77,6 +77,16 @@ impl AxisLabels {
         }
     }
 
+    /// Calls for each relation whose keys these are.
+    pub(crate) fn each_relation(&self, visit: &mut impl FnMut(usize)) {
+        let AxisLabels::Deferred(deferred) = self else { return };
+        match &deferred.recipe {
+            Recipe::Relation { relation, .. } => visit(*relation),
+            Recipe::Slice { of, .. } => of.each_relation(visit),
+            Recipe::Concat(parts) => parts.iter().for_each(|part| part.each_relation(visit)),
+        }
+    }
+
     /// Whether the two are sure to be equal without comparing values.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {

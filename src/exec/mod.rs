@@ -30,6 +30,7 @@ pub(crate) mod operation;
 mod pass;
 pub(crate) mod program;
 mod reader;
+pub(crate) mod recall;
 pub(crate) mod relational;
 pub(crate) mod run;
 pub(crate) mod stoppable;
@@ -45,6 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::common::stats::Precision;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
 };
@@ -63,6 +65,7 @@ use self::costs::Runs;
 use self::emit::Reading;
 use self::offload::Failures;
 use self::program::{Program, Slot};
+use self::recall::Fingerprint;
 pub(crate) use self::run::Cancel;
 use self::run::{Inputs, Measured, Rows, Surroundings};
 
@@ -93,6 +96,7 @@ pub(crate) struct Input {
     plan: Arc<dyn ExecutionPlan>,
     /// Whether the optimizer must leave the plan alone, for its rows come in stored order.
     is_fixed: bool,
+    is_read: bool,
     ordering: Option<OrderingRequirements>,
 }
 
@@ -100,12 +104,18 @@ impl Input {
     /// An input that is read as one stream, in its order where it has one.
     pub(crate) fn plain(plan: Arc<dyn ExecutionPlan>) -> Self {
         let ordering = plan.output_ordering().cloned().map(OrderingRequirements::from);
-        Self { plan, is_fixed: false, ordering }
+        Self { plan, is_fixed: false, is_read: true, ordering }
     }
 
     /// An input whose partitions, one after another, are its rows in an order that means something.
     pub(crate) fn in_stored_order(plan: Arc<dyn ExecutionPlan>) -> Self {
-        Self { plan, is_fixed: true, ordering: None }
+        Self { plan, is_fixed: true, is_read: true, ordering: None }
+    }
+
+    /// What stands for an input that nobody reads, for what is made of it is remembered.
+    pub(crate) fn unread(&self) -> Self {
+        let plan = Arc::new(EmptyExec::new(self.plan.schema()));
+        Self { plan, is_fixed: true, is_read: false, ordering: None }
     }
 }
 
@@ -161,6 +171,11 @@ impl MatrixExec {
         result.ok_or_else(|| ErrorKind::Internal("a program left no result".into()).into())
     }
 
+    /// What tells the result from that of any other program; nothing where nobody remembers it.
+    pub(crate) fn root_part(&self) -> Option<Fingerprint> {
+        self.program.root_part
+    }
+
     fn job(&self, context: &Arc<TaskContext>, cancel: Cancel) -> Result<Job> {
         let engine = Engine::of(context)?;
         let settings = context.session_config().get_extension::<crate::config::Settings>();
@@ -208,12 +223,15 @@ fn certain_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
 
 /// The scans below a plan, those that matrix operators keep to themselves among them.
 pub(crate) fn scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
-    let inputs: Vec<&Arc<dyn ExecutionPlan>> =
-        match (plan.as_ref() as &dyn Any).downcast_ref::<MatrixExec>() {
-            Some(matrix) => matrix.inputs.iter().map(|input| &input.plan).collect(),
-            None if plan.children().is_empty() => return vec![Arc::clone(plan)],
-            None => plan.children(),
-        };
+    let inputs: Vec<&Arc<dyn ExecutionPlan>> = match (plan.as_ref() as &dyn Any)
+        .downcast_ref::<MatrixExec>()
+    {
+        Some(matrix) => {
+            matrix.inputs.iter().filter(|input| input.is_read).map(|input| &input.plan).collect()
+        }
+        None if plan.children().is_empty() => return vec![Arc::clone(plan)],
+        None => plan.children(),
+    };
     inputs.into_iter().flat_map(scans).collect()
 }
 
@@ -376,7 +394,7 @@ impl DisplayAs for MatrixExec {
                 }
                 write!(f, "{}", self.program.text)?;
                 explain::steps(&self.program, &measured, f)?;
-                for input in self.inputs.iter().filter(|input| input.is_fixed) {
+                for input in self.inputs.iter().filter(|input| input.is_fixed && input.is_read) {
                     let plan = datafusion::physical_plan::displayable(input.plan.as_ref());
                     for line in plan.indent(false).to_string().lines() {
                         write!(f, "\n    | {line}")?;

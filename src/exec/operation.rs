@@ -13,6 +13,7 @@ use super::kernels::decompose::Triangle;
 use super::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use super::kernels::images::{Pooling, Window};
 use super::kernels::reduce::Reduction;
+use super::recall::Fingerprint;
 use crate::matrix::{Element, Layout, Matrix, Shape};
 
 /// One operation; its operands are the inputs of its node, in order.
@@ -189,9 +190,17 @@ pub(crate) struct Stored {
     /// What EXPLAIN calls it.
     pub(crate) name: String,
     pub(crate) matrix: Arc<Matrix>,
+    /// What tells its value from every other one for as long as anybody remembers; nothing for one that was given or is made anew
+    /// by each statement.
+    pub(crate) part: Option<Fingerprint>,
 }
 
 impl Stored {
+    /// One of which nobody remembers anything.
+    pub(crate) fn new(name: impl Into<String>, matrix: Arc<Matrix>) -> Self {
+        Self { name: name.into(), matrix, part: None }
+    }
+
     fn address(&self) -> usize {
         Arc::as_ptr(&self.matrix) as usize
     }

@@ -9,9 +9,10 @@ use super::costs::Constant;
 use super::intake::Intake;
 use super::kernels::fused;
 use super::kernels::reduce::Reduction;
-use super::labels::{AxisLabels, LabelCheck};
+use super::labels::{AxisLabels, LabelCheck, RelationLabels};
 use super::multiply::{Algorithm, Rates};
 use super::operation::{Axis, Iteration, Operation, Stored};
+use super::recall::{Fingerprint, Watch};
 use crate::error::Place;
 use crate::gpu::Arithmetic;
 use crate::matrix::Element;
@@ -48,6 +49,12 @@ pub(crate) struct Program {
     pub(crate) missed: Vec<(Stored, f64)>,
     /// Seconds that the host is expected to take, where it runs all of what a device could run.
     pub(crate) host_seconds: Option<f64>,
+    /// The labels of each relation, where they are known before it runs.
+    pub(crate) known_labels: Vec<Option<RelationLabels>>,
+    /// What tells the value asked for from every other one, where that can be told.
+    pub(crate) root_part: Option<Fingerprint>,
+    /// What is to be remembered.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// One step; the steps run in order.
@@ -143,6 +150,15 @@ impl Step {
             Step::Part { of, output, .. } => vec![*of, *output],
             Step::Offload(offload) => offload.steps.iter().flat_map(Step::touched).collect(),
             Step::Release(_) => Vec::new(),
+        }
+    }
+
+    /// The relation that the step reads.
+    pub(crate) fn relation(&self) -> Option<usize> {
+        match self {
+            Step::Gather { relation, .. } => Some(*relation),
+            Step::Pass(Pass { source: Source::Relation { relation, .. }, .. }) => Some(*relation),
+            _ => None,
         }
     }
 

@@ -19,6 +19,7 @@ use super::labels::{AxisLabels, RelationLabels, resolve};
 use super::offload::{self, Failed};
 use super::operation::Operation;
 use super::program::{Offload, Program, Round, Rounds, Slot, Step};
+use super::recall::{Made, Remembered, Watch, Watched};
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gpu;
@@ -152,7 +153,7 @@ pub(crate) fn run<'a>(
     let mut run = Run {
         program,
         around,
-        relations: vec![RelationLabels::default(); inputs.len()],
+        relations: program.known_labels.iter().cloned().map(Option::unwrap_or_default).collect(),
         inputs,
         values: (0..program.slots).map(|_| None).collect(),
         counted: vec![0; program.slots],
@@ -162,7 +163,10 @@ pub(crate) fn run<'a>(
         offload::kept::owe(&stored.matrix, *seconds);
     }
     let start = Instant::now();
-    run.steps(&program.steps)?;
+    match &program.watch {
+        None => run.steps(&program.steps)?,
+        Some(watch) => run.watched_steps(watch)?,
+    }
     if let Some(expected) = program.host_seconds {
         offload::observed::note(&program.text, expected, start.elapsed().as_secs_f64());
     }
@@ -178,6 +182,40 @@ pub(crate) fn run<'a>(
 }
 
 impl Run<'_> {
+    /// All steps, while somebody watches what they make.
+    fn watched_steps(&mut self, watch: &Watch) -> Result<()> {
+        let mut seconds = Vec::with_capacity(self.program.steps.len());
+        for (at, step) in self.program.steps.iter().enumerate() {
+            let start = Instant::now();
+            self.steps(std::slice::from_ref(step))?;
+            seconds.push(start.elapsed().as_secs_f64());
+            for part in watch.parts.iter().filter(|part| part.steps.last() == Some(&at)) {
+                let seconds = part.steps.iter().map(|&step| seconds[step]).sum();
+                self.remember(watch, part, seconds)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells who watches a part what it has come to.
+    fn remember(&self, watch: &Watch, part: &Watched, seconds: f64) -> Result<()> {
+        let (text, is) = match part.what {
+            Made::Value(slot) => {
+                let Some(value) = &self.values[slot] else { return Ok(()) };
+                (self.program.notes[slot].text.clone(), Remembered::Value(value.clone()))
+            }
+            Made::Labels(relation) => {
+                let (labels, names) =
+                    (&self.relations[relation], &self.program.intakes[relation].names);
+                if labels.rows.is_none() && labels.columns.is_none() {
+                    return Ok(());
+                }
+                (format!("labels of {}", names.join(", ")), Remembered::Labels(labels.clone()))
+            }
+        };
+        watch.recall.learn(part.part, &text, is, seconds)
+    }
+
     pub(super) fn steps(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             self.around.cancel.check()?;

@@ -61,6 +61,14 @@ impl Value {
         (shape, self.all().iter().map(Cells::stored).sum())
     }
 
+    /// The matrix, or all parts.
+    pub(crate) fn into_all(self) -> Vec<Cells> {
+        match self {
+            Value::Matrix(cells) => vec![cells],
+            Value::Parts(parts) => parts,
+        }
+    }
+
     fn all(&self) -> &[Cells] {
         match self {
             Value::Matrix(cells) => std::slice::from_ref(cells),

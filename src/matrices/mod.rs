@@ -20,17 +20,18 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{Expr, Ident, ObjectName};
 
 use crate::catalog::{IfTaken, Scope, check_local};
-use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::labels::AxisLabels;
 use crate::exec::operation::Stored;
+use crate::exec::recall::{Fingerprint, Recall};
 use crate::exec::{self, Cancel};
 use crate::files;
 use crate::matrix::{Layout, Matrix};
 use crate::memory::task;
+use crate::planner::remembered::Remembering;
 use crate::planner::{
-    Calibration, Catalog, MatrixRelations, Parameter, Planning, cooperative, is_repeatable,
-    lone_exec, lone_plan, matrix_exec, whole_node, whole_plan,
+    Catalog, MatrixRelations, Parameter, Planning, cooperative, is_repeatable, lone_exec,
+    lone_plan, matrix_exec, whole_node, whole_plan,
 };
 use crate::query::Running;
 use crate::sql::{
@@ -57,7 +58,8 @@ impl Catalog for Names {
         let Entry::Matrix(held) = self.matrices.find(name)?.entry else { return None };
         let matrix = self.matrices.used(name, &held).ok()?;
         self.scope.read_matrix(name, held.id());
-        Some(Stored { name: name.to_owned(), matrix })
+        let part = Some(Fingerprint::of_matrix(held.id()));
+        Some(Stored { name: name.to_owned(), matrix, part })
     }
 
     fn primary_key(&self, table: &ObjectName) -> Option<Vec<String>> {
@@ -67,7 +69,7 @@ impl Catalog for Names {
     fn parameter(&self, placeholder: &str) -> Result<Parameter> {
         let name = placeholder.trim_start_matches('$');
         if let Some(matrix) = self.parameters.matrix_named(name) {
-            let stored = Stored { name: placeholder.to_owned(), matrix: Arc::clone(matrix) };
+            let stored = Stored::new(placeholder, Arc::clone(matrix));
             return Ok(Parameter::Matrix(stored));
         }
         let Some(value) = self.parameters.scalar(placeholder) else {
@@ -101,6 +103,8 @@ pub(crate) struct Statements {
     pub(crate) parameters: Parameters,
     /// The statement they are part of, whose progress is that of what runs here.
     pub(crate) running: Arc<Running>,
+    /// Who remembers what parts of expressions come to, if anybody does.
+    pub(crate) recall: Option<Arc<dyn Recall>>,
 }
 
 /// What becomes of the parameters in a plan.
@@ -147,9 +151,10 @@ impl Statements {
                 return self.noted(planned?, place);
             };
             let plan = self.noted(whole_plan(relation.clone())?, Parameters::fill)?;
-            let matrix = Arc::new(self.run(&plan).await?.matrix);
-            let name = relation.name.clone();
-            held.push((relation, Stored { name, matrix }));
+            let Computed { matrix, plan } = self.run(&plan, true).await?;
+            let (name, matrix) = (relation.name.clone(), Arc::new(matrix));
+            let part = matrix_exec(&plan)?.root_part();
+            held.push((relation, Stored { name, matrix, part }));
         }
         let message = format!("planning is at no end after {ROUNDS_MAX} relations have been run");
         Err(ErrorKind::Internal(message).into())
@@ -172,16 +177,21 @@ impl Statements {
         }
     }
 
-    /// The matrix that a plan over [`sql::WHOLE`] computes.
-    async fn run(&self, plan: &LogicalPlan) -> Result<Computed> {
+    /// The matrix that a plan over [`sql::WHOLE`] computes. One that is for planning alone is worth remembering as a whole.
+    async fn run(&self, plan: &LogicalPlan, is_for_planning: bool) -> Result<Computed> {
         let session = self.scope.session();
-        let settings = session.config().get_extension::<Settings>().unwrap_or_default();
-        let calibration = session.config().get_extension::<Calibration>();
-        let plan: Arc<dyn ExecutionPlan> = match lone_exec(plan, &settings, calibration.as_deref())?
-        {
+        let remembering = self.recall.clone().zip(self.scope.reads());
+        let remembering =
+            remembering.map(|(recall, reads)| Remembering::new(recall, reads, !is_for_planning));
+        let lone = lone_exec(plan, session.config(), remembering.as_ref())?;
+        let plan: Arc<dyn ExecutionPlan> = match lone {
             Some(exec) => Arc::new(exec),
             None => {
-                let plan = self.scope.state()?.create_physical_plan(plan).await?;
+                let mut state = self.scope.state()?;
+                if let Some(remembering) = remembering {
+                    state.config_mut().set_extension(Arc::new(remembering));
+                }
+                let plan = state.create_physical_plan(plan).await?;
                 cooperative::stoppable(plan, self.running.stop_check())?
             }
         };
@@ -211,7 +221,7 @@ impl Statements {
     /// # Errors
     /// Whatever keeps it from being planned or computed.
     async fn compute(&self, expr: Expr, options: &MatrixOptions) -> Result<Computed> {
-        self.run(&self.whole(expr, options).await?).await
+        self.run(&self.whole(expr, options).await?, false).await
     }
 
     async fn whole(&self, expr: Expr, options: &MatrixOptions) -> Result<LogicalPlan> {

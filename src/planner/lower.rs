@@ -8,21 +8,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::StatisticsContext;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+use datafusion::prelude::SessionConfig;
+use rustc_hash::FxHashSet;
 
 use super::algebra::{self, Rewritten};
 use super::calibration::Calibration;
 use super::cost::CostModel;
 use super::estimate::{Estimate, estimate};
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use super::matrix_node::MatrixNode;
 use super::ordered::ordered_input;
 use super::patterns::Expected;
 use super::place;
+use super::remembered::{Recalled, Remembering};
 use super::schedule;
 use super::written::{Written, texts};
 use crate::config::{Gpu, GpuPrecision, Settings};
@@ -53,30 +57,29 @@ impl ExtensionPlanner for MatrixPlanner {
         _context: &PhysicalPlanningContext,
     ) -> datafusion::error::Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(matrix) = node.as_any().downcast_ref::<MatrixNode>() else { return Ok(None) };
-        let mut inputs = Vec::with_capacity(physical_inputs.len());
-        let mut rows = Vec::with_capacity(matrix.graph.relations.len());
+        let mut inputs = Inputs::default();
         let mut at = 0;
         for relation in &matrix.graph.relations {
             let physical = &physical_inputs[at];
-            rows.push(expected_rows(physical)?);
+            inputs.rows.push(expected_rows(physical)?);
             // Even where no result shows the order of the rows, the last bits of a sum do.
             let sorted = physical.properties().output_ordering().is_some();
-            inputs.push(if relation.is_ordered && !sorted {
+            inputs.plans.push(if relation.is_ordered && !sorted {
                 Input::in_stored_order(ordered_input(planner, logical_inputs[at], session).await?)
             } else {
                 Input::plain(Arc::clone(physical))
             });
+            let first = at;
             at += 1;
             for _ in relation.given.iter().flatten() {
                 let ordered = ordered_input(planner, logical_inputs[at], session).await?;
-                inputs.push(Input::in_stored_order(ordered));
+                inputs.plans.push(Input::in_stored_order(ordered));
                 at += 1;
             }
+            inputs.planned.push(logical_inputs[first..at].to_vec());
         }
-        let settings = session.config().get_extension::<Settings>();
-        let settings = settings.unwrap_or_default();
-        let calibration = session.config().get_extension::<Calibration>();
-        let exec = lower(matrix, &rows, inputs, &settings, calibration.as_deref())?;
+        let remembering = session.config().get_extension::<Remembering>();
+        let exec = lower(matrix, inputs, session.config(), remembering.as_deref())?;
         Ok(Some(Arc::new(exec)))
     }
 }
@@ -96,34 +99,75 @@ pub(super) fn expected_rows(
 /// alike everywhere, and never waits for a measurement.
 const CALIBRATED_SECONDS_MIN: f64 = 0.01;
 
+/// What a graph reads.
+#[derive(Default)]
+struct Inputs<'a> {
+    /// Of each relation its rows, then the labels given for its rows and columns.
+    plans: Vec<Input>,
+    /// Of each relation how many rows are expected.
+    rows: Vec<Option<f64>>,
+    /// Of each relation the plans that became those.
+    planned: Vec<Vec<&'a LogicalPlan>>,
+}
+
+impl Inputs<'_> {
+    /// The plans, but for those of relations that nobody reads.
+    fn read(self, unread: &FxHashSet<usize>) -> Vec<Input> {
+        let relations = self.planned.iter().enumerate();
+        let relations = relations.flat_map(|(at, plans)| std::iter::repeat_n(at, plans.len()));
+        let read = |(plan, relation): (Input, usize)| match unread.contains(&relation) {
+            true => plan.unread(),
+            false => plan,
+        };
+        self.plans.into_iter().zip(relations).map(read).collect()
+    }
+}
+
 /// Rewrites, estimates, fuses and orders a graph, and makes the operator that runs it.
 fn lower(
     matrix: &MatrixNode,
-    relation_rows: &[Option<f64>],
-    inputs: Vec<Input>,
-    settings: &Settings,
-    calibration: Option<&Calibration>,
+    inputs: Inputs<'_>,
+    session: &SessionConfig,
+    remembering: Option<&Remembering>,
 ) -> Result<MatrixExec> {
+    let settings = session.get_extension::<Settings>().unwrap_or_default();
+    let settings = settings.as_ref();
+    let calibration = session.get_extension::<Calibration>();
     let calibration = calibration.filter(|_| settings.measured_costs);
+    let relation_rows = &inputs.rows[..];
     let built_in = CostModel::default();
     let written = estimate(&matrix.graph, relation_rows, &built_in);
     let is_worth_it = total(&matrix.graph, matrix.root, &written) >= CALIBRATED_SECONDS_MIN;
-    let measured = calibration.filter(|_| is_worth_it).map(Calibration::model);
+    let measured = calibration.filter(|_| is_worth_it).map(|measured| measured.model());
     let is_by_measured_costs = measured.is_some();
     let cost = measured.unwrap_or(built_in).under(settings);
-    let Rewritten { graph, root, runner_up } = if settings.rewrites {
+    let rewritten = if settings.rewrites {
         algebra::rewrite(&matrix.graph, matrix.root, relation_rows, &cost)
     } else {
         Rewritten { graph: Graph::clone(&matrix.graph), root: matrix.root, runner_up: None }
     };
-    let estimates = estimate(&graph, relation_rows, &cost);
     let written = estimate(&matrix.graph, relation_rows, &cost);
-    let seconds = [total(&graph, root, &estimates), total(&matrix.graph, matrix.root, &written)];
-    let emit = matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root);
+    let remembering = remembering.filter(|remembering| {
+        let Rewritten { graph, root, .. } = &rewritten;
+        remembering.is_worth_it(graph, total(graph, *root, &estimate(graph, relation_rows, &cost)))
+    });
+    let Rewritten { graph, root, runner_up } = rewritten;
+    let recalled = match remembering {
+        Some(remembering) => {
+            remembering.recalled(graph, root, &inputs.planned, labels_wanted(matrix))
+        }
+        None => Recalled::nothing(graph, root),
+    };
+    let Recalled { graph, root, .. } = &recalled;
+    let (graph, root) = (graph, *root);
+    let estimates = estimate(graph, relation_rows, &cost);
+    let seconds = [total(graph, root, &estimates), total(&matrix.graph, matrix.root, &written)];
+    let emit =
+        matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root, &recalled.unread);
     let options = schedule::Options { fusion: settings.fusion(), emit };
-    let expected = Expected { graph: &graph, estimates: &estimates, cost: &cost };
+    let expected = Expected { graph, estimates: &estimates, cost: &cost };
     let schedule::Scheduled { mut steps, mut fusions } = schedule::steps(expected, root, options);
-    let texts = texts(&graph);
+    let texts = texts(graph);
     let text = texts[root.index()].clone();
     let (mut arithmetics, mut missed, mut host_seconds) = (HashMap::new(), Vec::new(), None);
     if let Some(device) = device(settings, seconds[0]) {
@@ -143,10 +187,16 @@ fn lower(
     let note = |((id, _), text): ((NodeId, _), String)| {
         let fusion = fusions.remove(&id);
         let arithmetic = arithmetics.get(&id.index()).copied();
-        Note { fusion, arithmetic, ..note(&graph, id, text, &estimates[id.index()]) }
+        Note { fusion, arithmetic, ..note(graph, id, text, &estimates[id.index()]) }
     };
     let notes = graph.nodes().zip(texts).map(note).collect();
+    let given: Vec<[bool; 2]> = graph
+        .relations
+        .iter()
+        .map(|relation| relation.given.each_ref().map(Option::is_some))
+        .collect();
     let program = Program {
+        watch: remembering.and_then(|remembering| recalled.watch(remembering, &steps)),
         steps,
         intakes: graph.relations.iter().map(|relation| relation.intake.clone()).collect(),
         checks: graph.checks.clone(),
@@ -163,12 +213,20 @@ fn lower(
         is_by_measured_costs,
         missed,
         host_seconds,
+        known_labels: recalled.labels.clone(),
+        root_part: recalled.root_part(),
     };
-    let given =
-        graph.relations.iter().map(|relation| relation.given.each_ref().map(Option::is_some));
     let schema = Arc::clone(matrix.schema().inner());
     let reading = Reading { form: matrix.form, best: matrix.best, schema };
-    Ok(MatrixExec::new(program, inputs, given.collect(), reading))
+    let inputs = inputs.read(&recalled.unread);
+    Ok(MatrixExec::new(program, inputs, given, reading))
+}
+
+/// The labels that a result has, and those that are compared before.
+fn labels_wanted(matrix: &MatrixNode) -> impl Iterator<Item = &AxisLabels> {
+    let compared = matrix.graph.checks.iter().flat_map(|check| [&check.left, &check.right]);
+    let aligned = matrix.graph.alignments.iter().flatten();
+    matrix.graph.node(matrix.root).labels.iter().chain(compared).chain(aligned)
 }
 
 /// Seconds from which a plan is worth asking a GPU: what takes less would hardly gain.
@@ -228,8 +286,8 @@ fn total(graph: &Graph, root: NodeId, estimates: &[Estimate]) -> f64 {
 }
 
 /// Whether the labels of a result are there as its rows leave: its row labels are the keys of the one
-/// relation that it streams from, and its column labels are known.
-fn labels_stream(graph: &Graph, root: NodeId) -> bool {
+/// relation that it streams from, which is read, and its column labels are known.
+fn labels_stream(graph: &Graph, root: NodeId, unread: &FxHashSet<usize>) -> bool {
     let node = graph.node(root);
     let rows = match &node.labels[0] {
         AxisLabels::None => true,
@@ -237,9 +295,10 @@ fn labels_stream(graph: &Graph, root: NodeId) -> bool {
         AxisLabels::Deferred(deferred) => match deferred.recipe {
             Recipe::Relation { relation, axis: Axis::Rows } => {
                 // The relation whose rows the result has.
-                graph.nodes().any(|(_, leaf)| {
+                let is_it = |leaf: &Node| {
                     leaf.operation == Op::Relation(relation) && leaf.rows == node.rows
-                })
+                };
+                !unread.contains(&relation) && graph.nodes().any(|(_, leaf)| is_it(leaf))
             }
             _ => false,
         },
@@ -283,15 +342,24 @@ fn note(graph: &Graph, id: NodeId, text: String, estimate: &Estimate) -> Note {
 /// As planning does.
 pub(crate) fn lone_exec(
     plan: &LogicalPlan,
-    settings: &Settings,
-    calibration: Option<&Calibration>,
+    session: &SessionConfig,
+    remembering: Option<&Remembering>,
 ) -> Result<Option<MatrixExec>> {
     match whole_node(plan) {
         Some(matrix) if matrix.inputs.is_empty() => {
-            lower(matrix, &[], Vec::new(), settings, calibration).map(Some)
+            lower(matrix, Inputs::default(), session, remembering).map(Some)
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a plan has a matrix in it.
+pub(crate) fn has_matrix(plan: &LogicalPlan) -> bool {
+    let is_one = |plan: &LogicalPlan| match plan {
+        LogicalPlan::Extension(extension) => Ok(extension.node.as_any().is::<MatrixNode>()),
+        _ => Ok(false),
+    };
+    plan.exists(is_one).unwrap_or(true)
 }
 
 /// The matrix of a plan made for [`Form::Whole`].

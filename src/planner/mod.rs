@@ -9,6 +9,7 @@
 //! lower          called for each such node by DataFusion's physical planner
 //!  ├ cost        the machine's constants: built in, or by calibration
 //!  ├ algebra     another expression of equal value that costs less
+//!  ├ remembered  what is known of it, as matrices at hand
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
 //!  ├ schedule    passes over rows, whole operations, rounds; with fuse for loops
 //!  ├ place       what a GPU runs of them
@@ -18,7 +19,7 @@
 //! generic        plans for any values and any rows
 //! template       operators chosen once, and made anew for each run
 //! repeatable     whether a plan comes to the same each time
-//! remembered     groups that are remembered, in place of an aggregation or of most of its rows
+//! remembered     groups that are remembered, in place of an aggregation or of most of its rows; and parts of expressions
 //! parameters     operators for any values
 //! parts          of an aggregation's answers, which can be merged
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
@@ -98,7 +99,7 @@ pub(crate) use expected::expected;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use joins::choices::{Alternative, Choices};
-pub(crate) use lower::{MatrixPlanner, lone_exec, matrix_exec, whole_node};
+pub(crate) use lower::{MatrixPlanner, has_matrix, lone_exec, matrix_exec, whole_node};
 pub(crate) use nearest::NearestRows;
 pub(crate) use parameters::Values;
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};

@@ -14,6 +14,7 @@ mod memory;
 mod parameters;
 mod plans;
 mod prepare;
+mod recall;
 mod recent;
 mod remember;
 mod settings;
@@ -195,7 +196,12 @@ impl Resources {
             budget,
             disk,
             turns: Turns::new(settings.memory_limit_bytes),
-            cache: Cache::new(&environment.memory_pool, &eviction, settings.result_cache_limits()),
+            cache: Cache::new(
+                &environment.memory_pool,
+                &blocks,
+                &eviction,
+                settings.result_cache_limits(),
+            ),
             columns: KeptColumns::new(
                 &environment.memory_pool,
                 &eviction,
@@ -421,7 +427,8 @@ impl Session {
         running: &Arc<Running>,
     ) -> matrices::Statements {
         let (matrices, scope) = (Arc::clone(&self.matrices), Arc::clone(scope));
-        matrices::Statements { matrices, scope, parameters, running: Arc::clone(running) }
+        let (running, recall) = (Arc::clone(running), self.recall(false));
+        matrices::Statements { matrices, scope, parameters, running, recall }
     }
 
     /// The way of a statement that is SQL, written as `text`: an answer at once, or a plan, then rows.
@@ -451,8 +458,8 @@ impl Session {
             return Ok(Started::Rows(ResultStream::of(shown.schema(), vec![shown])));
         }
         let asked = self.asked(&syntax, text, parameters, &scope);
-        if let Some(answer) = asked.as_ref().and_then(Asked::answer) {
-            return Ok(self.answered(answer, &names, began, running));
+        if let Some(rows) = asked.as_ref().and_then(Asked::answer) {
+            return Ok(self.answered(rows, &names, began, running));
         }
         let way = Way { scope: &scope, names: &names, began, running };
         if let Some(operators) = self.operators_for_any(&syntax, parameters, &scope).await? {
@@ -618,6 +625,7 @@ impl Session {
         keep: Option<Question>,
         again: Option<Again>,
     ) -> Result<Started> {
+        let optimized = self.recalling(optimized, way.scope);
         let operators = self.operators(&optimized, keep, way.scope, way.running).await?;
         let Optimized { state, plan } = optimized;
         let writes = match &plan {

@@ -14,7 +14,9 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use futures::stream;
 
 use super::{Session, Started, locked};
-use crate::cache::{About, Answer, Comparison, Kind, Question, RecordedExec, Recording, query_of};
+use crate::cache::{
+    About, Answer, Comparison, Kind, Question, RecordedExec, Recording, Rows, query_of,
+};
 use crate::catalog::{Reads, Scope};
 use crate::config::ResultCache;
 use crate::error::Result;
@@ -37,8 +39,13 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The answer, where it need not be computed.
-    pub(super) fn answer(&self) -> Option<&Arc<Answer>> {
+    /// The rows of the answer, where they need not be computed.
+    pub(super) fn answer(&self) -> Option<Rows> {
+        self.remembered()?.as_rows()
+    }
+
+    /// What is remembered, where it need not be computed.
+    fn remembered(&self) -> Option<&Arc<Answer>> {
         self.remembered.as_ref().filter(|_| self.mode == ResultCache::On)
     }
 }
@@ -95,13 +102,13 @@ impl Session {
     /// The rows of an answer that is remembered.
     pub(super) fn answered(
         &self,
-        answer: &Answer,
+        Rows { schema, batches }: Rows,
         names: &DisplayNames,
         began: Instant,
         running: &Arc<Running>,
     ) -> Started {
-        let batches = stream::iter(answer.batches().into_iter().map(Ok));
-        let rows = Box::pin(RecordBatchStreamAdapter::new(answer.schema(), batches));
+        let batches = stream::iter(batches.into_iter().map(Ok));
+        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, batches));
         let kept = Kept::new("answer", &self.shared.budget.share());
         *locked(&self.planning_time) = began.elapsed();
         Started::Rows(ResultStream::start(names.renamed(rows), Arc::clone(running), kept))
@@ -191,11 +198,14 @@ impl Session {
         };
         let known = cache.known(&question);
         let growth = known.as_ref().and_then(|known| scope.growth(&known.about().reads));
-        let found = match (known, growth.as_deref()) {
-            (Some(known), Some([])) => Some(groups.remembered(known.schema(), known.batches())?),
-            (Some(known), Some([growth])) => {
+        let rows = known.as_ref().and_then(|known| known.as_rows());
+        let found = match (known.zip(rows), growth.as_deref()) {
+            (Some((_, Rows { schema, batches })), Some([])) => {
+                Some(groups.remembered(schema, batches)?)
+            }
+            (Some((known, Rows { schema, batches })), Some([growth])) => {
                 let watch = watch(known.about().seconds);
-                groups.updated(known.schema(), known.batches(), growth, watch)?
+                groups.updated(schema, batches, growth, watch)?
             }
             _ => None,
         };
@@ -228,7 +238,7 @@ impl Session {
             return Ok(None);
         }
         let asked = self.asked(&explain.statement, text, parameters, scope);
-        let Some(answer) = asked.as_ref().and_then(Asked::answer) else { return Ok(None) };
+        let Some(answer) = asked.as_ref().and_then(Asked::remembered) else { return Ok(None) };
         let plan = format!(
             "RememberedAnswer: rows={}, bytes={}, tier={}, seconds_saved={:.6}\n  \
              SET result_cache = off runs the query",

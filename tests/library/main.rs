@@ -11,6 +11,7 @@ mod memory;
 mod plans;
 mod remembered;
 mod remembered_groups;
+mod remembered_matrices;
 mod shared_plans;
 mod strategies;
 mod templates;

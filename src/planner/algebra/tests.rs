@@ -43,7 +43,7 @@ fn stored(name: &str, shape: Shape, is_sparse: bool, random: &mut SmallRng) -> O
     } else {
         dense.cells().clone()
     };
-    Op::Stored(Stored { name: name.to_owned(), matrix: Arc::new(Matrix::new(cells)) })
+    Op::Stored(Stored::new(name, Arc::new(Matrix::new(cells))))
 }
 
 /// A sparse matrix that stores one cell of so many.
@@ -52,7 +52,7 @@ fn scattered(name: &str, shape: Shape, of: usize) -> Op {
     let dense = Matrix::from_row_major(shape, (0..shape.cells()).map(cell).collect()).unwrap();
     let csr = evaluate(&Op::Store(Layout::Csr), &[dense.cells()], Stop::NEVER).unwrap();
     let matrix = Arc::new(Matrix::new(csr.cells().unwrap()));
-    Op::Stored(Stored { name: name.to_owned(), matrix })
+    Op::Stored(Stored::new(name, matrix))
 }
 
 /// The values of all nodes.
@@ -129,7 +129,7 @@ fn operand(
     }
     if zero {
         let cells = Matrix::from_row_major(shape, vec![0.0; shape.cells()]).unwrap();
-        return Some(Op::Stored(Stored { name: name.to_string(), matrix: Arc::new(cells) }));
+        return Some(Op::Stored(Stored::new(name.to_string(), Arc::new(cells))));
     }
     // No scale is zero, for some divide.
     let may_be_sparse = !symmetric && shape.cells() > 1;
@@ -149,7 +149,7 @@ fn operand(
         evaluate(&Op::Gram, &[&x], Stop::NEVER)
     };
     let cells = made.and_then(Value::cells).unwrap();
-    Some(Op::Stored(Stored { name: name.to_string(), matrix: Arc::new(Matrix::new(cells)) }))
+    Some(Op::Stored(Stored::new(name.to_string(), Arc::new(Matrix::new(cells)))))
 }
 
 /// The same with zeros outside a triangle.
@@ -166,7 +166,7 @@ fn triangular(name: &str, of: &Op, triangle: Triangle) -> Op {
     };
     let cells: Vec<f64> = (0..rows * columns).map(cell).collect();
     let matrix = Matrix::from_row_major(full.shape(), cells).unwrap();
-    Op::Stored(Stored { name: name.to_owned(), matrix: Arc::new(matrix) })
+    Op::Stored(Stored::new(name, Arc::new(matrix)))
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn rewritten(
         .map(|(name, rows, columns)| {
             let matrix =
                 Matrix::from_row_major(Shape::new(*rows, *columns), vec![1.0; rows * columns]);
-            let stored = Stored { name: (*name).to_owned(), matrix: Arc::new(matrix.unwrap()) };
+            let stored = Stored::new(*name, Arc::new(matrix.unwrap()));
             graph.add(Op::Stored(stored), [], None).unwrap()
         })
         .collect();

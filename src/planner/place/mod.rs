@@ -479,7 +479,7 @@ mod tests {
         expression: fn(&mut Graph, NodeId) -> NodeId,
     ) -> (Placed, HashMap<Slot, Arithmetic>) {
         let mut graph = Graph::default();
-        let x = Op::Stored(Stored { name: "x".into(), matrix: Arc::clone(matrix) });
+        let x = Op::Stored(Stored::new("x", Arc::clone(matrix)));
         let x = graph.add(x, [], None).unwrap();
         let root = expression(&mut graph, x);
         let cost = CostModel::default();

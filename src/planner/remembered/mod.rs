@@ -22,6 +22,7 @@
 //!
 //! Not here: where groups are kept, and whether what they were made of has changed.
 
+mod expressions;
 mod first;
 mod node;
 
@@ -49,6 +50,8 @@ use super::parts::{Parts, Rounding, column, keys, numbered};
 use crate::catalog::Growth;
 use crate::storage::{Counted, Snapshot};
 
+pub(super) use self::expressions::Recalled;
+pub(crate) use self::expressions::Remembering;
 use self::first::FirstRows;
 pub(crate) use self::node::{Watch, WatchedPlanner};
 

@@ -6,7 +6,7 @@ use super::*;
 fn symmetric(graph: &mut Graph, name: &str, side: usize) -> NodeId {
     let cells = (0..side * side).map(|at| (at / side * (at % side)) as f64 / side as f64);
     let matrix = Matrix::from_row_major(Shape::new(side, side), cells.collect());
-    let stored = Stored { name: name.to_owned(), matrix: Arc::new(matrix.unwrap()) };
+    let stored = Stored::new(name, Arc::new(matrix.unwrap()));
     graph.add(Op::Stored(stored), [], None).unwrap()
 }
 
