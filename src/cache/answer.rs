@@ -23,6 +23,24 @@ pub(crate) struct About {
     pub(crate) reads: Reads,
     /// What it took to compute.
     pub(crate) seconds: f64,
+    /// What groups are of.
+    pub(crate) grouped: Option<Grouped>,
+}
+
+/// What groups are made of, by the hashes of plans and expressions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grouped {
+    /// The rows that are in them.
+    pub(crate) rows: [u64; 2],
+    /// Keys, then what is known of each group.
+    pub(crate) columns: Vec<[u64; 2]>,
+}
+
+impl About {
+    /// Of what is no groups.
+    pub(crate) fn new(kind: Kind, query: String, reads: Reads, seconds: f64) -> Self {
+        Self { kind, query, reads, seconds, grouped: None }
+    }
 }
 
 /// What part of a query it is.

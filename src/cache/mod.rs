@@ -39,7 +39,7 @@ use crate::memory::{Eviction, Pool, Shelf};
 use crate::value::Parameters;
 
 use self::answer::Counted;
-pub(crate) use self::answer::{About, Answer, Kind};
+pub(crate) use self::answer::{About, Answer, Grouped, Kind};
 pub(crate) use self::compare::{Comparison, unlike};
 pub(crate) use self::content::{Content, Rows};
 use self::question::Hashes;
@@ -172,9 +172,24 @@ impl Cache {
         self.hashes.part(plan, settings)
     }
 
-    /// The hashes of a part of a matrix expression.
+    /// The groups that are remembered of these rows under these settings, those of the fewest first.
+    pub(crate) fn groups_of(&self, rows: [u64; 2], settings: &str) -> Vec<(Question, Arc<Answer>)> {
+        let state = self.state();
+        let is_of_rows = |question: &Question, answer: &Answer| {
+            let grouped = answer.about().grouped.as_ref();
+            grouped.is_some_and(|grouped| grouped.rows == rows) && question.is_under(settings)
+        };
+        let all =
+            state.answers.iter().filter(|(question, slot)| is_of_rows(question, &slot.answer));
+        let mut found: Vec<_> =
+            all.map(|(question, slot)| (question.clone(), Arc::clone(&slot.answer))).collect();
+        found.sort_by_key(|(_, answer)| answer.rows());
+        found
+    }
+
+    /// The hashes of a plan or an expression.
     pub(crate) fn hashes(&self, what: &dyn Fn(&mut dyn Hasher)) -> [u64; 2] {
-        self.hashes.of_part(what)
+        self.hashes.of_any(what)
     }
 
     /// What is remembered of a question, whatever has become of what it was made of.

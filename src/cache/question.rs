@@ -26,6 +26,11 @@ impl Question {
     pub(crate) fn of_part(hashes: [u64; 2], settings: Arc<str>) -> Self {
         Self { tree: hashes, parameters: Scalars::default(), settings }
     }
+
+    /// Whether it is asked under these settings.
+    pub(super) fn is_under(&self, settings: &str) -> bool {
+        *self.settings == *settings
+    }
 }
 
 /// What makes questions of statements.
@@ -49,8 +54,8 @@ impl Hashes {
         Question { tree: self.of(plan), parameters: Scalars::default(), settings }
     }
 
-    /// Those of a part of a matrix expression.
-    pub(super) fn of_part(&self, what: &dyn Fn(&mut dyn Hasher)) -> [u64; 2] {
+    /// Those of anything.
+    pub(super) fn of_any(&self, what: &dyn Fn(&mut dyn Hasher)) -> [u64; 2] {
         self.0.each_ref().map(|hash| {
             let mut state = hash.build_hasher();
             what(&mut state);

@@ -50,7 +50,7 @@ impl Memory {
         let bytes = MemoryConsumer::new("test").register(&self.pool);
         bytes.grow(get_record_batch_memory_size(&batch));
         let (schema, reads) = (batch.schema(), Reads::default());
-        let about = About { kind: Kind::Answer, query: text.into(), reads, seconds };
+        let about = About::new(Kind::Answer, text.into(), reads, seconds);
         let content = Content::Rows(Rows { schema, batches: vec![batch] });
         let answer = Answer::new(about, content, Counted::rows(bytes), &self.cache.shelf);
         self.cache.keep(self.question(text), answer);
@@ -203,8 +203,7 @@ fn matrices_go_to_files_too_and_those_that_somebody_has_are_let_go() {
         };
         let question = memory.question("SELECT 1");
         let keep = |matrices: Vec<Cells>| {
-            let (query, reads) = ("svd(x)".to_owned(), Reads::default());
-            let about = About { kind: Kind::Matrix, query, reads, seconds: 1.0 };
+            let about = About::new(Kind::Matrix, "svd(x)".into(), Reads::default(), 1.0);
             memory.cache.keep_part(question.clone(), about, Content::Matrices(matrices));
             memory.cache.known(&question).unwrap()
         };
@@ -233,8 +232,7 @@ fn matrices_go_to_files_too_and_those_that_somebody_has_are_let_go() {
         assert_eq!(memory.pool.reserved(), 0);
         // What is larger than an answer may be is not kept, nor what memory has no room for.
         let large = cells(3_000_000);
-        let about =
-            About { kind: Kind::Matrix, query: "x".into(), reads: Reads::default(), seconds: 1.0 };
+        let about = About::new(Kind::Matrix, "x".into(), Reads::default(), 1.0);
         memory.cache.keep_part(question.clone(), about, Content::Matrices(vec![large]));
         assert!(memory.cache.known(&question).is_none());
     });

@@ -146,6 +146,11 @@ impl Parts {
         numbered.map(|(at, expr)| expr.clone().alias(format!("part {at}")))
     }
 
+    /// The same as they are.
+    pub(super) fn made(&self) -> impl Iterator<Item = &Expr> {
+        self.expressions.iter()
+    }
+
     /// The groups of rows that have keys and parts, which are columns of these rows: their keys and merged parts, of these types
     /// and named by their numbers.
     ///

@@ -99,8 +99,7 @@ impl Recall for Parts {
             Some(_) => Ok(()),
             None => {
                 // What it was made of is in the question.
-                let (query, reads) = (text.to_owned(), Reads::default());
-                let about = About { kind, query, reads, seconds };
+                let about = About::new(kind, text.to_owned(), Reads::default(), seconds);
                 self.cache.keep_part(self.question(part), about, content);
                 Ok(())
             }

@@ -2,6 +2,7 @@
 //! as they run; and SHOW CACHE.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
@@ -15,13 +16,13 @@ use futures::stream;
 
 use super::{Session, Started, locked};
 use crate::cache::{
-    About, Answer, Comparison, Kind, Question, RecordedExec, Recording, Rows, query_of,
+    About, Answer, Comparison, Grouped, Kind, Question, RecordedExec, Recording, Rows, query_of,
 };
 use crate::catalog::{Reads, Scope};
 use crate::config::ResultCache;
 use crate::error::Result;
 use crate::memory::Kept;
-use crate::planner::remembered::{Groups, Watch};
+use crate::planner::remembered::{Finer, Groups, Watch};
 use crate::query::{ResultStream, Running};
 use crate::sql::DisplayNames;
 use crate::value::Parameters;
@@ -128,7 +129,7 @@ impl Session {
         }
         let Some(reads) = scope.reads() else { return rows };
         let seconds = began.elapsed().as_secs_f64();
-        let about = About { kind: Kind::Answer, query: text, reads, seconds };
+        let about = About::new(Kind::Answer, text, reads, seconds);
         self.recording(question, about).of(rows)
     }
 
@@ -185,35 +186,51 @@ impl Session {
         let Some(groups) = Groups::of(&plan, rows_min)? else { return Ok((plan, true)) };
         let kind = if groups.are_rows() { Kind::Rows } else { Kind::Groups };
         let cache = &self.shared.cache;
+        let hash = |what: &dyn Fn(&mut dyn Hasher)| cache.hashes(what);
         let question = cache.part(groups.computed(), self.asked_under());
+        let wanted = groups.wanted(&hash);
         // What the groups would take without what is known of them.
         let watch = |seconds| {
             let query = asked?.text.clone();
-            let about = About { kind, query, reads: reads.clone(), seconds };
+            let grouped = wanted
+                .first()
+                .map(|wanted| Grouped { rows: wanted.rows, columns: wanted.columns.clone() });
+            let about = About { grouped, ..About::new(kind, query, reads.clone(), seconds) };
             let recording = Mutex::new(Some(self.recording(question.clone(), about)));
             Some(Watch::new(move |input| match locked(&recording).take() {
                 Some(recording) => Arc::new(RecordedExec::new(input, recording)) as _,
                 None => input,
             }))
         };
-        let known = cache.known(&question);
-        let growth = known.as_ref().and_then(|known| scope.growth(&known.about().reads));
-        let rows = known.as_ref().and_then(|known| known.as_rows());
-        let found = match (known.zip(rows), growth.as_deref()) {
-            (Some((_, Rows { schema, batches })), Some([])) => {
-                Some(groups.remembered(schema, batches)?)
-            }
-            (Some((known, Rows { schema, batches })), Some([growth])) => {
-                let watch = watch(known.about().seconds);
-                groups.updated(schema, batches, growth, watch)?
-            }
-            _ => None,
+        let answered = |known: &Answer, finer: Option<&Finer>| -> Result<Option<LogicalPlan>> {
+            let growth = scope.growth(&known.about().reads);
+            let (Some(growth), Some(rows)) = (growth, known.as_rows()) else { return Ok(None) };
+            let rows = groups.known(rows.schema, rows.batches, finer)?;
+            let watch = || watch(known.about().seconds);
+            Ok(match &growth[..] {
+                [] if finer.is_some() => Some(groups.rolled_up(rows, watch())?),
+                [] => Some(groups.remembered(rows)?),
+                [growth] => groups.updated(rows, growth, watch())?,
+                _ => None,
+            })
         };
-        if let Some(found) = found {
+        let known = cache.known(&question);
+        let known = known.map(|known| Ok((question.clone(), known, None)));
+        let finer = wanted.iter().flat_map(|wanted| {
+            let there = cache.groups_of(wanted.rows, &self.asked_under()).into_iter();
+            there.filter_map(|(question, there)| {
+                let columns = &there.about().grouped.as_ref()?.columns;
+                let finer = wanted.from(columns, &hash).transpose()?;
+                Some(finer.map(|finer| (question, there, Some(finer))))
+            })
+        });
+        for known in known.into_iter().chain(finer) {
+            let (question, known, finer) = known?;
+            let Some(plan) = answered(&known, finer.as_ref())? else { continue };
             if asked.is_some() {
                 cache.reuse(&question);
             }
-            return Ok((found, false));
+            return Ok((plan, false));
         }
         let plan = match watch(0.0) {
             Some(watch) => groups.watched(watch)?,

@@ -12,7 +12,8 @@
 //!                                                                                        sales, its new rows
 //! ```
 //!
-//! Where nothing has come since, the remembered groups alone stand under the projection. What is remembered of a group is
+//! Where nothing has come since, the remembered groups alone stand under the projection. Finer ones are merged to those that are
+//! asked for (`finer`). What is remembered of a group is
 //! such that two of them can be merged to the same bits in any order (`parts`): sums of integers and decimals, counts, extremes. Where
 //! different values are counted, the values themselves are keys of the groups.
 //! Rows that are added to one table must add rows to what is aggregated and change none: of filters, projections and inner
@@ -23,6 +24,7 @@
 //! Not here: where groups are kept, and whether what they were made of has changed.
 
 mod expressions;
+mod finer;
 mod first;
 mod node;
 
@@ -52,6 +54,7 @@ use crate::storage::{Counted, Snapshot};
 
 pub(super) use self::expressions::Recalled;
 pub(crate) use self::expressions::Remembering;
+pub(crate) use self::finer::{Finer, Hashing, Wanted};
 use self::first::FirstRows;
 pub(crate) use self::node::{Watch, WatchedPlanner};
 
@@ -152,16 +155,32 @@ impl Groups {
         self.with(node::watched(self.computed.clone(), watch))
     }
 
+    /// The groups that would answer: these first; none where these are first rows.
+    pub(crate) fn wanted(&self, hash: &Hashing<'_>) -> Vec<Wanted<'_>> {
+        match &self.asked {
+            Asked::Groups(asked, parts) => Wanted::of(asked, parts, hash),
+            Asked::First(_) => Vec::new(),
+        }
+    }
+
     /// The query, from remembered groups.
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(crate) fn remembered(
+    pub(crate) fn remembered(&self, known: LogicalPlan) -> Result<LogicalPlan> {
+        self.with(known)
+    }
+
+    /// The query, from finer groups that are remembered.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn rolled_up(
         &self,
-        schema: SchemaRef,
-        groups: Vec<RecordBatch>,
+        finer: LogicalPlan,
+        watch: Option<Watch>,
     ) -> Result<LogicalPlan> {
-        self.with(scan(self.name(), schema, groups)?)
+        self.with(watched(self.merged(finer)?, watch))
     }
 
     /// The query, from remembered groups and the rows that a table has got since; nothing where the query reads the
@@ -171,8 +190,7 @@ impl Groups {
     /// None but DataFusion's.
     pub(crate) fn updated(
         &self,
-        schema: SchemaRef,
-        groups: Vec<RecordBatch>,
+        known: LogicalPlan,
         growth: &Growth,
         watch: Option<Watch>,
     ) -> Result<Option<LogicalPlan>> {
@@ -188,21 +206,38 @@ impl Groups {
         if found != 1 {
             return Ok(None);
         }
-        let known = scan(self.name(), schema, groups)?;
         let all = LogicalPlanBuilder::from(known).union(new)?.build()?;
-        let merged = match &self.asked {
+        Ok(Some(self.with(watched(self.merged(all)?, watch))?))
+    }
+
+    /// What is remembered, or what finer groups have of it, as a plan.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn known(
+        &self,
+        schema: SchemaRef,
+        rows: Vec<RecordBatch>,
+        finer: Option<&Finer>,
+    ) -> Result<LogicalPlan> {
+        let rows = scan(self.name(), schema, rows)?;
+        match finer {
+            Some(finer) => finer.columns(rows),
+            None => Ok(rows),
+        }
+    }
+
+    /// One of each group, of plans whose columns are those that are remembered.
+    fn merged(&self, all: LogicalPlan) -> Result<LogicalPlan> {
+        match &self.asked {
             Asked::Groups(asked, parts) => {
                 let keys = keys(asked);
                 let types = self.computed.schema().fields().iter().map(|field| field.data_type());
                 let of_keys = (0..keys).map(column).collect();
-                parts.merged(all, of_keys, |at| column(keys + at), types)?
+                parts.merged(all, of_keys, |at| column(keys + at), types)
             }
-            Asked::First(first) => first.of_numbered(all, false)?,
-        };
-        Ok(Some(self.with(match watch {
-            Some(watch) => node::watched(merged, watch),
-            None => merged,
-        })?))
+            Asked::First(first) => first.of_numbered(all, false),
+        }
     }
 
     /// The query over a plan of what is remembered of its groups.
@@ -215,6 +250,14 @@ impl Groups {
             .iter()
             .rev()
             .try_fold(groups, |input, plan| plan.with_new_exprs(plan.expressions(), vec![input]))
+    }
+}
+
+/// The same plan, watched by whoever does.
+fn watched(plan: LogicalPlan, watch: Option<Watch>) -> LogicalPlan {
+    match watch {
+        Some(watch) => node::watched(plan, watch),
+        None => plan,
     }
 }
 
