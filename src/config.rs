@@ -12,6 +12,7 @@ mod result_cache;
 mod rules;
 mod text;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
@@ -90,6 +91,8 @@ pub(crate) struct Settings {
     pub(crate) gpu_keeps: bool,
     pub(crate) result_cache: ResultCache,
     pub(crate) result_cache_bytes: usize,
+    /// Where answers are that outlive the process; empty is nowhere.
+    pub(crate) result_cache_directory: PathBuf,
     pub(crate) parquet_cache_bytes: usize,
     /// What takes less is not remembered.
     pub(crate) result_cache_after_ms: u64,
@@ -157,6 +160,7 @@ impl Default for Settings {
             gpu_keeps: true,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
+            result_cache_directory: PathBuf::new(),
             parquet_cache_bytes: 128 << 20,
             result_cache_after_ms: 1,
             strategies_are_measured: true,
@@ -245,6 +249,12 @@ impl Settings {
         CacheLimits { bytes, answer_bytes }
     }
 
+    /// Where answers are that outlive the process.
+    pub(crate) fn result_cache_directory(&self) -> Option<&Path> {
+        let directory = self.result_cache_directory.as_path();
+        Some(directory).filter(|directory| !directory.as_os_str().is_empty())
+    }
+
     /// Bytes of columns of Parquet files that are kept.
     pub(crate) fn parquet_cache_limit_bytes(&self) -> usize {
         const SHARE_OF_MEMORY: usize = 16;
@@ -269,6 +279,7 @@ impl Settings {
         let others = [
             "result_cache",
             "result_cache_limit",
+            "result_cache_directory",
             "result_cache_after_ms",
             "strategy",
             "strategies_after_ms",

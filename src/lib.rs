@@ -21,6 +21,7 @@ pub mod error;
 pub mod exec;
 pub mod matrix;
 
+mod anew;
 mod cache;
 mod catalog;
 mod config;

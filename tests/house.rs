@@ -13,6 +13,8 @@ use serde_json::Value;
 /// A module that is not here is one whose place has not been thought about.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("memory", &[]),
+    // Files that outlive a process: what can be made anew.
+    ("anew", &[]),
     ("matrix", &["memory"]),
     ("error", &["matrix"]),
     ("config", &["memory"]),
@@ -25,12 +27,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("storage", &["memory", "matrix", "encoding", "steps"]),
     // `catalog` for what a file looked like.
     ("pages", &["memory", "catalog", "encoding", "steps"]),
-    ("gpu", &[]),
+    ("gpu", &["anew"]),
     // `storage` for scans, which give their rows encoded to who computes with them so.
     ("exec", &["memory", "matrix", "gpu", "encoding", "steps", "storage"]),
     ("functions", &["matrix", "encoding", "exec", "sql"]),
     ("catalog", &["memory", "matrix", "storage"]),
-    ("cache", &["memory", "catalog", "matrix", "value"]),
+    ("cache", &["anew", "memory", "catalog", "matrix", "value"]),
     (
         "matrices",
         &["memory", "catalog", "exec", "files", "matrix", "planner", "query", "sql", "value"],
@@ -39,6 +41,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "planner",
         &[
+            "anew",
             "memory",
             "sql",
             "catalog",

@@ -8,6 +8,7 @@
 //! Cache         questions and their answers: which are worth their bytes
 //! Answer        what is remembered of a question, in memory or in files when memory gets short
 //! Content       rows, matrices or labels
+//! Durable       answers of queries over files, in files that outlive the process
 //! Recording     the rows of a run on their way to its reader, to be kept
 //! RecordedExec  the rows of an operator within a run, likewise
 //! Comparison    the rows of a run, compared with what is remembered
@@ -19,6 +20,7 @@
 mod answer;
 mod compare;
 mod content;
+mod durable;
 mod question;
 mod record;
 mod recorded;
@@ -26,13 +28,15 @@ mod recorded;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hasher;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::logical_expr::LogicalPlan;
 use sqlparser::ast::Query;
 
+use crate::anew::Folder;
 use crate::catalog::Reads;
 use crate::config::CacheLimits;
 use crate::memory::{Eviction, Pool, Shelf};
@@ -42,6 +46,8 @@ use self::answer::Counted;
 pub(crate) use self::answer::{About, Answer, Grouped, Kind};
 pub(crate) use self::compare::{Comparison, unlike};
 pub(crate) use self::content::{Content, Rows};
+use self::durable::DurableAnswer;
+pub(crate) use self::durable::DurableQuestion;
 use self::question::Hashes;
 pub(crate) use self::question::{Question, query_of};
 pub(crate) use self::record::{Recording, is_worth_it};
@@ -54,6 +60,7 @@ pub(crate) struct Cache {
     blocks: Arc<Pool>,
     eviction: Arc<Eviction>,
     shelf: Arc<Mutex<Shelf>>,
+    durable: RwLock<Option<Arc<Folder>>>,
     hashes: Hashes,
     state: Mutex<State>,
     hits: AtomicU64,
@@ -113,6 +120,7 @@ impl Cache {
             blocks: Arc::clone(blocks),
             eviction: Arc::clone(eviction),
             shelf: Arc::default(),
+            durable: RwLock::default(),
             hashes: Hashes::default(),
             state: Mutex::new(state),
             hits: AtomicU64::new(0),
@@ -127,6 +135,58 @@ impl Cache {
         let mut state = self.state();
         state.limits = limits;
         state.make_room(0);
+    }
+
+    /// Where answers are from now on that outlive the process; nowhere without a directory.
+    pub(crate) fn set_directory(&self, directory: Option<&Path>) {
+        let folder = |path: &Path| Arc::new(Folder::new(Some(path.to_owned())));
+        let mut durable = self.durable.write().unwrap_or_else(PoisonError::into_inner);
+        *durable = directory.map(folder);
+    }
+
+    fn durable(&self) -> Option<Arc<Folder>> {
+        self.durable.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What a query asks, for another process too; nothing where nobody would answer there.
+    pub(crate) fn durable_question(
+        &self,
+        query: &Query,
+        parameters: &Parameters,
+        settings: &str,
+    ) -> Option<DurableQuestion> {
+        self.durable()?;
+        Some(DurableQuestion::of((query, parameters.all_scalars()?, settings)))
+    }
+
+    /// The answer of another process to a question, which becomes one of this. `reads` are the files that it was made of as this
+    /// one reads them, if they are as they were.
+    pub(crate) fn durable_answer(
+        &self,
+        question: &Question,
+        durable: DurableQuestion,
+        reads: impl FnOnce(&[(String, String)]) -> Option<Reads>,
+    ) -> Option<Arc<Answer>> {
+        let mut now = None;
+        let found = DurableAnswer::get(&*self.durable()?, durable, |files| {
+            now = reads(files);
+            now.is_some()
+        })?;
+        let DurableAnswer { rows, query, seconds, .. } = found;
+        let about = About::new(Kind::Answer, query, now?, seconds);
+        self.keep_all(question.clone(), about, Content::Rows(rows));
+        let known = self.known(question)?;
+        self.state().used(question);
+        self.misses.fetch_sub(1, Ordering::Relaxed);
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(known)
+    }
+
+    /// Writes an answer down for other processes.
+    fn write(&self, question: DurableQuestion, answer: &DurableAnswer) {
+        if let Some(folder) = self.durable() {
+            answer.put(&folder, question, self.state().limits.bytes);
+        }
     }
 
     /// What a query asks with these values under these settings; nothing where a value is a matrix.
@@ -209,10 +269,10 @@ impl Cache {
         self.reused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remembers what a part of a matrix expression comes to, where there is room.
-    pub(crate) fn keep_part(&self, question: Question, about: About, content: Content) {
+    /// Remembers what is there as a whole, where there is room.
+    pub(crate) fn keep_all(&self, question: Question, about: About, content: Content) {
         let bytes = content.memory_bytes();
-        let in_memory = MemoryConsumer::new("remembered matrix").register(&self.pool);
+        let in_memory = MemoryConsumer::new("remembered answer").register(&self.pool);
         let fits = bytes <= self.answer_bytes_max() && !content.is_away();
         if fits && in_memory.try_grow(bytes).is_ok() {
             let in_memory = match content {

@@ -13,7 +13,9 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use futures::{Stream, StreamExt};
 
-use super::{About, Answer, Cache, Content, Counted, Question, Rows};
+use super::{
+    About, Answer, Cache, Content, Counted, DurableAnswer, DurableQuestion, Question, Rows,
+};
 use crate::memory::compacted;
 
 /// Bytes a second at which an answer is read back: one that was computed as fast need not be remembered.
@@ -37,6 +39,8 @@ pub(crate) struct Recording {
     batches: Vec<RecordBatch>,
     bytes: MemoryReservation,
     bytes_max: usize,
+    /// Where other processes are to know them, the question, and the files that they were made of.
+    durable: Option<(DurableQuestion, Vec<(String, String)>)>,
 }
 
 impl Recording {
@@ -49,7 +53,13 @@ impl Recording {
     ) -> Self {
         let bytes = MemoryConsumer::new("remembered answer").register(&cache.pool);
         let (bytes_max, cache) = (cache.answer_bytes_max(), Arc::clone(cache));
-        Self { cache, question, about, seconds_min, batches: Vec::new(), bytes, bytes_max }
+        let (batches, durable) = Default::default();
+        Self { cache, question, about, seconds_min, batches, bytes, bytes_max, durable }
+    }
+
+    /// The same for other processes too, where these rows are made of nothing but files.
+    pub(crate) fn durable(self, question: Option<DurableQuestion>) -> Self {
+        Self { durable: question.zip(self.about.reads.files()), ..self }
     }
 
     /// The same rows, recorded as they pass.
@@ -77,8 +87,13 @@ impl Recording {
     /// All rows have come by.
     pub(super) fn finish(self, schema: SchemaRef) {
         if is_worth_it(self.about.seconds, self.bytes.size(), self.seconds_min) {
-            let Self { cache, question, about, batches, bytes, .. } = self;
-            let (content, bytes) = (Content::Rows(Rows { schema, batches }), Counted::rows(bytes));
+            let Self { cache, question, about, batches, bytes, durable, .. } = self;
+            let rows = Rows { schema, batches };
+            if let Some((durable, files)) = durable {
+                let (query, seconds, rows) = (about.query.clone(), about.seconds, rows.clone());
+                cache.write(durable, &DurableAnswer { rows, query, seconds, files });
+            }
+            let (content, bytes) = (Content::Rows(rows), Counted::rows(bytes));
             cache.keep(question, Answer::new(about, content, bytes, &cache.shelf));
         }
     }

@@ -204,7 +204,7 @@ fn matrices_go_to_files_too_and_those_that_somebody_has_are_let_go() {
         let question = memory.question("SELECT 1");
         let keep = |matrices: Vec<Cells>| {
             let about = About::new(Kind::Matrix, "svd(x)".into(), Reads::default(), 1.0);
-            memory.cache.keep_part(question.clone(), about, Content::Matrices(matrices));
+            memory.cache.keep_all(question.clone(), about, Content::Matrices(matrices));
             memory.cache.known(&question).unwrap()
         };
         let is = |answer: &Answer, matrices: &[Cells]| match answer.content() {
@@ -233,7 +233,7 @@ fn matrices_go_to_files_too_and_those_that_somebody_has_are_let_go() {
         // What is larger than an answer may be is not kept, nor what memory has no room for.
         let large = cells(3_000_000);
         let about = About::new(Kind::Matrix, "x".into(), Reads::default(), 1.0);
-        memory.cache.keep_part(question.clone(), about, Content::Matrices(vec![large]));
+        memory.cache.keep_all(question.clone(), about, Content::Matrices(vec![large]));
         assert!(memory.cache.known(&question).is_none());
     });
 }

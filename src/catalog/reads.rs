@@ -99,6 +99,18 @@ impl Reads {
         }
     }
 
+    /// The files that were read, each by its name and as it was; nothing where anything else was read.
+    pub(crate) fn files(&self) -> Option<Vec<(String, String)>> {
+        let file = |(name, content): &(TableName, Content)| match content {
+            Content::Rows(source @ Source::Files(_)) => {
+                Some((name.table.clone(), format!("{source:?}")))
+            }
+            _ => None,
+        };
+        let others = self.changes || !self.matrices.is_empty();
+        self.tables.iter().map(file).collect::<Option<_>>().filter(|_| !others)
+    }
+
     /// The matrices that were read, by name.
     pub(crate) fn matrices(&self) -> &[(String, u64)] {
         &self.matrices

@@ -244,6 +244,19 @@ impl Scope {
         Ok(tables)
     }
 
+    /// What reading files by these names reads, where each is as another process has read it.
+    pub(crate) fn reads_files(&self, files: &[(String, String)]) -> Option<Reads> {
+        let mut reads = Reads::default();
+        for (table, _) in files {
+            let name = TableName { schema: SCHEMA.to_owned(), table: table.clone() };
+            if self.entry(&name).is_some() {
+                return None;
+            }
+            reads.tables.push((name, files::content(table)));
+        }
+        (reads.files()? == files).then_some(reads)
+    }
+
     /// Whether the names of tables stand for what another statement has read under them.
     pub(crate) fn is_current(&self, reads: &Reads) -> bool {
         reads.tables.iter().all(|(name, content)| {

@@ -475,6 +475,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "result_cache_directory",
+        unit: "path",
+        description: "where the database puts answers of queries that read nothing but files, for the next process that asks the                       same while these are as they were; made where it is not there, with result_cache_limit bytes at                       most. None by default. Other builds of the program do not read them",
+        get: |settings| settings.result_cache_directory.display().to_string(),
+        set: |settings, value| {
+            if !value.is_empty() {
+                Directory::at(value.into()).provide()?;
+            }
+            settings.result_cache_directory = value.into();
+            Ok(())
+        },
+    },
+    Setting {
         name: "parquet_cache_limit",
         unit: "bytes",
         description: "bytes of columns of Parquet files that stay decompressed in memory when they were read twice, for who \

@@ -12,9 +12,9 @@ use std::thread;
 
 use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 
-use super::cache;
 use super::fault::Fault;
 use super::library::{self, Missing};
+use crate::anew;
 
 /// The stack of the thread in which NVRTC works. It ends the process where it has too little: 500 parentheses in each other
 /// take more than 1 MiB (measured).
@@ -58,7 +58,7 @@ impl Source {
             self.headers.0.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
         let options = options.iter().map(String::as_bytes);
         let first = [version.as_bytes(), self.text.as_bytes()].into_iter();
-        cache::sum(first.chain(texts).chain(options))
+        anew::sum(first.chain(texts).chain(options))
     }
 
     fn options(&self, architecture: &str) -> Vec<String> {

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute_enum, CUmemoryPool};
 use cudarc::driver::{DriverError, result};
 
-use super::cache::Cache;
 use super::compiler::Source;
 use super::fault::Fault;
 use super::kernel::{Kernel, Slot};
@@ -20,6 +19,7 @@ use super::library::Libraries;
 use super::rates::Rates;
 use super::staging::Staging;
 use super::stream::{Lane, Stream};
+use crate::anew::Folder;
 
 /// Of the device's memory, what buffers may take: the rest is for the driver, cuBLAS, local memory of kernels, and
 /// for other processes.
@@ -121,7 +121,8 @@ pub(crate) struct Device {
     pub(super) slots: Mutex<HashMap<u128, Arc<Slot>>>,
     /// The kernels that were asked for.
     pub(super) kernels: Mutex<HashMap<Source, Kernel>>,
-    pub(super) cache: Cache,
+    /// Images of kernels that were compiled before.
+    pub(super) cache: Folder,
     rates: OnceLock<Rates>,
 }
 
@@ -159,7 +160,7 @@ impl Device {
             staging: Staging::default(),
             slots: Mutex::default(),
             kernels: Mutex::default(),
-            cache: Cache::new(folder),
+            cache: Folder::new(folder.map(|folder| folder.join("kernels"))),
             rates: OnceLock::new(),
         }
     }

@@ -17,6 +17,9 @@ use super::device::{Device, Handle};
 use super::fault::Fault;
 use super::stream::Stream;
 
+/// What images take together in the user's folder.
+const IMAGES_BYTES_MAX: u64 = 64 << 20;
+
 /// Parameters that a kernel may have.
 pub(crate) const ARGUMENTS_MAX: usize = 64;
 
@@ -155,7 +158,7 @@ impl Device {
         let (image, _) = compile(None, source, architecture)?;
         self.counts.compiled.fetch_add(1, Ordering::Relaxed);
         let module = self.load(&image, &source.entry)?;
-        self.cache.put(key, &image);
+        self.cache.put(key, &image, IMAGES_BYTES_MAX);
         Ok(module)
     }
 

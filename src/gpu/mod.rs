@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! device()     probe     ─► Device    found once in a process, or why there is none (Absent)
-//! Source       compiler  ─► image     by NVRTC, else from the user's folder (cache)
+//! Source       compiler  ─► image     by NVRTC, else from the user's folder
 //! image        kernel    ─► Kernel    loaded once in a process
 //! &[u8]        staging   ─► Buffer    through pinned blocks: one is filled while the last is copied
 //! Buffers      Stream    ─► Buffer    launches, products and factorizations, queued in order
@@ -26,7 +26,6 @@
 //! more, each call says so, and so does [`device()`](device()).
 
 mod buffer;
-mod cache;
 mod compiler;
 mod device;
 mod fault;

@@ -13,7 +13,8 @@ use super::device::{Device, Facts};
 use super::fault::{Absent, Fault};
 use super::kernel::{Argument, Launch, Work};
 use super::library::{self, Libraries, Missing};
-use super::{Headers, Source, cache};
+use super::{Headers, Source};
+use crate::anew;
 
 /// Of CUDA 12.0: what kernels are compiled for by the oldest NVRTC that is looked for.
 const DRIVER_VERSION_MIN: u32 = 12000;
@@ -64,7 +65,7 @@ fn find(libraries: Option<&Path>) -> Result<Arc<Device>, Absent> {
     let context = unsafe { result::primary_ctx::retain(ordinal) }.map_err(absent)?;
     // SAFETY: as above.
     let pool = unsafe { result::device::get_default_mem_pool(ordinal) }.map_err(absent)?;
-    let device = Arc::new(Device::new(context, pool, facts, cache::user_folder()));
+    let device = Arc::new(Device::new(context, pool, facts, anew::user_folder()));
     let tried = device.keep_freed().and_then(|()| trial(&device));
     tried.map_err(|fault| Absent::Trial { name, fault })?;
     Ok(device)

@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cache;
 use super::compiler::{Headers, Source};
 use super::device::{Device, Facts};
 use super::fault::Fault;
 use super::kernel::{Launch, Work};
 use super::product::{Arithmetic, Product};
 use super::stream::Stream;
+use crate::anew;
 
 /// First line; another version is another file.
 const VERSION: &str = "relatrix device 3";
@@ -85,14 +85,14 @@ impl Default for Rates {
 impl Rates {
     /// From the user's folder, else measured and kept there. What cannot be measured is as built in.
     pub(super) fn of(device: &Arc<Device>) -> Self {
-        let file = cache::user_folder().map(|folder| file_in(&folder, device.facts()));
+        let file = anew::user_folder().map(|folder| file_in(&folder, device.facts()));
         if let Some(known) = file.as_deref().and_then(|file| read(file, device.facts())) {
             return known;
         }
         let (rates, is_whole) = measured(device);
         if let (Some(file), true) = (file, is_whole) {
             // A folder that cannot be written is no error: the next run measures again.
-            let _ = cache::write(&file, text(&rates, device.facts()).as_bytes());
+            let _ = anew::write(&file, text(&rates, device.facts()).as_bytes());
         }
         rates
     }
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(read(&file, &facts()), None);
         let mut rates = Rates::default();
         rates.parts().into_iter().for_each(|(_, _, rate)| *rate *= 2.0);
-        cache::write(&file, text(&rates, &facts()).as_bytes()).unwrap();
+        anew::write(&file, text(&rates, &facts()).as_bytes()).unwrap();
         assert_eq!(read(&file, &facts()), Some(rates));
         assert_eq!(read(&file, &Facts { driver_version: 13010, ..facts() }), None);
         assert_eq!(read(&file, &Facts { uuid: "ff00".to_owned(), ..facts() }), None);

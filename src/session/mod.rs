@@ -186,6 +186,9 @@ impl Resources {
         let footers = environment.cache_manager.get_file_metadata_cache();
         let eviction = Eviction::new(&environment.memory_pool, settings.thresholds());
         budget.evict_from(&eviction);
+        let limits = settings.result_cache_limits();
+        let cache = Cache::new(&environment.memory_pool, &blocks, &eviction, limits);
+        cache.set_directory(settings.result_cache_directory());
         Ok(Self {
             catalog: Arc::default(),
             matrices: Arc::new(Matrices::new(
@@ -196,12 +199,7 @@ impl Resources {
             budget,
             disk,
             turns: Turns::new(settings.memory_limit_bytes),
-            cache: Cache::new(
-                &environment.memory_pool,
-                &blocks,
-                &eviction,
-                settings.result_cache_limits(),
-            ),
+            cache,
             columns: KeptColumns::new(
                 &environment.memory_pool,
                 &eviction,

@@ -100,7 +100,7 @@ impl Recall for Parts {
             None => {
                 // What it was made of is in the question.
                 let about = About::new(kind, text.to_owned(), Reads::default(), seconds);
-                self.cache.keep_part(self.question(part), about, content);
+                self.cache.keep_all(self.question(part), about, content);
                 Ok(())
             }
         }

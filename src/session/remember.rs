@@ -16,7 +16,8 @@ use futures::stream;
 
 use super::{Session, Started, locked};
 use crate::cache::{
-    About, Answer, Comparison, Grouped, Kind, Question, RecordedExec, Recording, Rows, query_of,
+    About, Answer, Comparison, DurableQuestion, Grouped, Kind, Question, RecordedExec, Recording,
+    Rows, query_of,
 };
 use crate::catalog::{Reads, Scope};
 use crate::config::ResultCache;
@@ -33,6 +34,7 @@ const SORTED_ROWS_MIN: usize = 1 << 16;
 /// A question, and what is remembered of it.
 pub(super) struct Asked {
     question: Question,
+    durable: Option<DurableQuestion>,
     /// The statement as written.
     text: String,
     remembered: Option<Arc<Answer>>,
@@ -64,10 +66,15 @@ impl Session {
         if mode == ResultCache::Off {
             return None;
         }
-        let question = self.question(statement, parameters)?;
+        let (cache, settings) = (&self.shared.cache, self.asked_under());
+        let query = query_of(statement)?;
+        let durable = cache.durable_question(query, parameters, &settings);
+        let question = cache.question(query, parameters, settings)?;
         let is_current = |reads: &Reads| self.is_current(scope, reads);
-        let remembered = self.shared.cache.answer(&question, is_current);
-        Some(Asked { question, text: text.to_owned(), remembered, mode })
+        let remembered = cache.answer(&question, is_current).or_else(|| {
+            cache.durable_answer(&question, durable?, |files| scope.reads_files(files))
+        });
+        Some(Asked { question, durable, text: text.to_owned(), remembered, mode })
     }
 
     /// What a query asks; nothing where a statement is none.
@@ -123,14 +130,14 @@ impl Session {
         scope: &Scope,
         began: Instant,
     ) -> SendableRecordBatchStream {
-        let Some(Asked { question, text, remembered, .. }) = asked else { return rows };
+        let Some(Asked { question, durable, text, remembered, .. }) = asked else { return rows };
         if let Some(answer) = remembered {
             return Comparison::with(answer).of(rows);
         }
         let Some(reads) = scope.reads() else { return rows };
         let seconds = began.elapsed().as_secs_f64();
         let about = About::new(Kind::Answer, text, reads, seconds);
-        self.recording(question, about).of(rows)
+        self.recording(question, about).durable(durable).of(rows)
     }
 
     fn recording(&self, question: Question, about: About) -> Recording {

@@ -110,6 +110,9 @@ impl Session {
         self.shared.disk.set_threshold(new.disk_threshold_percent);
         self.shared.eviction.set_thresholds(new.thresholds());
         self.shared.cache.set_limits(new.result_cache_limits());
+        if old.result_cache_directory != new.result_cache_directory {
+            self.shared.cache.set_directory(new.result_cache_directory());
+        }
         if !new.strategies_are_measured {
             self.shared.strategies.forget();
         }

@@ -243,3 +243,57 @@ fn explain_analyze_tells_what_is_remembered() {
     connection.execute("SET result_cache = off").unwrap();
     assert!(explained().contains("Aggregat"));
 }
+
+#[test]
+fn answers_over_files_outlive_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, answers) = (folder.path().join("t.csv"), folder.path().join("answers"));
+    let connect = || {
+        let builder = Database::builder().set("result_cache_after_ms", "0").unwrap();
+        let builder = builder.set("result_cache_directory", answers.to_str().unwrap()).unwrap();
+        builder.build().unwrap().connect()
+    };
+    fs::write(&path, "x\n1\n2\n").unwrap();
+    sleep(Duration::from_millis(120));
+    let query = format!("SELECT sum(x) FROM '{}'", path.display());
+    assert_eq!(answered(&connect(), &query), (3, false));
+    // Another database knows it, and its own memory after that.
+    let other = connect();
+    assert_eq!([answered(&other, &query), answered(&other, &query)], [(3, true), (3, true)]);
+    assert_eq!(figure(&other, "cache_misses"), 0);
+    // Other settings, parameters and names are other questions.
+    other.execute("SET tile_rows = 7").unwrap();
+    assert!(!answered(&other, &query).1);
+    let beyond = |bound: i64| {
+        let connection = connect();
+        let query = query.replace("sum(x)", "count(*) FILTER (WHERE x > $1)");
+        let rows = connection.query_with(&query, params![bound]).unwrap();
+        let count = rows.rows::<(i64,)>().unwrap()[0].0;
+        (count, figure(&connection, "cache_hits"))
+    };
+    assert_eq!([beyond(0), beyond(1), beyond(0)], [(2, 0), (1, 0), (2, 1)]);
+    let hides = connect();
+    hides.execute(&format!("CREATE TABLE \"{}\" AS SELECT 10 AS x", path.display())).unwrap();
+    assert_eq!(answered(&hides, &query), (10, false));
+    // What reads tables or matrices stays in its process.
+    let both = format!("SELECT sum(x) + (SELECT max(y) FROM own) FROM '{}'", path.display());
+    for own in [5, 6] {
+        let connection = connect();
+        connection.execute(&format!("CREATE TABLE own AS SELECT {own} AS y")).unwrap();
+        assert_eq!(answered(&connection, &both), (3 + own, false));
+    }
+    fs::write(&path, "x\n1\n5\n").unwrap();
+    sleep(Duration::from_millis(120));
+    assert_eq!(answered(&connect(), &query), (6, false));
+    assert_eq!(answered(&connect(), &query), (6, true));
+    // Compared with what is computed, it is the same.
+    let verifies = connect();
+    verifies.execute("SET result_cache = verify").unwrap();
+    assert_eq!(answered(&verifies, &query), (6, true));
+    // Without a directory nobody is asked.
+    let alone = connect();
+    alone.execute("SET result_cache_directory = ''").unwrap();
+    assert!(!answered(&alone, &query).1);
+    let message = error(&alone, &format!("SET result_cache_directory = '{}/x'", path.display()));
+    assert!(message.starts_with("result_cache_directory: there is no directory"), "{message}");
+}

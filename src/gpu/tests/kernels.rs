@@ -1,6 +1,7 @@
 //! Texts become kernels, once for a user, and run in the shape that was asked for.
 
 use super::*;
+use crate::anew;
 
 const SUMS: &str = r#"
 #include "common.cuh"
@@ -144,7 +145,7 @@ fn an_image_is_kept_for_the_next_process_unless_it_is_damaged() {
         device.kernel(&scale()).unwrap();
         device.kernel(&scale()).unwrap();
         assert_eq!((device.usage().compiled, device.usage().cache_hits), (2, 0));
-        let folder = cache::user_folder().unwrap().join("kernels");
+        let folder = anew::user_folder().unwrap().join("kernels");
         let files = || std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
         assert_eq!(files().count(), 2);
         let forget = || {

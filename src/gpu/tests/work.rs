@@ -1,6 +1,7 @@
 //! What copies, products and streams do where nothing fails.
 
 use super::*;
+use crate::anew;
 
 /// Bytes that differ from block to block: they repeat after a prime number.
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -204,7 +205,7 @@ fn rates_are_measured_once() {
         assert_ne!(rates, Rates::default());
         let launches = device.usage().launches;
         assert_eq!(*device.rates(), rates);
-        let folder = cache::user_folder().unwrap();
+        let folder = anew::user_folder().unwrap();
         let file = folder.join(format!("device-{}.txt", device.facts().uuid));
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text.lines().count(), 13, "{text}");

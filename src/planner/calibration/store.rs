@@ -13,9 +13,9 @@ use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use super::Constants;
+use crate::anew;
 use crate::exec::costs::{Constant, machine_threads};
 use crate::planner::cost::CostModel;
 
@@ -30,9 +30,7 @@ const FACTOR_MAX: f64 = 1e4;
 
 /// Where it is kept: in the user's folder for what can be made anew, if there is one.
 pub(super) fn user_file() -> Option<PathBuf> {
-    let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(cache.join("relatrix").join(NAME))
+    Some(anew::user_folder()?.join(NAME))
 }
 
 /// The constants in a file, if all are there and of this machine.
@@ -58,16 +56,7 @@ pub(super) fn write(file: &Path, constants: &Constants) -> io::Result<()> {
         let value = constants[constant.index()];
         format!("{} {value:e} {}\n", constant.name(), constant.unit())
     };
-    let text = header() + &Constant::ALL.map(line).concat();
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let draft = file.with_extension(format!("{}.draft", process::id()));
-    let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, file));
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written
+    anew::write(file, (header() + &Constant::ALL.map(line).concat()).as_bytes())
 }
 
 /// The lines by which a machine is known.
