@@ -232,6 +232,11 @@ impl Cache {
         self.hashes.part(plan, settings)
     }
 
+    /// Whether any groups are remembered.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.state().answers.values().any(|slot| slot.answer.about().grouped.is_some())
+    }
+
     /// The groups that are remembered of these rows under these settings, those of the fewest first.
     pub(crate) fn groups_of(&self, rows: [u64; 2], settings: &str) -> Vec<(Question, Arc<Answer>)> {
         let state = self.state();

@@ -99,6 +99,12 @@ impl Reads {
         }
     }
 
+    /// What was read under these names.
+    pub(crate) fn only(&self, names: Vec<TableName>) -> Self {
+        let tables = self.tables.iter().filter(|(name, _)| names.contains(name));
+        Self { tables: tables.cloned().collect(), ..Self::default() }
+    }
+
     /// The files that were read, each by its name and as it was; nothing where anything else was read.
     pub(crate) fn files(&self) -> Option<Vec<(String, String)>> {
         let file = |(name, content): &(TableName, Content)| match content {

@@ -10,6 +10,7 @@ mod defaults;
 mod define;
 mod explain;
 mod gpu;
+mod groups;
 mod memory;
 mod parameters;
 mod plans;

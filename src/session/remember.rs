@@ -1,42 +1,35 @@
-//! Queries whose answers are remembered, or the groups that they are made of: asked before and after they are planned, recorded
-//! as they run; and SHOW CACHE.
+//! Queries whose answers are remembered: asked before they are planned, recorded as they run; and SHOW CACHE. Not here: the groups
+//! that they are made of (`groups`), and parts of matrix expressions (`recall`).
 
 use std::collections::HashMap;
-use std::hash::Hasher;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::{Analyze, Explain, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as SqlStatement;
 use futures::stream;
 
 use super::{Session, Started, locked};
 use crate::cache::{
-    About, Answer, Comparison, DurableQuestion, Grouped, Kind, Question, RecordedExec, Recording,
-    Rows, query_of,
+    About, Answer, Comparison, DurableQuestion, Kind, Question, Recording, Rows, query_of,
 };
 use crate::catalog::{Reads, Scope};
 use crate::config::ResultCache;
 use crate::error::Result;
 use crate::memory::Kept;
-use crate::planner::remembered::{Finer, Groups, Watch};
 use crate::query::{ResultStream, Running};
 use crate::sql::DisplayNames;
 use crate::value::Parameters;
-
-/// Of fewer rows the first ones are found as quickly as those that are remembered.
-const SORTED_ROWS_MIN: usize = 1 << 16;
 
 /// A question, and what is remembered of it.
 pub(super) struct Asked {
     question: Question,
     durable: Option<DurableQuestion>,
     /// The statement as written.
-    text: String,
+    pub(super) text: String,
     remembered: Option<Arc<Answer>>,
     mode: ResultCache,
 }
@@ -140,110 +133,9 @@ impl Session {
         self.recording(question, about).durable(durable).of(rows)
     }
 
-    fn recording(&self, question: Question, about: About) -> Recording {
+    pub(super) fn recording(&self, question: Question, about: About) -> Recording {
         let seconds_min = locked(&self.settings).remembered_seconds_min();
         Recording::new(&self.shared.cache, question, about, seconds_min)
-    }
-
-    /// A query whose groups are remembered, or come from what is remembered of them; the same plan where neither can be. And whether
-    /// all of it is computed.
-    ///
-    /// # Errors
-    /// None but DataFusion's.
-    pub(super) fn reusing_groups(
-        &self,
-        plan: LogicalPlan,
-        asked: Option<&Asked>,
-        scope: &Scope,
-    ) -> Result<(LogicalPlan, bool)> {
-        if locked(&self.settings).result_cache != ResultCache::On {
-            return Ok((plan, true));
-        }
-        // What is explained is not computed, and what is analyzed takes longer than it would.
-        match plan {
-            LogicalPlan::Explain(explain) => {
-                let inner = LogicalPlan::clone(&explain.plan);
-                let (plan, is_whole) = self.with_groups(inner, None, scope)?;
-                let plan = Arc::new(plan);
-                Ok((LogicalPlan::Explain(Explain { plan, ..explain }), is_whole))
-            }
-            LogicalPlan::Analyze(analyze) => {
-                let inner = LogicalPlan::clone(&analyze.input);
-                let (input, is_whole) = self.with_groups(inner, None, scope)?;
-                let input = Arc::new(input);
-                Ok((LogicalPlan::Analyze(Analyze { input, ..analyze }), is_whole))
-            }
-            plan if asked.is_some() => self.with_groups(plan, asked, scope),
-            plan => Ok((plan, true)),
-        }
-    }
-
-    /// The plan of a query, with somebody to watch its groups where it is run to be answered, and whether all is computed.
-    fn with_groups(
-        &self,
-        plan: LogicalPlan,
-        asked: Option<&Asked>,
-        scope: &Scope,
-    ) -> Result<(LogicalPlan, bool)> {
-        let Some(reads) = scope.reads() else { return Ok((plan, true)) };
-        let rows_min = match locked(&self.settings).remembered_seconds_min() {
-            0.0 => 0,
-            _ => SORTED_ROWS_MIN,
-        };
-        let Some(groups) = Groups::of(&plan, rows_min)? else { return Ok((plan, true)) };
-        let kind = if groups.are_rows() { Kind::Rows } else { Kind::Groups };
-        let cache = &self.shared.cache;
-        let hash = |what: &dyn Fn(&mut dyn Hasher)| cache.hashes(what);
-        let question = cache.part(groups.computed(), self.asked_under());
-        let wanted = groups.wanted(&hash);
-        // What the groups would take without what is known of them.
-        let watch = |seconds| {
-            let query = asked?.text.clone();
-            let grouped = wanted
-                .first()
-                .map(|wanted| Grouped { rows: wanted.rows, columns: wanted.columns.clone() });
-            let about = About { grouped, ..About::new(kind, query, reads.clone(), seconds) };
-            let recording = Mutex::new(Some(self.recording(question.clone(), about)));
-            Some(Watch::new(move |input| match locked(&recording).take() {
-                Some(recording) => Arc::new(RecordedExec::new(input, recording)) as _,
-                None => input,
-            }))
-        };
-        let answered = |known: &Answer, finer: Option<&Finer>| -> Result<Option<LogicalPlan>> {
-            let growth = scope.growth(&known.about().reads);
-            let (Some(growth), Some(rows)) = (growth, known.as_rows()) else { return Ok(None) };
-            let rows = groups.known(rows.schema, rows.batches, finer)?;
-            let watch = || watch(known.about().seconds);
-            Ok(match &growth[..] {
-                [] if finer.is_some() => Some(groups.rolled_up(rows, watch())?),
-                [] => Some(groups.remembered(rows)?),
-                [growth] => groups.updated(rows, growth, watch())?,
-                _ => None,
-            })
-        };
-        let known = cache.known(&question);
-        let known = known.map(|known| Ok((question.clone(), known, None)));
-        let finer = wanted.iter().flat_map(|wanted| {
-            let there = cache.groups_of(wanted.rows, &self.asked_under()).into_iter();
-            there.filter_map(|(question, there)| {
-                let columns = &there.about().grouped.as_ref()?.columns;
-                let finer = wanted.from(columns, &hash).transpose()?;
-                Some(finer.map(|finer| (question, there, Some(finer))))
-            })
-        });
-        for known in known.into_iter().chain(finer) {
-            let (question, known, finer) = known?;
-            let Some(plan) = answered(&known, finer.as_ref())? else { continue };
-            if asked.is_some() {
-                cache.reuse(&question);
-            }
-            return Ok((plan, false));
-        }
-        let plan = match watch(0.0) {
-            Some(watch) => groups.watched(watch)?,
-            None => plan,
-        };
-        Ok((plan, true))
     }
 
     /// What EXPLAIN ANALYZE shows of a query whose answer is remembered; nothing for all else.

@@ -224,6 +224,46 @@ fn finer_groups_answer_for_coarser_ones() {
 }
 
 #[test]
+fn groups_answer_for_parts_of_bigger_queries() {
+    let (connection, asks_anew) = (connection(), connect(&[("result_cache", "off")]));
+    let both = |statement: &str| {
+        for each in [&connection, &asks_anew] {
+            each.execute(statement).unwrap();
+        }
+    };
+    both(SALES);
+    both(
+        "INSERT INTO sales SELECT chr(97 + value % 4), value % 9, value, value / 7.0, 0.5 FROM range(1000)",
+    );
+    let compared = |query: &str| {
+        let (found, was_reused) = reused(&connection, query);
+        assert_eq!(found, answer(&asks_anew, query), "{query}");
+        was_reused
+    };
+    assert!(!compared(
+        "SELECT item, day, sum(amount), count(*) FROM sales GROUP BY item, day ORDER BY item, day"
+    ));
+    let bigger = [
+        "SELECT kind, n FROM items JOIN (SELECT item, count(*) AS n FROM sales GROUP BY item) s USING (item) ORDER BY kind, n",
+        "SELECT item, amount FROM sales WHERE amount > (SELECT sum(amount) / count(*) * 1.99 FROM sales) ORDER BY amount",
+        "SELECT day, sum(amount) AS n FROM sales GROUP BY day UNION ALL SELECT -1, sum(amount) FROM sales ORDER BY n",
+        "WITH s AS (SELECT day, sum(amount) AS n FROM sales WHERE item = 'a' GROUP BY day)
+         SELECT a.day, b.day FROM s a JOIN s b ON a.n > b.n ORDER BY a.day, b.day",
+        "SELECT kind FROM items WHERE item IN (SELECT item FROM sales GROUP BY item HAVING sum(amount) > 125000) ORDER BY kind",
+    ];
+    for query in bigger {
+        assert!(compared(query), "{query}");
+    }
+    let plan = explained(&connection, &bigger[0].replace("count(*)", "sum(amount)"));
+    assert!(plan.contains("TableScan: remembered groups"), "{plan}");
+    assert!(!plan.contains("TableScan: sales"), "{plan}");
+    both("INSERT INTO sales VALUES ('a', 3, 100, 1, 1), ('e', 3, 7, NULL, 1)");
+    assert!(bigger.iter().all(|query| compared(query)));
+    both("DELETE FROM sales WHERE day = 3");
+    assert!(bigger.iter().all(|query| !compared(query)));
+}
+
+#[test]
 fn finer_groups_do_not_answer_what_they_do_not_know() {
     let connection = connection();
     connection.execute(SALES).unwrap();

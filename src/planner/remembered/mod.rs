@@ -49,7 +49,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::parts::{Parts, Rounding, column, keys, numbered};
-use crate::catalog::Growth;
+use crate::catalog::{Growth, TableName};
 use crate::storage::{Counted, Snapshot};
 
 pub(super) use self::expressions::Recalled;
@@ -153,6 +153,19 @@ impl Groups {
     /// None but DataFusion's.
     pub(crate) fn watched(&self, watch: Watch) -> Result<LogicalPlan> {
         self.with(node::watched(self.computed.clone(), watch))
+    }
+
+    /// The tables that are read, whose names tell what that is.
+    pub(crate) fn tables(&self) -> Vec<TableName> {
+        let mut tables = Vec::new();
+        let walked = self.computed.apply(|plan| {
+            if let LogicalPlan::TableScan(scan) = plan {
+                tables.push(TableName::from(&scan.table_name));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        debug_assert!(walked.is_ok(), "nothing fails on the way");
+        tables
     }
 
     /// The groups that would answer: these first; none where these are first rows.
