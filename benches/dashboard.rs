@@ -40,6 +40,7 @@ const VALUES: usize = 3;
 
 fn connect(mode: &str) -> Connection {
     let builder = Database::builder().threads(2).set("result_cache", mode).expect("it is a mode");
+    let builder = builder.set("result_cache_after_ms", "0").expect("it is a number");
     let connection = builder.build().expect("threads are to be had").connect();
     connection.execute(&insertion("CREATE TABLE sales AS", 0, SALES)).expect("it is a table");
     let products = "CREATE TABLE products AS SELECT value AS product, 'kind ' || (value % 12) AS kind FROM range(200)";
