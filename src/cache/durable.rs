@@ -39,16 +39,17 @@ pub(crate) struct DurableAnswer {
 }
 
 impl DurableQuestion {
-    /// That of anything that is hashed. Another build of the program may answer otherwise, so its questions are others.
-    pub(super) fn of(what: impl Hash) -> Self {
-        let program = std::env::current_exe().and_then(fs::metadata);
-        let program = program.map(|of| (of.len(), of.modified().ok())).ok();
+    /// That of anything that is hashed. Another build of the program may answer otherwise, so its questions are others; nothing
+    /// where it cannot be told from them.
+    pub(super) fn of(what: impl Hash) -> Option<Self> {
+        let program = std::env::current_exe().and_then(fs::metadata).ok()?;
+        let program = (program.len(), program.modified().ok()?);
         let [low, high] = [0_u64, 1].map(|part| {
             let mut state = DefaultHasher::new();
             (part, env!("CARGO_PKG_VERSION"), &program, &what).hash(&mut state);
             u128::from(state.finish())
         });
-        Self(high << 64 | low)
+        Some(Self(high << 64 | low))
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
     fn an_answer_is_found_by_another_process_while_its_files_are_as_they_were() {
         let directory = tempfile::tempdir().unwrap();
         let folder = || Folder::new(Some(directory.path().to_path_buf()));
-        let (one, other) = (DurableQuestion::of("one"), DurableQuestion::of("other"));
+        let [one, other] = ["one", "other"].map(|what| DurableQuestion::of(what).unwrap());
         let put = answer("SELECT 1", 10);
         put.put(&folder(), one, 1 << 20);
         let get = |question, is_current: &dyn Fn(&[(String, String)]) -> bool| {

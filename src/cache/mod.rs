@@ -156,7 +156,7 @@ impl Cache {
         settings: &str,
     ) -> Option<DurableQuestion> {
         self.durable()?;
-        Some(DurableQuestion::of((query, parameters.all_scalars()?, settings)))
+        DurableQuestion::of((query, parameters.all_scalars()?, settings))
     }
 
     /// The answer of another process to a question, which becomes one of this. `reads` are the files that it was made of as this

@@ -239,6 +239,18 @@ impl Graph {
         readers
     }
 
+    /// Which nodes are others in each round of an iteration.
+    pub(crate) fn varying(&self) -> Vec<bool> {
+        let mut varies = vec![false; self.len()];
+        for (id, node) in self.nodes() {
+            let itself = matches!(node.operation, Operation::Variable(_) | Operation::Prior(_));
+            let reads = node.inputs.iter().any(|input| varies[input.index()]);
+            let ends = matches!(node.operation, Operation::Iterate(_));
+            varies[id.index()] = itself || (reads && !ends);
+        }
+        varies
+    }
+
     /// Whether the sizes of a node, and of all that it reads, are known before anything runs.
     pub(crate) fn is_sized(&self, id: NodeId) -> bool {
         let is_known = |id: NodeId| {

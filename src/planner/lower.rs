@@ -147,20 +147,21 @@ fn lower(
         Rewritten { graph: Graph::clone(&matrix.graph), root: matrix.root, runner_up: None }
     };
     let written = estimate(&matrix.graph, relation_rows, &cost);
-    let remembering = remembering.filter(|remembering| {
-        let Rewritten { graph, root, .. } = &rewritten;
-        remembering.is_worth_it(graph, total(graph, *root, &estimate(graph, relation_rows, &cost)))
-    });
     let Rewritten { graph, root, runner_up } = rewritten;
+    let estimates = estimate(&graph, relation_rows, &cost);
+    let remembering = remembering
+        .filter(|remembering| remembering.is_worth_it(&graph, total(&graph, root, &estimates)));
     let recalled = match remembering {
         Some(remembering) => {
             remembering.recalled(graph, root, &inputs.planned, labels_wanted(matrix))
         }
         None => Recalled::nothing(graph, root),
     };
-    let Recalled { graph, root, .. } = &recalled;
-    let (graph, root) = (graph, *root);
-    let estimates = estimate(graph, relation_rows, &cost);
+    let (graph, root) = (&recalled.graph, recalled.root);
+    let estimates = match recalled.is_known {
+        true => estimate(graph, relation_rows, &cost),
+        false => estimates,
+    };
     let seconds = [total(graph, root, &estimates), total(&matrix.graph, matrix.root, &written)];
     let emit =
         matrix.form != Form::Whole && labels_stream(&matrix.graph, matrix.root, &recalled.unread);
@@ -207,9 +208,10 @@ fn lower(
         notes,
         text,
         seconds,
-        // What is written has a place of its own.
-        runner_up: runner_up
-            .filter(|(text, _)| *text != Written(&matrix.graph, matrix.root).to_string()),
+        // What is written has a place of its own, and beside what is known nothing else was looked for.
+        runner_up: runner_up.filter(|(text, _)| {
+            !recalled.is_known && *text != Written(&matrix.graph, matrix.root).to_string()
+        }),
         is_by_measured_costs,
         missed,
         host_seconds,
@@ -274,12 +276,7 @@ impl Planned {
 
 /// Seconds of all that a root needs; what an iteration repeats is in the iteration's.
 fn total(graph: &Graph, root: NodeId, estimates: &[Estimate]) -> f64 {
-    let mut varies = vec![false; graph.len()];
-    for (id, node) in graph.nodes() {
-        let itself = matches!(node.operation, Op::Variable(_) | Op::Prior(_));
-        let reads = node.inputs.iter().any(|input| varies[input.index()]);
-        varies[id.index()] = itself || (reads && !matches!(node.operation, Op::Iterate(_)));
-    }
+    let varies = graph.varying();
     let needed = graph.needed(root);
     let once = |id: &NodeId| needed.contains(id) && !varies[id.index()];
     graph.nodes().map(|(id, _)| id).filter(once).map(|id| estimates[id.index()].seconds).sum()

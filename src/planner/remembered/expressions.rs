@@ -48,6 +48,8 @@ pub(crate) struct Recalled {
     pub(crate) labels: Vec<Option<RelationLabels>>,
     /// The relations that nobody reads any more.
     pub(crate) unread: FxHashSet<usize>,
+    /// Whether anything is known of it.
+    pub(crate) is_known: bool,
     /// What tells each node from all others, where that can be told.
     parts: Vec<Option<Fingerprint>>,
     /// Likewise the labels of each relation.
@@ -132,8 +134,7 @@ impl Remembering {
         });
         let known = self.known(&graph, root, &parts, &is_needed);
         if known.is_empty() {
-            let (labels, unread) = Default::default();
-            return Recalled { graph, root, labels, unread, parts, of_labels }.without_labels();
+            return Recalled { parts, of_labels, ..Recalled::nothing(graph, root) };
         }
         let (graph, root, parts) = replaced(&graph, root, &parts, &known);
         let read: FxHashSet<usize> =
@@ -146,7 +147,7 @@ impl Remembering {
                 _ => *labels = None,
             }
         }
-        Recalled { graph, root, labels, unread, parts, of_labels }
+        Recalled { graph, root, labels, unread, is_known: true, parts, of_labels }
     }
 
     /// What tells each node from all others.
@@ -181,7 +182,7 @@ impl Remembering {
         parts: &[Option<Fingerprint>],
         is_needed: &[bool],
     ) -> FxHashMap<NodeId, Stored> {
-        let varies = varying(graph);
+        let varies = graph.varying();
         // The nodes that need a relation whose labels are.
         let mut reads_needed = vec![false; graph.len()];
         for (id, node) in graph.nodes() {
@@ -234,15 +235,12 @@ impl Remembering {
 }
 
 impl Recalled {
-    fn without_labels(self) -> Self {
-        Self { labels: vec![None; self.of_labels.len()], ..self }
-    }
-
     /// A graph of which nothing is known.
     pub(crate) fn nothing(graph: Graph, root: NodeId) -> Self {
-        let (labels, unread, parts) = Default::default();
-        let of_labels = vec![None; graph.relations.len()];
-        Self { graph, root, labels, unread, parts, of_labels }.without_labels()
+        let (unread, parts) = Default::default();
+        let relations = graph.relations.len();
+        let (labels, of_labels) = (vec![None; relations], vec![None; relations]);
+        Self { graph, root, labels, unread, is_known: false, parts, of_labels }
     }
 
     /// What tells the value of the root from all others.
@@ -299,17 +297,6 @@ fn is_work(operation: &Op) -> bool {
     let is_look = matches!(operation, Op::Part(_) | Op::Slice { .. } | Op::Reshape(_));
     let is_plain = matches!(operation, Op::Eye(_) | Op::Full(_) | Op::Range { .. });
     !operation.is_given() && !is_look && !is_plain
-}
-
-/// Which nodes are others in each round of an iteration.
-fn varying(graph: &Graph) -> Vec<bool> {
-    let mut varies = vec![false; graph.len()];
-    for (id, node) in graph.nodes() {
-        let itself = matches!(node.operation, Op::Variable(_) | Op::Prior(_));
-        let reads = node.inputs.iter().any(|input| varies[input.index()]);
-        varies[id.index()] = itself || (reads && !matches!(node.operation, Op::Iterate(_)));
-    }
-    varies
 }
 
 /// A graph with matrices at hand in the place of nodes.
