@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -11,6 +10,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::first::First;
@@ -42,23 +42,20 @@ impl PhysicalOptimizerRule for ParquetByPages {
         let means = Means::of(settings, &self.0);
         // What is asked of the next scan.
         let mut first = None;
-        plan.transform_down(|plan| {
+        with_scans(plan, &mut |plan| {
             let sort = plan.downcast_ref::<SortExec>();
             let sort = sort.filter(|sort| sort.fetch().is_some() && is_of_a_scan(sort.input()));
             if let Some(sort) = sort {
                 let asked = First::of(sort, config).filter(|asked| !asked.is_by_a_column());
-                let Some(asked) = asked else {
-                    // DataFusion reads row groups in the order of their statistics.
-                    return Ok(Transformed::new(plan, false, TreeNodeRecursion::Jump));
-                };
+                // DataFusion reads row groups in the order of their statistics.
+                let Some(asked) = asked else { return Below::AsItIs };
                 first = Some(asked).filter(|asked| settings.drops_rows && asked.is_about_lists());
-                return Ok(Transformed::no(plan));
+                return Below::Looked;
             }
             let scan = plan.downcast_ref::<DataSourceExec>();
             let by_pages = scan.and_then(|scan| by_pages(scan, &means, first.take()));
-            Ok(by_pages.map_or_else(|| Transformed::no(plan), Transformed::yes))
+            by_pages.map_or(Below::Looked, Below::Instead)
         })
-        .data()
     }
 
     fn name(&self) -> &str {
@@ -68,6 +65,33 @@ impl PhysicalOptimizerRule for ParquetByPages {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// What becomes of a plan.
+enum Below {
+    AsItIs,
+    Instead(Arc<dyn ExecutionPlan>),
+    /// What is below it is looked at.
+    Looked,
+}
+
+/// A plan with other scans, which promise what those did that were there: the operators above need not find that out again.
+fn with_scans(
+    plan: Arc<dyn ExecutionPlan>,
+    becomes: &mut impl FnMut(&Arc<dyn ExecutionPlan>) -> Below,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match becomes(&plan) {
+        Below::AsItIs => return Ok(plan),
+        Below::Instead(scan) => return Ok(scan),
+        Below::Looked => {}
+    }
+    let children = plan.children().into_iter().map(|child| with_scans(Arc::clone(child), becomes));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let mut pairs = children.iter().zip(plan.children());
+    if pairs.all(|(new, old)| Arc::ptr_eq(new, old)) {
+        return Ok(plan);
+    }
+    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
 }
 
 /// A scan that reads by pages; `None` where it is none of Parquet files of this machine, or reads what is

@@ -80,7 +80,7 @@ mod relations;
 pub(crate) mod remembered;
 mod repeatable;
 mod rule;
-pub(crate) mod scans;
+mod scans;
 mod schedule;
 pub(crate) mod shared;
 mod sparsity;

@@ -22,7 +22,8 @@ const PART_BYTES_MIN: i64 = 8 << 20;
 /// Parts of what DataFusion has given to one thread of one file, at most.
 const PARTS_MAX: i64 = 16;
 
-/// The rule; see the header of this file. After DataFusion has cut files for its threads.
+/// The rule; see the header of this file. After DataFusion has cut files for its threads, and before joins and sorts tell scans
+/// what they will ask: what is cut once serves each run of a template.
 #[derive(Debug)]
 pub(crate) struct FileParts;
 

@@ -23,6 +23,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
@@ -40,8 +41,8 @@ use crate::exec::relational::first_rows::FirstRowsExec;
 use crate::exec::relational::shared::SharedExec;
 use crate::storage::{Snapshot, TableScan};
 
-/// A plan of so many files is not kept: their names would take more memory than planning takes time.
-const FILES_MAX: usize = 256;
+/// A plan of so many parts of files is not kept: their names would take more memory than planning takes time.
+const FILES_MAX: usize = 1024;
 
 /// Numbers that a scan may have gathered in its runs, and beside these for each of its files: DataFusion's scans of files add
 /// theirs to those of the runs before, and whoever reads them reads them all.
@@ -49,7 +50,7 @@ const METRICS_MAX: usize = 1000;
 const METRICS_OF_FILE_MAX: usize = 200;
 
 /// DataFusion's rule that hands the filters of joins and sorts down to scans.
-const TYING: &str = "FilterPushdown(Post)";
+pub(super) const TYING: &str = "FilterPushdown(Post)";
 
 type Rules = [Arc<dyn PhysicalOptimizerRule + Send + Sync>];
 
@@ -112,30 +113,45 @@ impl Template {
         let (_, tying) = rules(state);
         let context = ConfigOnlyContext::new(state.config_options());
         let mut is_usable = true;
-        let operators = Arc::clone(&self.0).transform_up(|operator| {
+        let operators = each_anew(&self.0, &mut |operator| {
             if let Some(filter) = with_values(&operator, values)? {
-                return Ok(Transformed::yes(filter));
+                return Ok(filter);
             }
             let Some(scan) = table_scan(&operator) else {
                 is_usable &= !is_worn(operator.as_ref());
-                return Ok(Transformed::yes(anew(operator)?));
+                return anew(operator);
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
             is_usable &= scan.is_some();
-            let Some(scan) = scan else { return Ok(Transformed::no(operator)) };
+            let Some(scan) = scan else { return Ok(operator) };
             let filled = |condition: &_, schema: &SchemaRef| {
                 parameters::with_values(condition, values, schema)
             };
-            Ok(Transformed::yes(over(scan.with_conditions(filled)?)))
+            Ok(over(scan.with_conditions(filled)?))
         })?;
         if !is_usable {
             return Ok(None);
         }
         let tied = tying
             .iter()
-            .try_fold(operators.data, |plan, rule| rule.optimize_with_context(plan, &context));
+            .try_fold(operators, |plan, rule| rule.optimize_with_context(plan, &context));
         tied.map(Some)
     }
+}
+
+/// Each operator of a plan made anew, which promises what it did: those above need not find that out again.
+fn each_anew(
+    plan: &Arc<dyn ExecutionPlan>,
+    anew: &mut impl FnMut(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let children = plan.children().into_iter().map(|child| each_anew(child, anew));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let plan = Arc::clone(plan);
+    if children.is_empty() {
+        return anew(plan);
+    }
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+    anew(plan.replace_children(children, options)?)
 }
 
 /// The operator with values for the parameters in its condition, if it has any.
@@ -194,7 +210,7 @@ fn is_worn(operator: &dyn ExecutionPlan) -> bool {
     scan.data_source().metrics().clone_inner().iter().count() > metrics_max
 }
 
-/// How many files a scan reads, if it reads any.
+/// How many files, or parts of them, a scan reads, if it reads any.
 fn files(scan: &DataSourceExec) -> Option<usize> {
     let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
     Some(files.file_groups.iter().map(|group| group.len()).sum())

@@ -62,7 +62,6 @@ use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::encoded::EncodedScans;
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::remembered::WatchedPlanner;
-use crate::planner::scans::FileParts;
 use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
@@ -102,7 +101,6 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_analyzer_rules(relational::analyzer_rules())
         .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
-        .with_physical_optimizer_rule(Arc::new(FileParts))
         .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))

@@ -80,7 +80,8 @@ fn a_result_is_written_where_an_earlier_one_was() {
 fn blocks(setup: &str, statement: &str) -> (u64, usize) {
     let database = Database::builder().threads(2).build().unwrap();
     let connection = database.connect();
-    connection.execute("SET pool_limit = '0 B'").unwrap();
+    // A loop is written beside what is remembered.
+    connection.execute(&format!("SET pool_limit = '0 B'; {FORGET}")).unwrap();
     connection.execute(setup).unwrap();
     let before = database.memory_usage().blocks;
     connection.execute(statement).unwrap();

@@ -173,12 +173,12 @@ fn over(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
     input: Arc<dyn ExecutionPlan>,
+    options: ReplaceChildrenOptions,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if depth == 0 {
         return Ok(input);
     }
-    let child = over(&only_child(plan)?, depth - 1, input)?;
-    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    let child = over(&only_child(plan)?, depth - 1, input, options)?;
     Arc::clone(plan).replace_children(vec![child], options)
 }
 
@@ -216,7 +216,7 @@ impl ExecutionPlan for TransformExec {
     fn replace_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
+        options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [input] = <[Arc<dyn ExecutionPlan>; 1]>::try_from(children).map_err(|_| {
             Error::from(ErrorKind::Internal("a transformation has one input".into()))
@@ -224,7 +224,7 @@ impl ExecutionPlan for TransformExec {
         Ok(Arc::new(Self {
             transform: Arc::clone(&self.transform),
             gathering: self.gathering,
-            ordinary: over(&self.ordinary, self.ordinary_depth, Arc::clone(&input))?,
+            ordinary: over(&self.ordinary, self.ordinary_depth, Arc::clone(&input), options)?,
             ordinary_depth: self.ordinary_depth,
             input,
             fusion: self.fusion.clone(),

@@ -33,9 +33,11 @@ use super::joins::JoinOrder;
 use super::joins::collected::CollectedBuilds;
 use super::joins::eager::EagerGroups;
 use super::rule::Rule;
+use super::scans::FileParts;
 use super::shared::SharedPlans;
 use super::spilling::SpillingOperators;
 use super::statistics::Statistics;
+use super::template::TYING;
 use super::{best_entries, contraction, first_rows, pair_sums};
 use crate::functions::StringSubscript;
 
@@ -65,13 +67,15 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 }
 
 /// DataFusion's rules for physical plans, after one of ours, for a later one may move expressions into scans; one that
-/// looks at what they have chosen for joins; and one at the end that puts other operators in the place of its own.
+/// looks at what they have chosen for joins; one that cuts files, before scans are told what others ask of them; and one at the end that puts other operators in the place of its own.
 pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
         vec![Arc::new(overflow::CheckedArithmetic)];
     rules.extend(PhysicalOptimizer::new().rules);
     let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
     rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));
+    let tying = rules.iter().rposition(|rule| rule.name() == TYING);
+    rules.insert(tying.unwrap_or(rules.len()), Arc::new(FileParts));
     rules.push(Arc::new(SpillingOperators));
     rules
 }

@@ -6,6 +6,8 @@
 //!     …
 //! ```
 //!
+//! Rows that come in the order of the first keys are sorted stretch by stretch; of several partitions the merge stays above.
+//!
 //! The best few rows stay with DataFusion, which keeps no others and tells scans what it will not need: as long as they
 //! are sure to fit.
 
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
+use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -60,9 +63,15 @@ impl Finder {
         if in_order || few || input.boundedness().is_unbounded() {
             return Ok(None);
         }
+        let come_by = come_by(input, &ordering)?;
+        if come_by > 0 && merge.is_some() && input.output_partitioning().partition_count() > 1 {
+            // Each partition is sorted by itself, quickly, and the merge stays.
+            return Ok(None);
+        }
         let by_partition = merge.is_none() && sort.preserve_partitioning();
         let (input, properties) = (Arc::clone(input), Arc::clone(plan.properties()));
         let sort = SpillingSortExec::new(input, ordering, fetch, by_partition, properties);
+        let sort = sort.coming_by(come_by);
         Ok(sort.can_sort().then(|| Arc::new(sort) as _))
     }
 
@@ -77,6 +86,23 @@ impl Finder {
             .sum();
         rows.saturating_mul(row_bytes.max(1)).saturating_mul(partitions) <= self.best_rows_bytes
     }
+}
+
+/// By how many of the first keys each partition comes in order: zeros of either sign are one key to some who order rows.
+fn come_by(input: &Arc<dyn ExecutionPlan>, ordering: &LexOrdering) -> Result<usize> {
+    let schema = input.schema();
+    for count in (1..ordering.len()).rev() {
+        let Some(first) = LexOrdering::new(ordering.iter().take(count).cloned()) else { continue };
+        let mut are_exact = true;
+        for key in &first {
+            let data_type = key.expr.data_type(&schema)?;
+            are_exact &= !data_type.is_floating() && !data_type.is_nested();
+        }
+        if are_exact && input.equivalence_properties().ordering_satisfy(first)? {
+            return Ok(count);
+        }
+    }
+    Ok(0)
 }
 
 impl PhysicalOptimizerRule for SpillingSorts {

@@ -8,6 +8,7 @@
 //! ```text
 //! keys      rows that are one number each: the numbers are sorted    gather, runs, pieces
 //! rows      all others: what compares like the keys is sorted, and rows are gathered in that order
+//! stretches where a stream comes in the order of the first keys, rows that have the same of these are sorted by themselves
 //! ```
 //!
 //! All that is held is reserved in the memory pool. A refusal makes rows go to a file; what a sort needs to go on at all
@@ -20,6 +21,7 @@ mod pieces;
 mod rows;
 mod runs;
 mod spilled;
+mod stretches;
 #[cfg(test)]
 mod tests;
 
@@ -59,6 +61,8 @@ pub(crate) struct SpillingSortExec {
     fetch: Option<usize>,
     /// Whether each partition is sorted by itself.
     by_partition: bool,
+    /// So many of the first keys are those by which each partition comes in order.
+    come_by: usize,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -73,7 +77,12 @@ impl SpillingSortExec {
         properties: Arc<PlanProperties>,
     ) -> Self {
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { input, ordering, fetch, by_partition, properties, metrics }
+        Self { input, ordering, fetch, by_partition, come_by: 0, properties, metrics }
+    }
+
+    /// The same where each partition comes in the order of so many of the first keys.
+    pub(crate) fn coming_by(self, come_by: usize) -> Self {
+        Self { come_by, ..self }
     }
 
     /// Whether all sort keys can be compared as bytes; few types cannot.
@@ -119,7 +128,8 @@ impl ExecutionPlan for SpillingSortExec {
         let [input] = <[Arc<dyn ExecutionPlan>; 1]>::try_from(children)
             .map_err(|_| Error::from(ErrorKind::Internal("a sort has one input".into())))?;
         let (ordering, properties) = (self.ordering.clone(), Arc::clone(&self.properties));
-        Ok(Arc::new(Self::new(input, ordering, self.fetch, self.by_partition, properties)))
+        let sort = Self::new(input, ordering, self.fetch, self.by_partition, properties);
+        Ok(Arc::new(sort.coming_by(self.come_by)))
     }
 
     fn with_new_children(
@@ -150,7 +160,7 @@ impl ExecutionPlan for SpillingSortExec {
             true => partition..partition + 1,
             false => 0..self.input.output_partitioning().partition_count(),
         };
-        let inputs = partitions
+        let mut inputs = partitions
             .map(|partition| self.input.execute(partition, Arc::clone(&context)))
             .collect::<Result<Vec<_>>>()?;
         let spills = SpillMetrics::new(&self.metrics, partition);
@@ -161,7 +171,12 @@ impl ExecutionPlan for SpillingSortExec {
             KeySort { schema, options, fetch, context, spills }.sorted(inputs)?
         } else {
             let metrics = metrics.intermediate();
-            RowSort { schema, ordering, fetch, context, spills, metrics }.sorted(inputs)
+            let come_by = LexOrdering::new(ordering.iter().take(self.come_by).cloned());
+            let sort = RowSort { schema, ordering, fetch, context, spills, metrics };
+            match (come_by, inputs.len()) {
+                (Some(come_by), 1) => stretches::sorted(sort, come_by, inputs.remove(0))?,
+                _ => sort.sorted(inputs),
+            }
         };
         let rows = rows.map(move |batch| batch.record_output(&metrics));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
@@ -207,6 +222,11 @@ impl DisplayAs for SpillingSortExec {
         }
         if self.by_partition {
             f.write_str(", each partition")?;
+        }
+        match self.come_by {
+            0 => {}
+            1 => f.write_str(", the first in order")?,
+            count => write!(f, ", the first {count} in order")?,
         }
         Ok(())
     }

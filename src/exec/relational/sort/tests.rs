@@ -157,12 +157,24 @@ fn sorted(
     fetch: Option<usize>,
     context: Arc<TaskContext>,
 ) -> Result<(RecordBatch, usize)> {
+    sorted_coming_by(0, partitions, keys, fetch, context)
+}
+
+/// The same of rows that come in the order of so many keys.
+fn sorted_coming_by(
+    come_by: usize,
+    partitions: &[Vec<RecordBatch>],
+    keys: &[(usize, SortOptions)],
+    fetch: Option<usize>,
+    context: Arc<TaskContext>,
+) -> Result<(RecordBatch, usize)> {
     let schema = partitions[0][0].schema();
     let input = MemorySourceConfig::try_new_exec(partitions, Arc::clone(&schema), None)?;
     let ordering = ordering(keys, &partitions[0][0]);
     let properties = SortExec::new(ordering.clone(), Arc::clone(&input) as _);
     let properties = Arc::clone(properties.properties());
     let sort = SpillingSortExec::new(input, ordering, fetch, false, properties);
+    let sort = sort.coming_by(come_by);
     assert!(sort.can_sort());
     let sort = Arc::new(sort);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
@@ -204,6 +216,56 @@ fn rows_of_any_kind_are_sorted_under_any_limit() {
             assert_eq!(rows, expected, "seed {seed}, limit {limit_bytes}, {keys:?}, {fetch:?}");
             assert!(limit_bytes > 1 || spills > 0 || all.num_rows() < 5000, "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn rows_that_come_in_the_order_of_the_first_keys_are_sorted_by_all() {
+    let mut spilled = 0;
+    for seed in 0..6 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        // Few values of the first key, so that stretches are long; now and then all have the same.
+        let rows = table(random.random_range(1..200_000), 1, &mut random);
+        let Some(first) = rows[0].first() else { continue };
+        let all = concat_batches(&first.schema(), &rows[0]).unwrap();
+        let options = |random: &mut SmallRng| SortOptions {
+            descending: random.random(),
+            nulls_first: random.random(),
+        };
+        let columns = [[0, 2, 1], [0, 1, 4], [2, 0, 4]][seed as usize % 3];
+        let keys = columns.map(|column| (column, options(&mut random)));
+        let come_by = random.random_range(1..3);
+        let come = expected(&all, &keys[..come_by], None);
+        let mut batches = Vec::new();
+        let mut at = 0;
+        while at < come.num_rows() {
+            let count = random.random_range(0..30_000).min(come.num_rows() - at);
+            batches.push(come.slice(at, count));
+            at += count;
+        }
+        let fetch = random.random_bool(0.4).then(|| random.random_range(0..all.num_rows() + 9));
+        let expected = expected(&come, &keys, fetch);
+        for limit_bytes in [300_000, usize::MAX] {
+            let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(limit_bytes));
+            let context = context(pool, random.random_range(500..9000));
+            let batches = std::slice::from_ref(&batches);
+            let (rows, spills) = sorted_coming_by(come_by, batches, &keys, fetch, context).unwrap();
+            same_rows(
+                &rows,
+                &expected,
+                &format!("seed {seed}, limit {limit_bytes}, {keys:?}, {fetch:?}"),
+            );
+            spilled += spills;
+        }
+    }
+    assert!(spilled > 0);
+}
+
+/// Equal rows, `NaN` by its bits.
+fn same_rows(left: &RecordBatch, right: &RecordBatch, what: &str) {
+    for column in 0..right.num_columns() {
+        let project = |batch: &RecordBatch| batch.project(&[column]).unwrap();
+        same_bits(&project(left), &project(right), what);
     }
 }
 
