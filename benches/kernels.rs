@@ -37,6 +37,47 @@ fn random_sparse(side: usize, per_row: usize) -> Csr<f64> {
         .expect("duplicates are summed")
 }
 
+mod sorting {
+    use relatrix::exec::kernels::radix;
+
+    use super::*;
+
+    /// A number and a place, as rows that are sorted have them; so many bits of the numbers differ.
+    fn items(count: usize, bits: u32) -> Vec<(u64, u64)> {
+        let mut rng = SmallRng::seed_from_u64(3);
+        (0..count).map(|at| (rng.random::<u64>() >> (64 - bits), at as u64)).collect()
+    }
+
+    const CASES: [(usize, u32); 6] = [
+        (10_000, 64),
+        (100_000, 64),
+        (1_000_000, 64),
+        (1_000_000, 32),
+        (1_000_000, 16),
+        (4096, 64),
+    ];
+
+    #[divan::bench(args = CASES)]
+    fn by_bytes(bencher: Bencher, (count, bits): (usize, u32)) {
+        let items = items(count, bits);
+        let counted = bencher.counter(ItemsCount::new(count));
+        counted.with_inputs(|| items.clone()).bench_values(|mut items| {
+            radix::sort(&mut items, |item| item.0);
+            items
+        });
+    }
+
+    #[divan::bench(args = CASES)]
+    fn by_comparing(bencher: Bencher, (count, bits): (usize, u32)) {
+        let items = items(count, bits);
+        let counted = bencher.counter(ItemsCount::new(count));
+        counted.with_inputs(|| items.clone()).bench_values(|mut items| {
+            items.sort_unstable();
+            items
+        });
+    }
+}
+
 mod products {
     use super::*;
 

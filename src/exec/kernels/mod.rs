@@ -25,6 +25,7 @@
 //! numbering  numbers for keys, the same for equal ones
 //! lookup     the rows of a table that have a key
 //! word       keys of a fixed width
+//! radix      items in the order of a number
 //! ```
 //!
 //! What every kernel promises:
@@ -57,6 +58,7 @@ pub mod normalize;
 pub mod numbering;
 pub mod pairs;
 pub(crate) mod parts;
+pub mod radix;
 pub mod reduce;
 pub mod selection;
 pub mod sparse;

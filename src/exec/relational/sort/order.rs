@@ -16,6 +16,8 @@ use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 
+use crate::exec::kernels::radix;
+
 /// Bytes that are compared at once.
 const WORD_BYTES: usize = 8;
 
@@ -130,7 +132,8 @@ impl Blocks {
                 place: (at as u32, row as u32),
             }));
         }
-        entries.sort_unstable();
+        // They come in the order of their places.
+        radix::sort(&mut entries, |entry| entry.word);
         entries
     }
 
