@@ -176,26 +176,43 @@ fn other_queries_of_the_same_groups_are_answered() {
     }
 }
 
-#[test]
-fn finer_groups_answer_for_coarser_ones() {
-    let (connection, asks_anew) = (connection(), connect(&[("result_cache", "off")]));
-    let both = |statement: &str| {
-        for each in [&connection, &asks_anew] {
+/// A database that remembers, and one with the same rows that does not.
+struct Both {
+    remembers: Connection,
+    asks_anew: Connection,
+}
+
+impl Both {
+    fn with_sales() -> Self {
+        let both = Self { remembers: connection(), asks_anew: connect(&[("result_cache", "off")]) };
+        both.execute(SALES);
+        both.execute(
+            "INSERT INTO sales
+             SELECT chr(97 + value % 4), value % 9, value, value / 7.0, 0.5 FROM range(1000)",
+        );
+        both
+    }
+
+    fn execute(&self, statement: &str) {
+        for each in [&self.remembers, &self.asks_anew] {
             each.execute(statement).unwrap();
         }
-    };
-    both(SALES);
-    both(
-        "INSERT INTO sales SELECT chr(97 + value % 4), value % 9, value, value / 7.0, 0.5 FROM range(1000)",
-    );
+    }
+
+    /// Whether the answer, which is that of both, came from groups that were remembered.
+    fn reused(&self, query: &str) -> bool {
+        let (found, was_reused) = reused(&self.remembers, query);
+        assert_eq!(found, answer(&self.asks_anew, query), "{query}");
+        was_reused
+    }
+}
+
+#[test]
+fn finer_groups_answer_for_coarser_ones() {
+    let both = Both::with_sales();
     let finest =
         "SELECT item, day, day % 3 AS third, sum(amount), count(*), max(price), avg(amount)
                   FROM sales GROUP BY item, day, day % 3 ORDER BY item, day";
-    let compared = |query: &str| {
-        let (found, was_reused) = reused(&connection, query);
-        assert_eq!(found, answer(&asks_anew, query), "{query}");
-        was_reused
-    };
     let coarser = [
         "SELECT item, sum(amount), count(*) FROM sales GROUP BY item ORDER BY item",
         "SELECT day, item, max(price) FROM sales GROUP BY day, item ORDER BY day, item",
@@ -206,41 +223,27 @@ fn finer_groups_answer_for_coarser_ones() {
         "SELECT day, sum(amount) AS n FROM sales WHERE item IN ('a', 'c') OR day IS NULL GROUP BY day ORDER BY n DESC LIMIT 4",
         "SELECT item, count(DISTINCT day) FROM sales GROUP BY item ORDER BY item",
     ];
-    assert!(!compared(finest));
+    assert!(!both.reused(finest));
     for query in coarser {
-        assert!(compared(query), "{query}");
+        assert!(both.reused(query), "{query}");
     }
-    both("INSERT INTO sales VALUES ('a', NULL, NULL, 1, 1), ('e', 3, 7, NULL, 1)");
+    both.execute("INSERT INTO sales VALUES ('a', NULL, NULL, 1, 1), ('e', 3, 7, NULL, 1)");
     // New groups of all rows, and of those that have come since.
-    assert!(coarser.iter().all(|query| compared(query)));
+    assert!(coarser.iter().all(|query| both.reused(query)));
     let plan = explained(
-        &connection,
+        &both.remembers,
         &coarser[0].replace("sum(amount), count(*)", "count(*), avg(amount)"),
     );
     assert!(plan.contains("TableScan: remembered groups"), "{plan}");
     assert!(plan.contains("TableScan: sales, new rows"), "{plan}");
-    both("UPDATE sales SET amount = 1 WHERE day = 3");
-    assert!(!compared(coarser[0]));
+    both.execute("UPDATE sales SET amount = 1 WHERE day = 3");
+    assert!(!both.reused(coarser[0]));
 }
 
 #[test]
 fn groups_answer_for_parts_of_bigger_queries() {
-    let (connection, asks_anew) = (connection(), connect(&[("result_cache", "off")]));
-    let both = |statement: &str| {
-        for each in [&connection, &asks_anew] {
-            each.execute(statement).unwrap();
-        }
-    };
-    both(SALES);
-    both(
-        "INSERT INTO sales SELECT chr(97 + value % 4), value % 9, value, value / 7.0, 0.5 FROM range(1000)",
-    );
-    let compared = |query: &str| {
-        let (found, was_reused) = reused(&connection, query);
-        assert_eq!(found, answer(&asks_anew, query), "{query}");
-        was_reused
-    };
-    assert!(!compared(
+    let both = Both::with_sales();
+    assert!(!both.reused(
         "SELECT item, day, sum(amount), count(*) FROM sales GROUP BY item, day ORDER BY item, day"
     ));
     let bigger = [
@@ -252,15 +255,15 @@ fn groups_answer_for_parts_of_bigger_queries() {
         "SELECT kind FROM items WHERE item IN (SELECT item FROM sales GROUP BY item HAVING sum(amount) > 125000) ORDER BY kind",
     ];
     for query in bigger {
-        assert!(compared(query), "{query}");
+        assert!(both.reused(query), "{query}");
     }
-    let plan = explained(&connection, &bigger[0].replace("count(*)", "sum(amount)"));
+    let plan = explained(&both.remembers, &bigger[0].replace("count(*)", "sum(amount)"));
     assert!(plan.contains("TableScan: remembered groups"), "{plan}");
     assert!(!plan.contains("TableScan: sales"), "{plan}");
-    both("INSERT INTO sales VALUES ('a', 3, 100, 1, 1), ('e', 3, 7, NULL, 1)");
-    assert!(bigger.iter().all(|query| compared(query)));
-    both("DELETE FROM sales WHERE day = 3");
-    assert!(bigger.iter().all(|query| !compared(query)));
+    both.execute("INSERT INTO sales VALUES ('a', 3, 100, 1, 1), ('e', 3, 7, NULL, 1)");
+    assert!(bigger.iter().all(|query| both.reused(query)));
+    both.execute("DELETE FROM sales WHERE day = 3");
+    assert!(bigger.iter().all(|query| !both.reused(query)));
 }
 
 #[test]
