@@ -9,7 +9,7 @@
 
 mod compare;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::set::Set;
 
@@ -50,7 +50,7 @@ struct Best {
 /// Sets for which an order is known, and what joins them.
 pub(super) struct Orders<'p, P> {
     problem: &'p P,
-    best: HashMap<Set, Best>,
+    best: FxHashMap<Set, Best>,
     /// By relation, those that an edge between single relations leads to.
     adjacent: Vec<Set>,
     /// All other edges.
