@@ -99,10 +99,12 @@ impl Reads {
         }
     }
 
-    /// What was read under these names.
-    pub(crate) fn only(&self, names: Vec<TableName>) -> Self {
-        let tables = self.tables.iter().filter(|(name, _)| names.contains(name));
-        Self { tables: tables.cloned().collect(), ..Self::default() }
+    /// What was read under these names; nothing where one of them is not among those that were read, for whoever knew less than
+    /// all would take for current what is not.
+    pub(crate) fn only(&self, names: Vec<TableName>) -> Option<Self> {
+        let read = |name: TableName| self.tables.iter().find(|(known, _)| *known == name).cloned();
+        let tables = names.into_iter().map(read).collect::<Option<_>>()?;
+        Some(Self { tables, ..Self::default() })
     }
 
     /// The files that were read, each by its name and as it was; nothing where anything else was read.

@@ -80,7 +80,7 @@ impl Session {
             let grouped = looked_for.wanted.first();
             let grouped = grouped
                 .map(|wanted| Grouped { rows: wanted.rows, columns: wanted.columns.clone() });
-            let reads = reads.only(groups.tables());
+            let reads = reads.only(groups.tables())?;
             let about = About { grouped, ..About::new(kind, query, reads, seconds) };
             let recording = self.recording(looked_for.question.clone(), about);
             let recording = Mutex::new(Some(recording));

@@ -22,6 +22,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::graph::{Dim, Graph, Node, NodeId};
 use super::super::relation::Relation;
+use super::super::written::Written;
 use super::is_named;
 use crate::catalog::{Reads, Source, TableName};
 use crate::exec::labels::{AxisLabels, RelationLabels};
@@ -228,7 +229,7 @@ impl Remembering {
             _ => return None,
         };
         self.recall.used(part);
-        let name = format!("remembered({})", super::super::written::Written(graph, id));
+        let name = format!("remembered({})", Written(graph, id));
         let matrix = Arc::new(Matrix::new(cells.clone()));
         Some(Stored { name, matrix, part: parts[id.index()] })
     }
