@@ -13,8 +13,8 @@ const VALUES: usize = 256;
 /// Fewer items are compared.
 const ITEMS_MIN: usize = 1 << 10;
 
-/// More rounds take as long as comparing does: a million items of 16 bytes take 6 ns each in two rounds, 9 in four, 12 in six
-/// and 22 in eight, and 23 compared (a thread of a Zen 5).
+/// More rounds take as long as comparing does: a million items of 16 bytes take 11 ns each in two rounds, 13 in four, and 21
+/// compared (a thread of a Zen 5, `benches/RESULTS.md`).
 const ROUNDS_MAX: usize = 6;
 
 /// Sorts items, which are ordered by a number first; those of one number must come in their order.
