@@ -43,27 +43,44 @@ impl Graph {
     fn only_filters(&self, part: Set) -> bool {
         part.iter().all(|relation| self.relations[relation].filters.is_some())
     }
+}
+
+/// Which relations have an equality that says what rows of them belong together.
+pub(super) struct Keys {
+    /// Any two of one of these.
+    alike: Vec<Set>,
+    /// All of one with all of the other.
+    pairs: Vec<[Set; 2]>,
+    /// Relations that filter others by such an equality.
+    filters: Set,
+}
+
+impl Keys {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let alike = graph.classes.iter();
+        let alike = alike.map(|class| class.iter().map(|member| member.relation).collect());
+        let pairs = graph.conditions.iter().filter_map(|condition| match &condition.kind {
+            ConditionKind::Equality([(one, _), (other, _)]) => Some([*one, *other]),
+            ConditionKind::Other(_) => None,
+        });
+        let filters = graph.relations.iter().enumerate();
+        let filters = filters.filter(|(_, relation)| relation.filters.is_some());
+        Self {
+            alike: alike.collect(),
+            pairs: pairs.collect(),
+            filters: filters.map(|(at, _)| at).collect(),
+        }
+    }
 
     /// Whether an equality says which rows of two sets belong together.
-    pub(super) fn has_keys(&self, sides: [Set; 2]) -> bool {
-        let semi = |set: Set| {
-            let one = set.least().filter(|_| set.count() == 1);
-            one.is_some_and(|relation| self.relations[relation].filters.is_some())
-        };
-        let [left, right] = sides;
-        let has = |side: Set, relation| side.meets(Set::one(relation));
-        semi(left)
-            || semi(right)
-            || self.classes.iter().any(|class| {
-                class.iter().any(|member| has(left, member.relation))
-                    && class.iter().any(|member| has(right, member.relation))
-            })
-            || self.conditions.iter().any(|condition| match &condition.kind {
-                ConditionKind::Equality([(one, _), (other, _)]) => {
-                    (left.includes(*one) && right.includes(*other))
-                        || (left.includes(*other) && right.includes(*one))
-                }
-                ConditionKind::Other(_) => false,
+    pub(super) fn join(&self, [left, right]: [Set; 2]) -> bool {
+        let filters = |set: Set| set.count() == 1 && self.filters.includes(set);
+        filters(left)
+            || filters(right)
+            || self.alike.iter().any(|alike| alike.meets(left) && alike.meets(right))
+            || self.pairs.iter().any(|&[one, other]| {
+                (left.includes(one) && right.includes(other))
+                    || (left.includes(other) && right.includes(one))
             })
     }
 }

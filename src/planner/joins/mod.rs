@@ -39,6 +39,7 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use self::cardinality::Cardinality;
 use self::choices::Choices;
+use self::edges::Keys;
 use self::enumerate::{Orders, Problem};
 use self::graph::Graph;
 use self::noted::Noted;
@@ -189,13 +190,14 @@ struct Query<'g> {
     graph: &'g Graph,
     cardinality: Cardinality,
     edges: Vec<[Set; 2]>,
+    keys: Keys,
 }
 
 impl<'g> Query<'g> {
     fn new(graph: &'g Graph, estimates: &Estimates<'_>) -> Self {
         let cardinality = Cardinality::of(graph, estimates);
         let edges = graph.edges(|set| cardinality.rows(set));
-        Self { graph, cardinality, edges }
+        Self { graph, cardinality, edges, keys: Keys::of(graph) }
     }
 }
 
@@ -213,7 +215,7 @@ impl Problem for Query<'_> {
     }
 
     fn cost(&self, sides: [Set; 2], [build, probe]: [f64; 2], result: f64) -> f64 {
-        match self.graph.has_keys(sides) {
+        match self.keys.join(sides) {
             true => cost::keyed(build, probe, result),
             false => cost::paired(build, probe, result),
         }

@@ -57,8 +57,9 @@ impl Set {
         Self(self.0 & self.0.wrapping_neg())
     }
 
+    /// The relations, from the first on.
     pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
-        (0..Self::ROOM).filter(move |relation| self.0 >> relation & 1 == 1)
+        Relations(self)
     }
 
     /// All subsets but the empty one, each after its own subsets.
@@ -71,6 +72,27 @@ impl Set {
     }
 }
 
+/// The relations of a set that are still to come.
+struct Relations(Set);
+
+impl Iterator for Relations {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let relation = self.0.least()?;
+        self.0 = self.0.without(Set::one(relation));
+        Some(relation)
+    }
+}
+
+impl DoubleEndedIterator for Relations {
+    fn next_back(&mut self) -> Option<usize> {
+        let relation = self.0.0.checked_ilog2()? as usize;
+        self.0 = self.0.without(Set::one(relation));
+        Some(relation)
+    }
+}
+
 impl FromIterator<usize> for Set {
     fn from_iter<I: IntoIterator<Item = usize>>(relations: I) -> Self {
         relations.into_iter().fold(Self::EMPTY, |set, relation| set.with(Self::one(relation)))
@@ -80,6 +102,17 @@ impl FromIterator<usize> for Set {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relations_come_from_either_end() {
+        let set = Set::from_iter([63, 0, 5, 2]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 2, 5, 63]);
+        assert_eq!(set.iter().rev().collect::<Vec<_>>(), [63, 5, 2, 0]);
+        let mut ends = set.iter();
+        let met = [ends.next(), ends.next_back(), ends.next(), ends.next_back(), ends.next()];
+        assert_eq!(met, [Some(0), Some(63), Some(2), Some(5), None]);
+        assert_eq!(ends.next_back(), None);
+    }
 
     #[test]
     fn subsets_come_after_their_own() {
