@@ -19,6 +19,16 @@ impl Set {
         Self(if count >= Self::ROOM { u64::MAX } else { (1 << count) - 1 })
     }
 
+    /// The set that has this place.
+    pub(super) fn at(place: usize) -> Self {
+        Self(place as u64)
+    }
+
+    /// A place among those of all sets, which are as many as two to the power of the relations.
+    pub(super) fn place(self) -> usize {
+        self.0 as usize
+    }
+
     pub(super) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

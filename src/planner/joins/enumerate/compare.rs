@@ -40,30 +40,30 @@ impl<P: Problem> Orders<'_, P> {
     }
 
     fn next(&self, set: Set) -> Option<(Tree, f64)> {
-        let best = self.best[&set].sides;
+        let best = self.known(set).sides;
         if best[0].is_empty() {
             return None;
         }
-        let known = |set: Set| (self.tree(set), self.best[&set].cost);
+        let known = |set: Set| (self.tree(set), self.known(set).cost);
         let mut all = Vec::new();
         for [part, rest] in [best, [best[1], best[0]]] {
             all.extend(self.next(part).map(|next| self.join_of([next, known(rest)])));
         }
-        for &part in self.best.keys() {
+        for part in self.best.sets() {
             let rest = set.without(part);
             let is_new = set.includes(part) && part.includes(set.only_least());
             if is_new && !best.contains(&part) && self.can_join(part, rest) {
                 all.push(self.join_of([known(part), known(rest)]));
             }
         }
-        // What is met first depends on the map: equal costs are decided by the sets.
+        // Sets come in no order: equal costs are decided by what they are.
         all.into_iter().min_by(|one, other| {
             one.1.total_cmp(&other.1).then_with(|| one.0.joined().cmp(&other.0.joined()))
         })
     }
 
     fn can_join(&self, one: Set, other: Set) -> bool {
-        self.best.contains_key(&other) && self.are_connected(one, other)
+        self.best.has(other) && self.are_connected(one, other)
     }
 
     fn join_of(&self, [(one, one_cost), (other, other_cost)]: [(Tree, f64); 2]) -> (Tree, f64) {

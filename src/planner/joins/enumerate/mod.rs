@@ -8,9 +8,9 @@
 //! Equal costs are decided by the places of the relations, so the tree depends on nothing else.
 
 mod compare;
+mod known;
 
-use rustc_hash::FxHashMap;
-
+use self::known::{Best, Known};
 use super::set::Set;
 
 /// Relations up to which all orders are compared.
@@ -38,19 +38,10 @@ pub(super) enum Tree<R = usize> {
     Join(Box<[Tree<R>; 2]>),
 }
 
-/// The best that is known for a set.
-#[derive(Debug, Clone, Copy)]
-struct Best {
-    rows: f64,
-    cost: f64,
-    /// Both empty for a single relation.
-    sides: [Set; 2],
-}
-
 /// Sets for which an order is known, and what joins them.
 pub(super) struct Orders<'p, P> {
     problem: &'p P,
-    best: FxHashMap<Set, Best>,
+    best: Known,
     /// By relation, those that an edge between single relations leads to.
     adjacent: Vec<Set>,
     /// All other edges.
@@ -72,7 +63,7 @@ impl<'p, P: Problem> Orders<'p, P> {
     /// The best tree for all relations, and its cost.
     pub(super) fn best(&self) -> (Tree, f64) {
         let all = Set::first(self.problem.count());
-        (self.tree(all), self.best[&all].cost)
+        (self.tree(all), self.known(all).cost)
     }
 
     fn new(problem: &'p P) -> Self {
@@ -87,11 +78,16 @@ impl<'p, P: Problem> Orders<'p, P> {
                 _ => wide.push([one, other]),
             }
         }
-        let best = (0..problem.count()).map(|relation| {
-            let set = Set::one(relation);
-            (set, Best { rows: problem.rows(set), cost: 0.0, sides: [Set::EMPTY; 2] })
-        });
-        Self { problem, best: best.collect(), adjacent, wide }
+        let mut best = Known::new(problem.count());
+        for set in (0..problem.count()).map(Set::one) {
+            best.put(set, Best { rows: problem.rows(set), cost: 0.0, sides: [Set::EMPTY; 2] });
+        }
+        Self { problem, best, adjacent, wide }
+    }
+
+    /// What is known of a set that was met.
+    fn known(&self, set: Set) -> &Best {
+        self.best.get(set).expect("a set that is asked for was met")
     }
 
     /// Where an edge leads from a set, but for what is left out: of several relations at its end, the first.
@@ -128,7 +124,7 @@ impl<'p, P: Problem> Orders<'p, P> {
     fn grow(&mut self, set: Set, left_out: Set) {
         let near = self.neighbours(set, left_out);
         for more in near.subsets() {
-            if self.best.contains_key(&set.with(more)) {
+            if self.best.has(set.with(more)) {
                 self.complements(set.with(more));
             }
         }
@@ -156,7 +152,7 @@ impl<'p, P: Problem> Orders<'p, P> {
         let near = self.neighbours(other, left_out);
         for more in near.subsets() {
             let grown = other.with(more);
-            if self.best.contains_key(&grown) && self.are_connected(set, grown) {
+            if self.best.has(grown) && self.are_connected(set, grown) {
                 self.join(set, grown);
             }
         }
@@ -167,25 +163,28 @@ impl<'p, P: Problem> Orders<'p, P> {
 
     /// Notes the join of two sets, whichever is built, where it is the best for both together.
     fn join(&mut self, one: Set, other: Set) {
-        let (Some(&first), Some(&second)) = (self.best.get(&one), self.best.get(&other)) else {
+        let (Some(&first), Some(&second)) = (self.best.get(one), self.best.get(other)) else {
             return;
         };
         let both = one.with(other);
         let below = first.cost + second.cost;
-        let known = self.best.get(&both).map(|best| (best.rows, best.cost));
-        if known.is_some_and(|(_, cost)| cost <= below) {
+        let mut known = self.best.get(both).copied();
+        if known.is_some_and(|best| best.cost <= below) {
             return;
         }
-        let rows = known.map_or_else(|| self.problem.rows(both), |(rows, _)| rows);
+        let rows = known.map_or_else(|| self.problem.rows(both), |best| best.rows);
         let sides =
             [([one, other], [first.rows, second.rows]), ([other, one], [second.rows, first.rows])];
         for (sides, side_rows) in sides {
             let own = self.problem.cost(sides, side_rows, rows);
             let new = Best { rows, cost: below + own, sides };
-            let best = self.best.entry(both).or_insert(new);
-            let order = new.cost.total_cmp(&best.cost).then(new.sides.cmp(&best.sides));
-            if order.is_lt() {
-                *best = new;
+            let is_better = |best: Best| {
+                let order = new.cost.total_cmp(&best.cost).then(new.sides.cmp(&best.sides));
+                order.is_lt()
+            };
+            if known.is_none_or(is_better) {
+                known = Some(new);
+                self.best.put(both, new);
             }
         }
     }
@@ -213,7 +212,7 @@ impl<'p, P: Problem> Orders<'p, P> {
     }
 
     fn tree(&self, set: Set) -> Tree {
-        let [one, other] = self.best[&set].sides;
+        let [one, other] = self.known(set).sides;
         if let (Some(relation), true) = (set.least(), one.is_empty()) {
             return Tree::Relation(relation);
         }
