@@ -5,12 +5,15 @@
 //!
 //! ```text
 //! whole numbers in any unit    as they are, in the fewest of 8, 16, 32 and 64 bits that hold all of them
-//! texts                        codes of 8 bits for those that differ, where they are no more than 256; else apart from others,
-//!                              or codes of 32 bits of a dictionary that the batches of a table share, in the order of its texts
+//! texts                        codes of 8 bits for those that differ, where they are no more than 256; codes of 32 bits of a
+//!                              dictionary that the batches of a table share, in the order of its texts; else packed by
+//!                              symbols where that halves them (`symbols`), and apart from others where it does not
 //! anything else                itself
 //! ```
 //!
 //! A number is not moved: what is asked of it can be asked of the narrower one.
+
+mod symbols;
 
 use std::sync::Arc;
 
@@ -70,7 +73,9 @@ pub(crate) fn encoded(column: &ArrayRef) -> ArrayRef {
         DataType::Utf8View => {
             let texts = column.as_string_view();
             let make = |values| Arc::new(StringViewArray::from_iter_values(values)) as ArrayRef;
-            codes(texts.iter(), texts.nulls(), make).or_else(|| apart(texts))
+            codes(texts.iter(), texts.nulls(), make)
+                .or_else(|| symbols::packed(texts))
+                .or_else(|| apart(texts))
         }
         DataType::Utf8 => {
             let texts = column.as_string::<i32>();
@@ -100,6 +105,11 @@ pub(crate) fn decoded(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
     {
         return take(codes.values(), codes.keys(), None);
     }
+    if *data_type == DataType::Utf8View
+        && let Some(texts) = symbols::unpacked(column)?
+    {
+        return Ok(texts);
+    }
     let cells = match column.data_type() {
         DataType::Int8 => widened::<Int8Type>(column, data_type),
         DataType::Int16 => widened::<Int16Type>(column, data_type),
@@ -119,6 +129,24 @@ pub(crate) fn decoded(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
 /// is a dictionary may look so, which says nothing about its texts.
 pub(crate) fn shared_codes(column: &ArrayRef) -> Option<&DictionaryArray<UInt32Type>> {
     column.as_dictionary_opt::<UInt32Type>()
+}
+
+/// A column as it is, but for texts that are packed.
+///
+/// # Errors
+/// None, for what was packed is unpacked.
+pub(crate) fn unpacked(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(symbols::unpacked(column)?.unwrap_or_else(|| Arc::clone(column)))
+}
+
+/// Whether a column has texts that are packed.
+pub(crate) fn is_packed(column: &ArrayRef) -> bool {
+    symbols::is_packed(column)
+}
+
+/// Whether a column has texts, and no codes for those that differ.
+pub(crate) fn has_plain_texts(column: &ArrayRef) -> bool {
+    column.data_type().is_string() || symbols::is_packed(column)
 }
 
 /// Bytes of a column, without those of a dictionary that others share.
@@ -174,6 +202,7 @@ pub(crate) fn decoded_bytes(column: &ArrayRef, data_type: &DataType) -> usize {
         (Some(width), _) => column.len() * width,
         (None, Some(codes)) => views + codes.values().get_array_memory_size(),
         (None, None) if shared_codes(column).is_some() => views,
+        (None, None) if symbols::is_packed(column) => views + symbols::unpacked_bytes(column),
         (None, None) => column.get_array_memory_size(),
     }
 }
@@ -356,7 +385,9 @@ mod tests {
         // Some of them are kept without the others.
         let some = encoded(&column(900).slice(3, 300));
         assert_eq!(some.as_string_view().data_buffers().len(), 0);
-        let long = |row: usize| Some(format!("a text that is long, of row {row}"));
+        // Texts without a common part are not packed.
+        let random = &mut SmallRng::seed_from_u64(6);
+        let long = |_| Some((0..40).map(|_| random.random_range('a'..'~')).collect::<String>());
         let all: ArrayRef = Arc::new((0..1000).map(long).collect::<StringViewArray>());
         let some = encoded(&all.slice(3, 300));
         assert_eq!(&some, &all.slice(3, 300));

@@ -40,7 +40,7 @@ impl Kept {
     /// The same rows, in memory or in a file. Where neither has room they stay where they are, and count.
     pub(crate) fn keep(&mut self, batch: RecordBatch) -> RecordBatch {
         let bytes = get_record_batch_memory_size(&batch);
-        if self.leaves_enough(bytes) && self.reservation.try_grow(bytes).is_ok() {
+        if self.has_room(bytes) && self.reservation.try_grow(bytes).is_ok() {
             return batch;
         }
         match shelved(&batch, &mut self.shelf) {
@@ -52,8 +52,8 @@ impl Kept {
         }
     }
 
-    /// Whether half of the limit is left to operators, which need memory to go on at all.
-    fn leaves_enough(&self, bytes: usize) -> bool {
+    /// Whether half of the limit is left beside so many more bytes: operators need memory to go on at all.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         match self.pool.memory_limit() {
             MemoryLimit::Finite(limit) => self.pool.reserved().saturating_add(bytes) <= limit / 2,
             MemoryLimit::Infinite | MemoryLimit::Unknown => true,
@@ -176,7 +176,11 @@ pub(crate) fn is_away(batch: &RecordBatch) -> bool {
 
 /// Whether a column is in a file, as far as it is large enough for one.
 fn is_shelved(column: &ArrayRef) -> bool {
-    column.to_data().buffers().iter().any(|buffer| is_on_disk(buffer))
+    fn is_so(data: &ArrayData) -> bool {
+        data.buffers().iter().any(|buffer| is_on_disk(buffer))
+            || data.child_data().iter().any(is_so)
+    }
+    is_so(&column.to_data())
 }
 
 #[cfg(test)]

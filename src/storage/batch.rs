@@ -13,6 +13,11 @@ use crate::memory::Kept;
 /// Fewer rows are kept as they come: they wait for others.
 const ENCODED_ROWS_MIN: usize = 1024;
 
+/// A column as a batch keeps it.
+pub(super) fn as_kept(column: &ArrayRef) -> ArrayRef {
+    if column.len() < ENCODED_ROWS_MIN { Arc::clone(column) } else { encoded(column) }
+}
+
 /// Some rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Batch {
@@ -26,10 +31,7 @@ impl Batch {
     /// These rows.
     pub(crate) fn new(rows: RecordBatch) -> Self {
         let schema = rows.schema();
-        if rows.num_rows() < ENCODED_ROWS_MIN {
-            return Self { schema, kept: rows };
-        }
-        let columns = rows.columns().iter().map(encoded).collect();
+        let columns = rows.columns().iter().map(as_kept).collect();
         let kept = as_they_are(&schema, columns, rows.num_rows()).unwrap_or(rows);
         Self { schema, kept }
     }

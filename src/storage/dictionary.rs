@@ -7,7 +7,8 @@
 //! ```
 //!
 //! From then on groups and labels of matrices are told apart by codes, whichever statement asks; rows that come later are kept as they
-//! come, until they are more than a few. Not here: codes that a batch has for itself, of few texts (`encoding`).
+//! come, until they are more than a few. Texts that are too many for a dictionary are unpacked, where they were packed and there is
+//! room: they are read more than once. Not here: codes that a batch has for itself, of few texts (`encoding`).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -22,7 +23,7 @@ use rustc_hash::FxHashMap;
 
 use super::batch::Batch;
 use super::memory::{Batched, Version};
-use crate::encoding::shared_codes;
+use crate::encoding::{has_plain_texts, shared_codes, unpacked};
 
 /// More texts are kept as they are.
 const TEXTS_MAX: usize = 1 << 20;
@@ -66,7 +67,7 @@ pub(super) fn are_plain(batches: &[Batch], column: usize) -> bool {
         rows += kept.len();
         if shared_codes(kept).is_none() {
             others += kept.len();
-            texts += if kept.data_type().is_string() { kept.len() } else { 0 };
+            texts += if has_plain_texts(kept) { kept.len() } else { 0 };
         }
     }
     // Of texts that differ little in every batch each batch has a dictionary.
@@ -155,6 +156,7 @@ impl Coding {
             let code = |code: &u32| codes.get(*code as usize).copied().unwrap_or_default();
             return Some(before.keys().values().iter().map(code).collect());
         }
+        let texts = &unpacked(texts).ok()?;
         let text = |at: usize| match texts.data_type() {
             DataType::Utf8 => texts.as_string::<i32>().value(at),
             _ => texts.as_string_view().value(at),
@@ -244,14 +246,16 @@ mod tests {
     use arrow::array::RecordBatch;
     use arrow::compute::concat;
     use arrow::datatypes::{Field, Schema};
-    use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+    use datafusion::datasource::source::DataSource;
+    use datafusion::execution::SendableRecordBatchStream;
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
     use futures::StreamExt;
     use futures::executor::block_on;
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
     use super::*;
-    use crate::encoding::decoded;
+    use crate::encoding::{decoded, is_packed};
     use crate::memory::Kept;
     use crate::storage::scan::TableScan;
     use crate::storage::{MemoryTable, TableDefinition};
@@ -282,7 +286,10 @@ mod tests {
     }
 
     fn table(batches: Vec<Batch>) -> Arc<MemoryTable> {
-        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        table_in(batches, Arc::new(UnboundedMemoryPool::default()))
+    }
+
+    fn table_in(batches: Vec<Batch>, pool: Arc<dyn MemoryPool>) -> Arc<MemoryTable> {
         let mut kept = Kept::new("test", &pool);
         let schema = Arc::clone(batches[0].schema());
         let batches = batches.into_iter().map(|batch| batch.kept(&mut kept)).collect();
@@ -291,11 +298,19 @@ mod tests {
 
     /// The column as two threads read it, encoded.
     fn read(table: &Arc<MemoryTable>, of: &DataType) -> ArrayRef {
+        read_as(table, of, TableScan::encoded_rows)
+    }
+
+    fn read_as(
+        table: &Arc<MemoryTable>,
+        of: &DataType,
+        rows: impl Fn(&TableScan, usize) -> datafusion::error::Result<SendableRecordBatchStream>,
+    ) -> ArrayRef {
         let version = table.current();
         let half = version.batches.len() / 2;
         let parts = vec![(0..half).collect(), (half..version.batches.len()).collect()];
         let scan = TableScan::new(table, &version, table.schema(), None, parts, false).unwrap();
-        let streams = [0, 1].map(|partition| scan.encoded_rows(partition).unwrap());
+        let streams = [0, 1].map(|partition| rows(&scan, partition).unwrap());
         let threads = streams.map(|rows| {
             let of = of.clone();
             thread::spawn(move || {
@@ -385,6 +400,41 @@ mod tests {
     }
 
     #[test]
+    fn texts_that_are_too_many_are_unpacked_once_they_are_read_again() {
+        let texts = |first: u32| -> ArrayRef {
+            let texts = (first..first + 5000).map(|at| Some(format!("the text of number {at:06}")));
+            Arc::new(texts.collect::<StringViewArray>())
+        };
+        let batches = || {
+            let batches = (0..4).map(|at| RecordBatch::try_from_iter([("s", texts(5000 * at))]));
+            batches.map(|batch| Batch::new(batch.unwrap())).collect::<Vec<_>>()
+        };
+        let is_packed =
+            |table: &MemoryTable| table.current().as_kept().all(|batch| is_packed(batch.column(0)));
+        let expected: Vec<ArrayRef> = (0..4).map(|at| texts(5000 * at)).collect();
+        let expected = concat(&expected.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap();
+        let plain_bytes = expected.get_array_memory_size();
+        // With room for the texts and without.
+        let decoded = |scan: &TableScan, partition| scan.open(partition, Arc::default());
+        for (limit, is_unpacked) in [(8 * plain_bytes, true), (3 * plain_bytes / 2, false)] {
+            for is_encoded in [true, false] {
+                let table = table_in(batches(), Arc::new(GreedyMemoryPool::new(limit)));
+                let before = table.kept_bytes();
+                assert!(is_packed(&table) && before < plain_bytes / 2, "{before}");
+                for _ in 0..3 {
+                    let texts = match is_encoded {
+                        true => read(&table, &DataType::Utf8View),
+                        false => read_as(&table, &DataType::Utf8View, decoded),
+                    };
+                    assert_eq!(&texts, &expected);
+                }
+                assert_eq!(is_packed(&table), !is_unpacked);
+                assert_eq!(table.kept_bytes() > before, is_unpacked);
+            }
+        }
+    }
+
+    #[test]
     fn a_writer_between_makes_codes_those_of_no_version() {
         let random = &mut SmallRng::seed_from_u64(40);
         let of = DataType::Utf8View;
@@ -392,7 +442,7 @@ mod tests {
         let column = |at: usize| Arc::clone(table.current().batches[at].as_kept().column(0));
         let version = table.current();
         for _ in 0..2 {
-            table.note_read(&version, 0);
+            table.note_read(&version, 0, true).unwrap();
         }
         if let Some(coding) = table.coding(&version, 0) {
             let first = version.batches[0].clone();

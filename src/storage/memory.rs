@@ -15,11 +15,11 @@ use arrow::error::ArrowError;
 use datafusion::logical_expr::Expr;
 use tokio::sync::OwnedMutexGuard;
 
-use super::batch::Batch;
+use super::batch::{Batch, as_kept};
 use super::dictionary::{Coding, Progress, Texts, are_plain};
 use super::keys::{Key, UniqueKey};
 use super::zones::Zones;
-use crate::encoding::decoded_bytes;
+use crate::encoding::{decoded_bytes, is_packed, unpacked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Kept, Movable, Tier, is_away};
 
@@ -61,6 +61,32 @@ impl State {
     fn is_read(&self) -> bool {
         let mut columns = self.current.as_kept().flat_map(RecordBatch::columns);
         Arc::strong_count(&self.current) > 1 || columns.any(|column| Arc::strong_count(column) > 1)
+    }
+
+    /// Keeps the texts of a column as they are, if they are packed and there is room: whoever reads them again need not unpack
+    /// them again.
+    fn unpack(&mut self, column: usize) -> Result<(), ArrowError> {
+        let columns = || self.current.as_kept().map(|batch| batch.column(column));
+        let packed = columns().filter(|column| is_packed(column));
+        let bytes: usize = packed.map(|column| decoded_bytes(column, &DataType::Utf8View)).sum();
+        if bytes == 0 || !self.kept.has_room(bytes) {
+            return Ok(());
+        }
+        let columns = columns().map(unpacked).collect::<Result<_, _>>()?;
+        self.keep_column(column, columns)
+    }
+
+    /// Keeps a column in another way, in each batch; not where rows are in files.
+    fn keep_column(&mut self, at: usize, columns: Vec<ArrayRef>) -> Result<(), ArrowError> {
+        if self.current.as_kept().any(is_away) {
+            return Ok(());
+        }
+        let batches = self.current.batches.iter().zip(columns);
+        let batches = batches.map(|(batch, column)| batch.with_column(at, column));
+        let batches: Vec<Batch> = batches.collect::<Result<_, _>>()?;
+        self.kept.recount(batches.iter().map(Batch::as_kept));
+        self.current = self.current.with(batches);
+        Ok(())
     }
 }
 
@@ -114,7 +140,7 @@ impl Version {
     }
 
     /// The batches as they are kept.
-    fn as_kept(&self) -> impl Iterator<Item = &RecordBatch> {
+    pub(super) fn as_kept(&self) -> impl Iterator<Item = &RecordBatch> {
         self.batches.iter().map(Batch::as_kept)
     }
 
@@ -264,32 +290,45 @@ impl MemoryTable {
         Arc::clone(&state.current)
     }
 
-    /// Takes note that a column of a version is read from its first row on.
-    pub(super) fn note_read(&self, version: &Version, column: usize) {
+    /// Takes note that a column of a version is read from its first row on, by who decodes it or not.
+    ///
+    /// # Errors
+    /// None, for what is packed is unpacked.
+    pub(super) fn note_read(
+        &self,
+        version: &Version,
+        column: usize,
+        is_encoded: bool,
+    ) -> Result<(), ArrowError> {
         let is_text =
             |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Utf8View);
         if !self.schema.fields().get(column).is_some_and(|field| is_text(field)) {
-            return;
+            return Ok(());
         }
         let mut texts = self.texts();
         let known = texts.get(&column);
         let may_be_few = known.is_none_or(|known| known.may_be_few(version.rows));
         let is_coded = matches!(known, Some(Texts::Coded(coding)) if coding.is_of(version));
         if is_coded || !may_be_few || !are_plain(&version.batches, column) {
-            return;
+            return Ok(());
         }
         if known.is_none() {
             texts.insert(column, Texts::Read);
-            return;
+            return Ok(());
         }
-        let state = self.state();
+        let mut state = self.state();
         // What a statement sees of a version may be a part of its rows.
         let is_current = Arc::ptr_eq(&state.current.batched, &version.batched);
+        if !is_encoded {
+            // Codes are for those who take them.
+            return if is_current { state.unpack(column) } else { Ok(()) };
+        }
         if is_current && !state.current.as_kept().any(is_away) {
             let bytes = state.kept.reservation("dictionary of a column");
             let coding = Coding::new(version, column, bytes);
             texts.insert(column, Texts::Coded(Arc::new(coding)));
         }
+        Ok(())
     }
 
     /// Bytes of the rows that are in memory.
@@ -325,17 +364,16 @@ impl MemoryTable {
             };
         }
         let mut state = self.state();
-        let State { current, kept, .. } = &mut *state;
-        if is_over || !coding.is_of(current) || current.as_kept().any(is_away) {
+        if !coding.is_of(&state.current) {
             return Ok(());
         }
-        let Some(columns) = coding.columns(&current.batches)? else { return Ok(()) };
-        let batches = current.batches.iter().zip(columns);
-        let batches = batches.map(|(batch, column)| batch.with_column(coding.column, column));
-        let batches: Vec<Batch> = batches.collect::<Result<_, _>>()?;
-        kept.recount(batches.iter().map(Batch::as_kept));
-        *current = current.with(batches);
-        Ok(())
+        if is_over {
+            return state.unpack(coding.column);
+        }
+        match coding.columns(&state.current.batches)? {
+            Some(columns) => state.keep_column(coding.column, columns),
+            None => Ok(()),
+        }
     }
 
     fn texts(&self) -> MutexGuard<'_, HashMap<usize, Texts>> {
@@ -514,15 +552,17 @@ impl MemoryTable {
                 updated.push(old.clone());
                 continue;
             }
-            let mut all = old.rows()?.columns().to_vec();
+            let mut batch = old.clone();
             for (at, &column) in columns.iter().enumerate() {
-                let sources = std::iter::once(all[column].as_ref());
+                let before = batch.column(column)?;
+                let sources = std::iter::once(before.as_ref());
                 let sources: Vec<&dyn Array> =
                     sources.chain(values.iter().map(|batch| batch[at].as_ref())).collect();
-                all[column] = interleave(&sources, &places)?;
+                let after = interleave(&sources, &places)?;
+                check_not_null(self.schema.field(column), &after)?;
+                batch = batch.with_column(column, as_kept(&after))?;
             }
-            self.check_not_null(&all)?;
-            updated.push(Batch::new(RecordBatch::try_new(Arc::clone(&self.schema), all)?));
+            updated.push(batch);
         }
         Ok((updated, new.len() as u64))
     }

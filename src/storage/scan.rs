@@ -192,8 +192,11 @@ impl TableScan {
 
     fn rows(&self, partition: usize, is_encoded: bool) -> Result<SendableRecordBatchStream> {
         let (table, version) = self.there()?;
-        if is_encoded && partition == 0 {
-            self.columns.iter().for_each(|&column| table.note_read(version, column));
+        // What finds a few rows says nothing about the next scan.
+        let is_of_most = is_encoded || self.count_rows(&self.parts)? > version.rows / 2;
+        if partition == 0 && is_of_most {
+            let mut columns = self.columns.iter();
+            columns.try_for_each(|&column| table.note_read(version, column, is_encoded))?;
         }
         let read = Read {
             table: Arc::clone(table),

@@ -22,7 +22,7 @@ use arrow::datatypes::{DataType, SchemaRef, UInt8Type};
 use datafusion::error::Result;
 use rustc_hash::FxHashMap;
 
-use crate::encoding::{for_whole_numbers, shared_codes};
+use crate::encoding::{for_whole_numbers, has_plain_texts, shared_codes, unpacked};
 
 /// What a place without a group has for a number.
 const FREE: u32 = u32::MAX;
@@ -128,7 +128,7 @@ impl Column {
                 match (shared_codes(key), key.as_dictionary_opt::<UInt8Type>()) {
                     (Some(codes), _) => texts.share(codes.values()),
                     (None, Some(codes)) => texts.learn(codes.values()),
-                    (None, None) => texts.learn_rows(key),
+                    (None, None) => texts.learn_rows(&unpacked(key).ok()?),
                 }
                 bits_of(texts.count() as i128).max(self.bits)
             }
@@ -352,9 +352,7 @@ impl Codes {
             return true;
         }
         self.rows = self.rows.saturating_add(rows);
-        let is_text =
-            |key: &ArrayRef| matches!(key.data_type(), DataType::Utf8 | DataType::Utf8View);
-        if keys.iter().any(is_text) {
+        if keys.iter().any(has_plain_texts) {
             self.plain_rows += rows;
             if self.plain_rows > self.rows / 2 {
                 return false;

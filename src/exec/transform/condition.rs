@@ -423,6 +423,7 @@ fn equal_text(column: &ArrayRef, text: &str, holds: &mut [u64]) -> Result<()> {
             let column = column.as_string::<i64>();
             set(holds, column.len(), |row| column.value(row) == text);
         }
+        DataType::Struct(_) => equal_text(&decoded(column, &DataType::Utf8View)?, text, holds)?,
         other => return Err(ErrorKind::Internal(format!("{other} compared as texts")).into()),
     }
     Ok(())

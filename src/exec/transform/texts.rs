@@ -7,7 +7,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{Field, Schema, UInt8Type};
 use datafusion::physical_expr::PhysicalExpr;
 
-use crate::encoding::{decoded, shared_codes};
+use crate::encoding::{decoded, shared_codes, unpacked};
 use crate::error::{ErrorKind, Result};
 
 /// A condition that never fails, true or false of every text.
@@ -55,7 +55,7 @@ impl OfTexts {
             let of: [bool; 256] = std::array::from_fn(|code| code < met.len() && met.value(code));
             return Ok(BooleanBuffer::collect_bool(keys.len(), |row| of[usize::from(keys[row])]));
         }
-        Ok(self.computed(column)?.values().clone())
+        Ok(self.computed(&unpacked(column)?)?.values().clone())
     }
 
     /// What it says of a dictionary, if it pays to know by so many more rows.
