@@ -63,9 +63,17 @@ impl State {
         Arc::strong_count(&self.current) > 1 || columns.any(|column| Arc::strong_count(column) > 1)
     }
 
+    /// Whether all rows are in memory.
+    fn is_in_memory(&self) -> bool {
+        !self.current.as_kept().any(is_away)
+    }
+
     /// Keeps the texts of a column as they are, if they are packed and there is room: whoever reads them again need not unpack
     /// them again.
     fn unpack(&mut self, column: usize) -> Result<(), ArrowError> {
+        if !self.is_in_memory() {
+            return Ok(());
+        }
         let columns = || self.current.as_kept().map(|batch| batch.column(column));
         let packed = columns().filter(|column| is_packed(column));
         let bytes: usize = packed.map(|column| decoded_bytes(column, &DataType::Utf8View)).sum();
@@ -76,11 +84,8 @@ impl State {
         self.keep_column(column, columns)
     }
 
-    /// Keeps a column in another way, in each batch; not where rows are in files.
+    /// Keeps a column in another way, in each batch.
     fn keep_column(&mut self, at: usize, columns: Vec<ArrayRef>) -> Result<(), ArrowError> {
-        if self.current.as_kept().any(is_away) {
-            return Ok(());
-        }
         let batches = self.current.batches.iter().zip(columns);
         let batches = batches.map(|(batch, column)| batch.with_column(at, column));
         let batches: Vec<Batch> = batches.collect::<Result<_, _>>()?;
@@ -323,7 +328,7 @@ impl MemoryTable {
             // Codes are for those who take them.
             return if is_current { state.unpack(column) } else { Ok(()) };
         }
-        if is_current && !state.current.as_kept().any(is_away) {
+        if is_current && state.is_in_memory() {
             let bytes = state.kept.reservation("dictionary of a column");
             let coding = Coding::new(version, column, bytes);
             texts.insert(column, Texts::Coded(Arc::new(coding)));
@@ -364,7 +369,7 @@ impl MemoryTable {
             };
         }
         let mut state = self.state();
-        if !coding.is_of(&state.current) {
+        if !coding.is_of(&state.current) || !state.is_in_memory() {
             return Ok(());
         }
         if is_over {
