@@ -28,6 +28,11 @@ impl Stoppable {
     pub(crate) fn new(inner: Arc<dyn PhysicalExpr>, check: StopCheck) -> Self {
         Self { inner, check }
     }
+
+    /// What is evaluated, of an expression that may be such a one.
+    pub(crate) fn within(expression: &Arc<dyn PhysicalExpr>) -> &Arc<dyn PhysicalExpr> {
+        expression.downcast_ref::<Self>().map_or(expression, |stoppable| &stoppable.inner)
+    }
 }
 
 impl PhysicalExpr for Stoppable {

@@ -33,7 +33,8 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use super::matrix_node::MatrixNode;
 use super::ranking::{Ranking, ranking};
 use crate::config::ForRules;
-use crate::exec::relational::first_rows::{First, FirstRowsExec, is_grouped, is_placed};
+use crate::exec::relational::first_rows::{First, FirstRowsExec, is_grouped};
+use crate::exec::relational::places::is_placed;
 
 /// Rows of each group at most: each has a place that is kept.
 pub(super) const COUNT_MAX: usize = 1024;

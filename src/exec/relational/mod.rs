@@ -10,6 +10,7 @@ mod groups;
 pub(crate) mod join;
 mod memory;
 mod packed;
+pub(crate) mod places;
 pub(crate) mod recursion;
 pub(crate) mod shared;
 pub(crate) mod sort;

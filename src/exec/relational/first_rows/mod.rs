@@ -13,7 +13,6 @@
 //! Rows are gathered once, at the end: lists that a row is ordered by stay where they are. Where too few rows go, or there is
 //! no memory for the places, all that meet the condition pass from then on.
 
-mod places;
 mod standings;
 #[cfg(test)]
 mod tests;
@@ -42,11 +41,10 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, stream};
 
-pub(crate) use self::places::is_placed;
-use self::places::places;
 use self::standings::Standings;
 use super::feed::adapted;
 use super::memory::Memory;
+use super::places::places;
 
 /// Rows after which it is seen whether enough of them go, again and again.
 const TRIAL_ROWS: usize = 1 << 20;

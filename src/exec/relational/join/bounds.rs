@@ -22,7 +22,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use tokio::sync::watch;
 
-use super::hash::Keys;
+use super::indexed::Keys;
 use super::members::Members;
 
 /// Different values of a key that are told one by one.

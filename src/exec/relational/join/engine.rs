@@ -1,4 +1,4 @@
-//! Who joins a build side that is in memory: by keys we do, each with each DataFusion.
+//! Who joins a build side that is in memory: by keys and within ends we do, each with each DataFusion.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use datafusion::physical_plan::joins::NestedLoopJoinExecBuilder;
 use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::metrics::Time;
 
-use super::hash::{HashJoin, Keys};
-use super::spec::{Method, Spec};
+use super::indexed::{Index, IndexedJoin, Keys};
+use super::spec::Spec;
 use crate::exec::encoded::decoded_rows;
 use crate::exec::relational::feed::{Feed, single};
 
@@ -25,7 +25,7 @@ pub(super) struct Engines {
 
 /// A join over a build side in memory.
 pub(super) enum Engine {
-    Hash(Arc<HashJoin>),
+    Indexed(Arc<IndexedJoin>),
     Nested { operator: Arc<dyn ExecutionPlan>, probe: Arc<Feed>, context: Arc<TaskContext> },
 }
 
@@ -41,22 +41,21 @@ impl Engines {
         partitions: usize,
         is_null_aware: bool,
     ) -> Result<Engine> {
-        match &spec.method {
-            Method::Hash { on, null_equality } => {
-                let batch_rows = self.context.session_config().batch_size();
-                let (by, elapsed) = ((on, *null_equality), self.elapsed.clone());
-                let join =
-                    HashJoin::new(spec, by, rows, partitions, is_null_aware, batch_rows, elapsed)?;
-                Ok(Engine::Hash(Arc::new(join)))
-            }
-            Method::Nested => {
-                let build = Feed::of(Arc::clone(&spec.sides[0]), 1);
-                build.put(0, single(rows));
-                let probe = Feed::of(Arc::clone(&spec.sides[1]), partitions);
-                let operator = nested(spec, build, Arc::clone(&probe) as _)?;
-                Ok(Engine::Nested { operator, probe, context: Arc::clone(&self.context) })
-            }
+        let timer = self.elapsed.timer();
+        let index = Index::new(spec, &rows)?;
+        drop(timer);
+        if let Some(index) = index {
+            let batch_rows = self.context.session_config().batch_size();
+            let (elapsed, is_aware) = (self.elapsed.clone(), is_null_aware);
+            let join =
+                IndexedJoin::new(spec, index, rows, partitions, is_aware, batch_rows, elapsed)?;
+            return Ok(Engine::Indexed(Arc::new(join)));
         }
+        let build = Feed::of(Arc::clone(&spec.sides[0]), 1);
+        build.put(0, single(rows));
+        let probe = Feed::of(Arc::clone(&spec.sides[1]), partitions);
+        let operator = nested(spec, build, Arc::clone(&probe) as _)?;
+        Ok(Engine::Nested { operator, probe, context: Arc::clone(&self.context) })
     }
 }
 
@@ -64,7 +63,7 @@ impl Engine {
     /// The keys of the build side, where it is joined by those.
     pub(super) fn keys(&self) -> Option<&Arc<Keys>> {
         match self {
-            Self::Hash(join) => Some(join.keys()),
+            Self::Indexed(join) => join.keys(),
             Self::Nested { .. } => None,
         }
     }
@@ -79,7 +78,7 @@ impl Engine {
         probe: SendableRecordBatchStream,
     ) -> Result<SendableRecordBatchStream> {
         match self {
-            Self::Hash(join) => Ok(join.run(probe)),
+            Self::Indexed(join) => Ok(join.run(probe)),
             Self::Nested { operator, probe: feed, context } => {
                 feed.put(partition, decoded_rows(probe, &feed.schema()));
                 operator.execute(partition, Arc::clone(context))

@@ -11,7 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::hash::{Keys, evaluated};
+use super::indexed::{Keys, evaluated};
 
 /// True for keys that the build side has; for some others as well, where keys are known by their hashes.
 #[derive(Debug)]

@@ -5,7 +5,8 @@
 //! made of it. Where all of it fits, it is joined at once; where it does not, nothing has left yet. Not here: which joins
 //! are run like this (`planner::spilling`).
 //!
-//! - `spec`: what is joined; `engine`, `hash`: who joins a build side in memory
+//! - `spec`, `bands`: what is joined, and by which order where it is not by equal keys
+//! - `engine`, `indexed`: who joins a build side in memory
 //! - `bounds`: what its keys tell whoever reads the probe side
 //! - `run`: the way of a join that does not fit, and who joins what
 //! - `build`, `probe`, `blocks`: the sides, and parts that cannot be divided
@@ -13,13 +14,14 @@
 //! - `order`: the order of rows that have been in files
 //! - `reverse`: the sides exchanged, where the one to build turns out to be much the larger
 
+mod bands;
 mod blocks;
 mod bounds;
 mod build;
 mod deal;
 mod engine;
 mod files;
-mod hash;
+mod indexed;
 mod members;
 mod order;
 mod probe;
@@ -60,7 +62,7 @@ use self::bounds::{Announcement, Telling};
 use self::engine::Engines;
 use self::reverse::Reversal;
 use self::run::{Build, Metrics, Run};
-use self::spec::Spec;
+use self::spec::{Method, Spec};
 use crate::exec::encoded::encoded_rows;
 use crate::exec::relational::feed::adapted;
 
@@ -125,7 +127,8 @@ impl SpillingJoinExec {
 
     fn run(&self, partition: usize, context: &Arc<TaskContext>, elapsed: Time) -> Result<Run> {
         let spec = Spec::of(self.join.as_ref())
-            .ok_or_else(|| DataFusionError::Internal("a join became another operator".into()))?;
+            .ok_or_else(|| DataFusionError::Internal("a join became another operator".into()))?
+            .by_bands()?;
         let partitions = match self.shares_build() {
             true => self.join.children()[1].output_partitioning().partition_count(),
             false => 1,
@@ -202,7 +205,12 @@ impl DisplayAs for SpillingJoinExec {
             // The name is written by itself there.
             DisplayFormatType::TreeRender => {}
         }
-        self.join.fmt_as(format, f)
+        self.join.fmt_as(format, f)?;
+        let spec = Spec::of(self.join.as_ref()).and_then(|spec| spec.by_bands().ok());
+        match spec.map(|spec| spec.method) {
+            Some(Method::Bands(bands)) => write!(f, ", {bands}"),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ use super::blocks::Blocks;
 use super::bounds::Telling;
 use super::build::{Collected, Dealing, Held, Parts, collect};
 use super::engine::{Engine, Engines};
-use super::hash;
+use super::indexed;
 use super::order::{Numbers, numbered, numbered_spec, sorted};
 use super::probe::{Probe, Seen, looked_at, with_keys};
 use super::reverse::Reversal;
@@ -166,7 +166,7 @@ pub(super) async fn read(
         Collected::Whole(rows) => {
             run.metrics.build_rows.add(rows.num_rows());
             let keys = match &telling {
-                Some(_) => hash::evaluated(&run.spec.keys(0), &rows)?,
+                Some(_) => indexed::evaluated(&run.spec.keys(0), &rows)?,
                 None => Vec::new(),
             };
             let (partitions, is_null_aware) = (run.partitions, run.is_null_aware);

@@ -10,14 +10,17 @@ use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, JoinOn, b
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
-use super::hash;
+use super::bands::Bands;
+use super::indexed;
 use crate::encoding::decoded;
 
 /// How rows find each other.
 #[derive(Clone)]
 pub(super) enum Method {
     /// By keys that are equal.
-    Hash { on: JoinOn, null_equality: NullEquality },
+    Keys { on: JoinOn, null_equality: NullEquality },
+    /// By keys that lie within ends.
+    Bands(Bands),
     /// Each with each.
     Nested,
 }
@@ -40,7 +43,7 @@ impl Spec {
     pub(super) fn of(join: &dyn ExecutionPlan) -> Option<Self> {
         if let Some(join) = join.downcast_ref::<HashJoinExec>() {
             let on = join.on().to_vec();
-            let method = Method::Hash { on, null_equality: join.null_equality() };
+            let method = Method::Keys { on, null_equality: join.null_equality() };
             let projection = join.projection.as_deref();
             Some(Self::new(join, method, join.filter(), *join.join_type(), projection))
         } else if let Some(join) = join.downcast_ref::<NestedLoopJoinExec>() {
@@ -69,6 +72,18 @@ impl Spec {
         Self { method, filter: filter.cloned(), join_type, sides, output, schema: join.schema() }
     }
 
+    /// The same by the ends that its condition has for a key, where it is not joined by others and has some.
+    pub(super) fn by_bands(self) -> Result<Self> {
+        let (Method::Nested, Some(filter)) = (&self.method, &self.filter) else { return Ok(self) };
+        Ok(match Bands::of(filter, [&self.sides[0], &self.sides[1]])? {
+            Some(bands) => {
+                let filter = self.filter.filter(|_| !bands.is_exact);
+                Self { method: Method::Bands(bands), filter, ..self }
+            }
+            None => self,
+        })
+    }
+
     /// The same of another type, with other columns.
     pub(super) fn with_output(&self, join_type: JoinType, output: Vec<ColumnIndex>) -> Self {
         let (schema, columns) = build_join_schema(&self.sides[0], &self.sides[1], &join_type);
@@ -91,21 +106,32 @@ impl Spec {
     /// The expressions whose values decide which rows of a side may meet; none where all may.
     pub(super) fn keys(&self, side: usize) -> Vec<Arc<dyn PhysicalExpr>> {
         match &self.method {
-            Method::Hash { on, .. } => {
+            Method::Keys { on, .. } => {
                 let key = |(build, probe): &(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)| {
                     Arc::clone([build, probe][side])
                 };
                 on.iter().map(key).collect()
             }
-            Method::Nested => Vec::new(),
+            Method::Bands(_) | Method::Nested => Vec::new(),
+        }
+    }
+
+    /// All that is computed of the probe side before it is known whom its rows meet.
+    pub(super) fn probed(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        match &self.method {
+            Method::Bands(bands) => {
+                let ends = bands.all().flat_map(|band| [&band.least, &band.most]);
+                ends.flatten().map(|end| Arc::clone(&end.of)).collect()
+            }
+            Method::Keys { .. } | Method::Nested => self.keys(1),
         }
     }
 
     /// Whether a row whose key is NULL meets no other.
     pub(super) fn nulls_meet_nothing(&self) -> bool {
         match &self.method {
-            Method::Hash { null_equality, .. } => *null_equality == NullEquality::NullEqualsNothing,
-            Method::Nested => false,
+            Method::Keys { null_equality, .. } => *null_equality == NullEquality::NullEqualsNothing,
+            Method::Bands(_) | Method::Nested => false,
         }
     }
 
@@ -143,13 +169,7 @@ impl Spec {
 
     /// Bytes of what is made of so many rows of the build side besides them.
     pub(super) fn table_bytes(&self, rows: usize) -> usize {
-        match &self.method {
-            Method::Hash { on, .. } => {
-                hash::table_bytes(on, [&self.sides[0], &self.sides[1]], rows)
-            }
-            // A bit for each row.
-            Method::Nested => rows.div_ceil(8),
-        }
+        indexed::table_bytes(&self.method, [&self.sides[0], &self.sides[1]], rows)
     }
 
     /// Rows of the probe side, which may be encoded, that met none, or with a mark: as they leave.

@@ -238,13 +238,13 @@ fn spilled_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
 }
 
 /// A join and the same one as DataFusion runs it in one partition.
-struct Case {
+struct Case<'a> {
     name: String,
-    make: Box<dyn Fn() -> Arc<dyn ExecutionPlan>>,
+    make: Box<dyn Fn() -> Arc<dyn ExecutionPlan> + 'a>,
     expected: Vec<String>,
 }
 
-impl Case {
+impl Case<'_> {
     fn check(&self, pool: Arc<Refusing>, what: &str) -> usize {
         let plan = spilling((self.make)());
         let found = sorted(rows(&plan, Some(Arc::clone(&pool))));
@@ -315,7 +315,7 @@ impl Hash {
             .unwrap()
     }
 
-    fn case(self, seed: u64, shapes: [Shape; 2], sides: Sides) -> Case {
+    fn case(self, seed: u64, shapes: [Shape; 2], sides: Sides) -> Case<'static> {
         let rng = &mut rng(seed);
         let tables = shapes.map(|shape| table(rng, shape));
         let whole = self.join(scan(&tables[0], 1), scan(&tables[1], 1), PartitionMode::CollectLeft);
@@ -545,23 +545,81 @@ fn membership_that_is_unknown_for_null_stays_so() {
     }
 }
 
-#[test]
-fn joins_without_keys_yield_the_same_rows_block_by_block() {
+/// Comparisons of columns of `k`, `s`, `v` of the left side and the same of the right one, by their places among the six.
+fn compared(parts: &[(usize, Operator, usize)]) -> JoinFilter {
+    let fields = |side: &str| {
+        [("k", DataType::Int64), ("s", DataType::Utf8View), ("v", DataType::Int64)]
+            .map(|(name, of)| Field::new(format!("{side}.{name}"), of, name != "v"))
+    };
+    let schema = Schema::new([fields("l"), fields("r")].concat());
+    let part = |&(left, operator, right): &(usize, Operator, usize)| -> Arc<dyn PhysicalExpr> {
+        Arc::new(BinaryExpr::new(column("", left), operator, column("", right)))
+    };
+    let all = parts
+        .iter()
+        .map(part)
+        .reduce(|all, part| Arc::new(BinaryExpr::new(all, Operator::And, part)));
+    let columns = [JoinSide::Left, JoinSide::Right]
+        .into_iter()
+        .flat_map(|side| (0..3).map(move |index| ColumnIndex { index, side }));
+    JoinFilter::new(all.unwrap(), columns.collect(), Arc::new(schema))
+}
+
+fn check_without_keys(seed: u64, what: &str, step: usize, filter: impl Fn() -> Option<JoinFilter>) {
+    let filter = &filter;
     let small = Shape { rows: 150, ..EVEN };
-    for (seed, join_type) in (400..).zip(TYPES) {
-        for (is_filtered, partitions) in [(true, 1), (true, 3), (false, 2)] {
+    for (seed, join_type) in (seed..).zip(TYPES) {
+        for partitions in [1, 3] {
             let rng = &mut rng(seed);
             let tables = [table(rng, small), table(rng, Shape { rows: 320, ..EVEN })];
-            let join = move |tables: &[_; 2], partitions| -> Arc<dyn ExecutionPlan> {
+            let join = |partitions| -> Arc<dyn ExecutionPlan> {
                 let (build, probe) = (scan(&tables[0], 1), scan(&tables[1], partitions));
                 let builder = NestedLoopJoinExecBuilder::new(build, probe, join_type);
-                Arc::new(builder.with_filter(is_filtered.then(filter)).build().unwrap())
+                Arc::new(builder.with_filter(filter()).build().unwrap())
             };
-            let expected = sorted(rows(&join(&tables, 1), None));
-            let name = format!("nested {join_type:?}, filtered {is_filtered}, {partitions}");
-            let make = Box::new(move || join(&tables, partitions));
-            Case { name, make, expected }.check_all(1);
+            let expected = sorted(rows(&join(1), None));
+            let name = format!("{what}: {join_type:?} in {partitions}");
+            Case { name, make: Box::new(|| join(partitions)), expected }.check_all(step);
         }
+    }
+}
+
+#[test]
+fn joins_without_keys_yield_the_same_rows_block_by_block() {
+    check_without_keys(400, "all", 1, || None);
+    // Either side of the comparison has columns of both: nothing that an order could tell.
+    let sum = || -> Arc<dyn PhysicalExpr> {
+        Arc::new(BinaryExpr::new(column("", 2), Operator::Plus, column("", 5)))
+    };
+    check_without_keys(410, "sums", 1, || {
+        let columns = compared(&[(0, Operator::Lt, 3)]);
+        let least = BinaryExpr::new(column("", 0), Operator::Lt, sum());
+        let places = columns.column_indices().to_vec();
+        Some(JoinFilter::new(Arc::new(least), places, Arc::clone(columns.schema())))
+    });
+}
+
+#[test]
+fn rows_within_ends_are_found_by_their_order() {
+    use Operator::{Gt, GtEq, Lt, LtEq, NotEq};
+    let [lk, ls, lv, rk, rs, rv] = [0, 1, 2, 3, 4, 5];
+    let conditions: [(&str, bool, &[_]); 10] = [
+        ("one end", true, &[(lv, Lt, rv)]),
+        ("one end, from the right", true, &[(rk, GtEq, lk)]),
+        ("both ends", true, &[(lv, LtEq, rk), (lv, Gt, rv)]),
+        ("two keys", true, &[(lk, LtEq, rv), (lv, Gt, rk)]),
+        ("two keys, the other way", true, &[(lk, Gt, rv), (rk, GtEq, lv)]),
+        ("three ends of two keys", true, &[(lv, Lt, rk), (lk, Gt, rk), (lk, LtEq, rv)]),
+        ("all ends", false, &[(lv, Lt, rk), (lk, Gt, rk), (lk, LtEq, rv), (lv, Gt, rk)]),
+        ("the same end twice", false, &[(lv, Lt, rk), (lv, LtEq, rv)]),
+        ("texts", false, &[(ls, Lt, rs)]),
+        ("and another condition", false, &[(ls, NotEq, rs), (lk, LtEq, rk), (lv, GtEq, rk)]),
+    ];
+    for (seed, (what, is_exact, parts)) in (420..).step_by(10).zip(conditions) {
+        let table = table(&mut rng(seed), EMPTY).0;
+        let bands = bands::Bands::of(&compared(parts), [&table, &table]).unwrap().unwrap();
+        assert_eq!(bands.is_exact, is_exact, "{what}");
+        check_without_keys(seed, what, 9, || Some(compared(parts)));
     }
 }
 

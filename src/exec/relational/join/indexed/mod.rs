@@ -1,18 +1,23 @@
-//! A join by keys over a build side in memory.
+//! A join over a build side in memory, whose rows are found by keys that are equal, or within ends.
 //!
 //! ```text
-//! build side ─ keys ── rows by their keys
+//! build side ─ keys ── rows by their keys, or in their order
 //!                          │
 //! probe side ─ keys ─ found ─ pairs ─ condition ─ columns of both ─ output
 //!                                         └ rows of the build side that met one: they leave at the end, or do not
 //! ```
 //!
-//! Rows leave in the order of the probe side, and those that one row meets in the order of the build side. All partitions
-//! of the probe side share the build side; the last of them to end makes what leaves for rows of the build side.
+//! Rows leave in the order of the probe side, and those that one row meets in the order of the build side, or of its keys.
+//! All partitions of the probe side share the build side; the last of them to end makes what leaves for rows of the build
+//! side.
+//!
+//! - `keys`, `ranges`: whom a row meets by equal keys, and within ends
+//! - `pairs`, `output`: pairs of rows that meet, and what leaves of them
 
 mod keys;
 mod output;
 mod pairs;
+mod ranges;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,39 +25,73 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::common::{JoinSide, JoinType};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_plan::joins::utils::JoinOn;
 use datafusion::physical_plan::metrics::Time;
 use futures::{StreamExt, stream};
 
 pub(super) use self::keys::{Keys, evaluated};
 use self::output::{Output, of_build};
-use self::pairs::{Pairs, Piece};
+use self::pairs::{Found, Pairs, Piece};
+use self::ranges::Ranges;
 use super::deal::valid_keys;
 use super::probe::Seen;
-use super::spec::{Spec, batch};
+use super::spec::{Method, Spec, batch};
 use crate::exec::encoded::with_decoded;
 use crate::exec::kernels::lookup::ROWS_MAX;
 use crate::exec::relational::feed::adapted;
 
 /// Bytes of what is made of so many rows of a build side besides them: the rows by their keys, and a bit for each. More than
 /// there is where there are too many rows for that.
-pub(super) fn table_bytes(on: &JoinOn, sides: [&SchemaRef; 2], rows: usize) -> usize {
-    match rows {
-        0..=ROWS_MAX => keys::bytes_max(on, sides, rows) + rows.div_ceil(8),
-        _ => usize::MAX / 2,
+pub(super) fn table_bytes(method: &Method, sides: [&SchemaRef; 2], rows: usize) -> usize {
+    let index = match method {
+        Method::Keys { on, .. } if rows <= ROWS_MAX => keys::bytes_max(on, sides, rows),
+        Method::Bands(_) if rows <= ROWS_MAX => rows * ranges::ROW_BYTES,
+        Method::Keys { .. } | Method::Bands(_) => return usize::MAX / 2,
+        Method::Nested => 0,
+    };
+    index + rows.div_ceil(8)
+}
+
+/// The rows of a build side, by what others find them.
+pub(super) enum Index {
+    Keys(Arc<Keys>),
+    Ranges(Ranges),
+}
+
+impl Index {
+    /// That of a method that has one.
+    ///
+    /// # Errors
+    /// Where a key cannot be computed.
+    pub(super) fn new(spec: &Spec, build: &RecordBatch) -> Result<Option<Self>> {
+        match &spec.method {
+            Method::Keys { on, null_equality } => {
+                let keys = Keys::new(on, *null_equality, build, &spec.sides[1])?;
+                Ok(Some(Self::Keys(Arc::new(keys))))
+            }
+            Method::Bands(bands) => Ok(Some(Self::Ranges(Ranges::new(bands, build)?))),
+            Method::Nested => Ok(None),
+        }
+    }
+
+    /// Whether no row of the build side can be met.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Keys(keys) => keys.is_empty(),
+            Self::Ranges(ranges) => ranges.is_empty(),
+        }
     }
 }
 
 /// A build side, and how rows of the probe side meet it.
-pub(super) struct HashJoin {
+pub(super) struct IndexedJoin {
     spec: Spec,
     build: RecordBatch,
-    keys: Arc<Keys>,
-    /// The columns of the probe side that its keys are computed of.
+    index: Index,
+    /// The columns of the probe side that its keys, or their ends, are computed of.
     of_keys: Vec<usize>,
     /// The rows of the build side that have met one, where that matters in the end.
     met: Option<Met>,
@@ -64,32 +103,29 @@ pub(super) struct HashJoin {
     elapsed: Time,
 }
 
-impl HashJoin {
+impl IndexedJoin {
     /// # Errors
     /// Where a key cannot be computed.
     pub(super) fn new(
         spec: &Spec,
-        (on, null_equality): (&JoinOn, NullEquality),
+        index: Index,
         build: RecordBatch,
         partitions: usize,
         is_null_aware: bool,
         batch_rows: usize,
         elapsed: Time,
     ) -> Result<Self> {
-        let timer = elapsed.timer();
-        let keys = Arc::new(Keys::new(on, null_equality, &build, &spec.sides[1])?);
         let met = spec.ends_with_build_rows().then(|| Met::new(build.num_rows()));
         let membership = match is_null_aware {
             true => Some((valid_keys(&evaluated(&spec.keys(0), &build)?), Seen::default())),
             false => None,
         };
-        let of_keys = spec.keys(1).iter().flat_map(collect_columns).map(|of| of.index()).collect();
+        let of_keys = spec.probed().iter().flat_map(collect_columns).map(|of| of.index()).collect();
         let (spec, partitions_left) = (spec.clone(), AtomicUsize::new(partitions));
-        drop(timer);
         Ok(Self {
             spec,
             build,
-            keys,
+            index,
             of_keys,
             met,
             membership,
@@ -119,14 +155,17 @@ impl HashJoin {
         adapted(Arc::clone(&self.spec.schema), rows)
     }
 
-    /// The rows of the build side by their keys.
-    pub(super) fn keys(&self) -> &Arc<Keys> {
-        &self.keys
+    /// The rows of the build side by their keys, where these are to be equal.
+    pub(super) fn keys(&self) -> Option<&Arc<Keys>> {
+        match &self.index {
+            Index::Keys(keys) => Some(keys),
+            Index::Ranges(_) => None,
+        }
     }
 
     /// Whether rows of the probe side can change anything.
     fn is_worth_reading(&self) -> bool {
-        let meets_none = self.keys.is_empty() && self.membership.is_none();
+        let meets_none = self.index.is_empty() && self.membership.is_none();
         !(meets_none && self.spec.is_empty_for(0, 1))
     }
 
@@ -172,7 +211,7 @@ impl HashJoin {
 
 /// One partition of the probe side while it is joined.
 struct Joining {
-    join: Arc<HashJoin>,
+    join: Arc<IndexedJoin>,
     /// None once all has been read.
     probe: Option<SendableRecordBatchStream>,
     piece: Option<Piece>,
@@ -223,8 +262,12 @@ impl Joining {
         if let Some((_, seen)) = &self.join.membership {
             seen.look(&self.join.spec.keys(1), &rows)?;
         }
-        let keys = evaluated(&self.join.spec.keys(1), &rows)?;
-        let found = self.join.keys.find(keys)?;
+        let found = match &self.join.index {
+            Index::Keys(keys) => {
+                Found::ByKeys(keys.find(evaluated(&self.join.spec.keys(1), &rows)?)?)
+            }
+            Index::Ranges(ranges) => Found::Within(ranges.spans(&rows)?),
+        };
         self.piece = Some(Piece::new(rows, found));
         Ok(())
     }
@@ -240,11 +283,11 @@ impl Joining {
             return Ok(());
         };
         let filter = join.spec.filter.as_ref();
-        if join.is_of_one_side() && piece.found.is_certain() && filter.is_none() {
-            return self.join_whole(&join, &piece);
+        if join.is_of_one_side() && filter.is_none() && self.join_whole(&join, &piece)? {
+            return Ok(());
         }
         let (build, limit) = (&join.build, join.batch_rows);
-        let is_last = piece.pairs(&join.keys, filter, build, limit, &mut self.pairs)?;
+        let is_last = piece.pairs(&join.index, filter, build, limit, &mut self.pairs)?;
         if let Some(met) = &join.met {
             for &row in &self.pairs.build {
                 met.add(row as usize);
@@ -268,21 +311,14 @@ impl Joining {
         Ok(())
     }
 
-    /// A piece of which it is known who meets anybody.
-    fn join_whole(&mut self, join: &HashJoin, piece: &Piece) -> Result<()> {
-        let first = &piece.found.first;
-        let Some(met) = &join.met else {
-            let met = BooleanBuffer::collect_bool(first.len(), |row| first[row] != 0);
-            return self.push_probe_rows(&piece.rows, met);
-        };
-        for &first in first {
-            let mut found = first;
-            // Rows of one key are met together: where the first has been, so have all.
-            while found != 0 && met.add(found as usize - 1) {
-                found = join.keys.next(found);
-            }
+    /// A piece of which it is known who meets anybody; false where that is not known without the pairs.
+    fn join_whole(&mut self, join: &IndexedJoin, piece: &Piece) -> Result<bool> {
+        match (&join.met, piece.met_at_once(&join.index)) {
+            (None, Some(met)) => self.push_probe_rows(&piece.rows, met)?,
+            (Some(met), _) => return Ok(piece.add_met(&join.index, |row| met.add(row as usize))),
+            (None, None) => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What leaves for rows of the probe side that have met somebody, or not.

@@ -38,14 +38,14 @@ enum Table {
 }
 
 /// What the keys of some rows of the probe side have found.
-pub(in crate::exec::relational::join) struct Found {
+pub(in crate::exec::relational::join) struct Matches {
     /// For each row the first one of the build side, counted from 1; 0 where there is none.
     pub(in crate::exec::relational::join) first: Vec<u32>,
     /// Tells who has been found by a hash alone.
     comparator: Option<JoinKeyComparator>,
 }
 
-impl Found {
+impl Matches {
     /// Whether all who have been found have the same keys.
     pub(super) fn is_certain(&self) -> bool {
         self.comparator.is_none()
@@ -124,7 +124,7 @@ impl Keys {
     ///
     /// # Errors
     /// Where keys cannot be compared.
-    pub(in crate::exec::relational::join) fn find(&self, values: Vec<ArrayRef>) -> Result<Found> {
+    pub(in crate::exec::relational::join) fn find(&self, values: Vec<ArrayRef>) -> Result<Matches> {
         let mut first = Vec::new();
         let comparator = match &self.table {
             Table::Narrow(layout, rows) => {
@@ -142,7 +142,7 @@ impl Keys {
                 Some(JoinKeyComparator::new(keys, &values, &options, self.null_equality)?)
             }
         };
-        Ok(Found { first, comparator })
+        Ok(Matches { first, comparator })
     }
 }
 

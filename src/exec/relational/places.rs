@@ -18,6 +18,12 @@ pub(crate) fn is_placed(data_type: &DataType) -> bool {
     data_type.is_string() || with_cell!(data_type, _Cell => ()).is_some()
 }
 
+/// Whether different values of such a type have different places.
+pub(super) fn is_told_apart(data_type: &DataType) -> bool {
+    let is_narrow = data_type.primitive_width().is_some_and(|bytes| bytes <= size_of::<u64>());
+    is_placed(data_type) && is_narrow && !data_type.is_floating()
+}
+
 /// The place of each value.
 ///
 /// # Errors
