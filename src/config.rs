@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) orders_joins: bool,
     /// Whether what is aggregated of one side of a join may be before it.
     pub(crate) groups_early: bool,
+    /// Whether windows over whole partitions may become joins with groups.
+    pub(crate) groups_windows: bool,
     /// Rows of a build side from which on it is looked whether the probe side has few; none is never.
     pub(crate) reversible_rows: usize,
     /// Whether plans that a statement contains more than once run once.
@@ -140,6 +142,7 @@ impl Default for Settings {
             contractions: true,
             orders_joins: true,
             groups_early: true,
+            groups_windows: true,
             reversible_rows: 1 << 18,
             shares_plans: true,
             drops_rows: true,
@@ -333,6 +336,7 @@ impl Settings {
             threads: self.threads,
             orders_joins: self.orders_joins,
             groups_early: self.groups_early,
+            groups_windows: self.groups_windows,
             reversible_rows: self.reversible_rows,
             shares_plans: self.shares_plans,
             drops_rows: self.drops_rows,

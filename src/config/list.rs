@@ -261,6 +261,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "grouped_windows",
+        unit: "",
+        description: "on (the default): a window over whole partitions, without ORDER BY, becomes a join with what is \
+                      aggregated of each partition, where that is estimated to save time; off",
+        get: |settings| settings.groups_windows.to_string(),
+        set: |settings, value| {
+            settings.groups_windows = switch(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "shared_plans",
         unit: "",
         description: "on (the default): what a statement asks for more than once, as a WITH query that is read twice, runs \

@@ -20,6 +20,8 @@ pub(crate) struct ForRules {
     pub(crate) reversible_rows: usize,
     /// Whether what is aggregated of one side of a join may be before it.
     pub(crate) groups_early: bool,
+    /// Whether windows over whole partitions may become joins with groups.
+    pub(crate) groups_windows: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
     /// Whether rows go that cannot be among the first of their group, where those are asked for.

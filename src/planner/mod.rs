@@ -24,6 +24,7 @@
 //! parts          of an aggregation's answers, which can be merged
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
 //! joins          the order of joins by cost, which statistics estimate; choices by cost, for EXPLAIN
+//! grouped_windows   windows over whole partitions as joins with what is aggregated of these
 //! shared         plans that a statement contains more than once, run once
 //! pair_sums      sums of products of many pairs of columns: a Gram matrix
 //! contraction    joins whose pairs are summed up: products
@@ -57,6 +58,7 @@ mod functions;
 mod fuse;
 pub(crate) mod generic;
 mod graph;
+mod grouped_windows;
 mod images;
 mod joins;
 mod labels;

@@ -29,6 +29,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+use super::grouped_windows::GroupedWindows;
 use super::joins::JoinOrder;
 use super::joins::collected::CollectedBuilds;
 use super::joins::eager::EagerGroups;
@@ -121,6 +122,8 @@ pub(crate) fn optimizer_rules(
     rules.push(Arc::new(Rule::top_down("best_entries", best_entries::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("filtered_windows", filtered::rewrite)));
+    // Before plans that are read twice are shared.
+    rules.push(Arc::new(GroupedWindows::new(Arc::clone(statistics))));
     rules.push(Arc::new(SharedPlans::new(Arc::clone(statistics))));
     // Joins that are shared have all their rows.
     rules.push(Arc::new(EagerGroups::new(Arc::clone(statistics))));

@@ -208,7 +208,7 @@ impl Parts {
         let all = whole.schema().columns().into_iter().filter(read).collect();
         let whole = selected(whole, all)?;
         let times = columns.len() as f64;
-        let keep = estimates.rows(&whole) * whole.schema().fields().len() as f64 * KEEP;
+        let keep = kept(&whole, estimates);
         let once = work(&whole, estimates);
         let costs = [once + times * keep, times * once];
         let is_shared = costs[1] - costs[0] >= SAVED_MIN;
@@ -325,7 +325,7 @@ fn choice(plan: &LogicalPlan, times: usize, [once, each]: [f64; 2], is_shared: b
 }
 
 /// What a plan takes to run, in nanoseconds of one thread.
-fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
+pub(super) fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
     let rows = |plan: &LogicalPlan| estimates.rows(plan);
     let own = match plan {
         LogicalPlan::TableScan(_) => estimates.rows_unfiltered(plan) * cost::READ,
@@ -339,6 +339,11 @@ fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
         _ => 0.0,
     };
     own + plan.inputs().into_iter().map(|input| work(input, estimates)).sum::<f64>()
+}
+
+/// What keeping the rows of a plan and reading them once again takes.
+pub(super) fn kept(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
+    estimates.rows(plan) * plan.schema().fields().len() as f64 * KEEP
 }
 
 /// These columns of a plan, in this order.

@@ -239,6 +239,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         threads: 1,
         orders_joins: true,
         groups_early: true,
+        groups_windows: true,
         reversible_rows: 0,
         shares_plans: true,
         drops_rows: true,

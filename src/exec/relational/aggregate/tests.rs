@@ -172,6 +172,7 @@ fn session(
         threads,
         orders_joins: true,
         groups_early: false,
+        groups_windows: false,
         reversible_rows: 0,
         shares_plans: false,
         drops_rows: false,
