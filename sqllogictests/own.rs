@@ -43,7 +43,7 @@ const SETTINGS: [Setting; 11] = [
         threads: 4,
         times: 1,
         statements: &[
-            "SET spilling_groups = off; SET first_rows = off; SET eager_groups = off",
+            "SET spilling_groups = off; SET first_rows = off; SET eager_groups = off; SET grouped_windows = off",
             POISON,
         ],
     },

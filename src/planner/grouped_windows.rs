@@ -160,6 +160,11 @@ fn costs(
         return Ok(None);
     }
     let rows = estimates.rows(input);
+    let in_order = rows * cost::SORT;
+    // Nothing to choose where there is so little to save.
+    if in_order < SAVED_MIN {
+        return Ok(None);
+    }
     let count = estimates.rows(&LogicalPlan::Aggregate(groups.clone())).min(rows);
     let mut texts = 0;
     for key in &groups.group_expr {
@@ -167,7 +172,7 @@ fn costs(
     }
     let again = work(input, estimates).min(2.0 * kept(input, estimates));
     let grouped = again + cost::grouped(rows, count, texts) + cost::keyed(count, rows, rows);
-    Ok(Some([grouped, rows * cost::SORT]))
+    Ok(Some([grouped, in_order]))
 }
 
 /// What EXPLAIN shows.

@@ -9,6 +9,7 @@
 //! x[:b], x[a:]        x[1:b], x[a:-1]
 //! INTERVAL (1) DAY    INTERVAL 1 DAY
 //! FROM t              SELECT * FROM t
+//! SELECT a … ROLLUP (1)   SELECT a … ROLLUP (a)
 //! FROM RANGE(5)       FROM range(5)
 //! FROM MATRIX(x)      FROM MATRIX(x) AS matrix, for columns are found by the name of their relation
 //! {'t': 5}.t          {'t': 5}['t']
@@ -20,9 +21,10 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectNamePart, Query, Select, SelectFlavor, SelectItem, Subscript, TableAlias, TableFactor,
-    TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
+    Ident, ObjectNamePart, Query, Select, SelectFlavor, SelectItem, Subscript, TableAlias,
+    TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
+    WildcardAdditionalOptions,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
@@ -94,6 +96,7 @@ impl VisitorMut for Desugar {
             select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
         }
         name_readers(&mut select.from);
+        name_positions(select);
         ControlFlow::Continue(())
     }
 
@@ -159,6 +162,38 @@ const MATRIX_READERS: [&str; 5] = ["matrix", "entries", "vectors", super::SCALAR
 fn reads_matrix(factor: &TableFactor) -> bool {
     let TableFactor::Table { name, args: Some(_), .. } = factor else { return false };
     MATRIX_READERS.contains(&name.to_string().to_lowercase().as_str())
+}
+
+/// Positions in the sets of GROUP BY as what is selected there; DataFusion knows those that stand alone.
+fn name_positions(select: &mut Select) {
+    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return };
+    let selected = |position: &str| {
+        let at = position.parse::<usize>().ok()?.checked_sub(1)?;
+        // Behind a wildcard nobody knows which column a position is.
+        let before = select.projection.get(..=at)?;
+        let is_one = |item: &SelectItem| {
+            matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+        };
+        match before.last().filter(|_| before.iter().all(is_one))? {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                Some(expr.clone())
+            }
+            _ => None,
+        }
+    };
+    for group in groups {
+        let (Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets)) = group else {
+            continue;
+        };
+        for key in sets.iter_mut().flatten() {
+            if let Expr::Value(value) = key
+                && let Value::Number(position, _) = &value.value
+                && let Some(expr) = selected(&position.to_string())
+            {
+                *key = expr;
+            }
+        }
+    }
 }
 
 /// Gives each reader of a matrix that has no alias one of its own, as functions in FROM have in PostgreSQL.

@@ -1,8 +1,10 @@
 //! Expressions of a running plan that are computed otherwise than DataFusion does, to the same answers.
 //!
+//! - `cases`: `CASE`, its values chosen by bits
 //! - `decimals`: arithmetic of decimals, in 64 bits where these are enough
 //! - `likes`: patterns of several parts, found one after another
 
+mod cases;
 mod decimals;
 mod likes;
 
@@ -16,6 +18,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
+use self::cases::ChoiceExpr;
 use self::decimals::DecimalExpr;
 use self::likes::PartsExpr;
 
@@ -29,6 +32,9 @@ pub(crate) fn with_ours(
 ) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
     expression.transform_up(|node| {
         if let Some(ours) = DecimalExpr::of(node.as_ref(), schema)? {
+            return Ok(Transformed::yes(Arc::new(ours) as _));
+        }
+        if let Some(ours) = ChoiceExpr::of(&node, schema)? {
             return Ok(Transformed::yes(Arc::new(ours) as _));
         }
         Ok(match PartsExpr::of(node.as_ref(), schema)? {

@@ -41,6 +41,7 @@
 
 mod arch;
 pub mod best;
+pub(crate) mod choose;
 pub mod contract;
 pub(crate) mod decimals;
 pub mod decompose;

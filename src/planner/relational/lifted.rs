@@ -6,7 +6,8 @@
 //!                                t
 //! ```
 //!
-//! DataFusion computes what stands in these nodes itself, with operators that wrap around.
+//! DataFusion computes what stands in these nodes itself, with operators that wrap around. What is asked of some rows only, by
+//! `CASE` or FILTER, is computed of these: it goes below with its condition.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, Projection, Window, col,
+    Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, Projection, Window, col, when,
 };
 use datafusion::optimizer::OptimizerConfig;
 
@@ -79,7 +80,9 @@ impl Lifted<'_> {
             }
             plain => {
                 let name = NamePreserver::new_for_projection().save(plain);
-                let replaced = plain.clone().transform_down(|inner| self.replaced(inner))?;
+                let replaced = plain.clone().transform_down(|inner| {
+                    self.guarded(inner)?.transform_data(|inner| self.replaced(inner))
+                })?;
                 return Ok(if replaced.transformed {
                     name.restore(replaced.data)
                 } else {
@@ -90,8 +93,50 @@ impl Lifted<'_> {
         Ok(Expr::GroupingSet(set))
     }
 
+    /// An aggregate that reads nothing of rows that it leaves out, where that could fail.
+    fn guarded(&self, expression: Expr) -> Result<Transformed<Expr>> {
+        let (args, filter) = match &expression {
+            Expr::AggregateFunction(call) => (&call.params.args, &call.params.filter),
+            Expr::WindowFunction(call) => (&call.params.args, &call.params.filter),
+            _ => return Ok(Transformed::no(expression)),
+        };
+        let Some(filter) = filter.clone().filter(|_| args.iter().any(|arg| self.may_fail(arg)))
+        else {
+            return Ok(Transformed::no(expression));
+        };
+        let guarded = |arg: Expr| match self.may_fail(&arg) {
+            true => when(filter.as_ref().clone(), arg).end(),
+            false => Ok(arg),
+        };
+        let guard = |args: &mut Vec<Expr>| -> Result<()> {
+            *args = std::mem::take(args).into_iter().map(guarded).collect::<Result<_>>()?;
+            Ok(())
+        };
+        let mut expression = expression;
+        match &mut expression {
+            Expr::AggregateFunction(call) => guard(&mut call.params.args)?,
+            Expr::WindowFunction(call) => guard(&mut call.params.args)?,
+            _ => {}
+        }
+        Ok(Transformed::yes(expression))
+    }
+
+    fn may_fail(&self, expression: &Expr) -> bool {
+        // Expressions are walked without failing.
+        expression.exists(|inner| Ok(may_overflow(inner, self.schema))).unwrap_or(true)
+    }
+
     fn replaced(&mut self, expression: Expr) -> Result<Transformed<Expr>> {
-        if !may_overflow(&expression, self.schema) {
+        let is_conditional = match &expression {
+            Expr::Case(_) => true,
+            Expr::ScalarFunction(call) => call.func.short_circuits(),
+            _ => false,
+        };
+        let is_lifted = match is_conditional {
+            true => self.may_fail(&expression),
+            false => may_overflow(&expression, self.schema),
+        };
+        if !is_lifted {
             return Ok(Transformed::no(expression));
         }
         let known = self.computed.iter().find(|(computed, _)| *computed == expression);

@@ -10,10 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::{Column, DFSchema, JoinType};
+use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, FetchType, Join, LogicalPlan, SkipType, TableScan, TableSource,
+    Aggregate, BinaryExpr, Distinct, Expr, FetchType, Join, LogicalPlan, Operator, SkipType,
+    TableScan, TableSource,
 };
 
 use super::pinned::is_pinned;
@@ -182,7 +183,7 @@ impl<'a> Estimates<'a> {
             other => {
                 let columns = other.column_refs().into_iter().cloned().map(Expr::Column);
                 let distinct = columns.map(|column| self.distinct_in(plans, &column));
-                distinct.product::<f64>().min(rows())
+                distinct.product::<f64>().min(rows()).min(values_max(other))
             }
         }
     }
@@ -255,17 +256,20 @@ impl<'a> Estimates<'a> {
         self.combined(&aggregate.input, keys)
     }
 
-    /// Combinations of values that differ, of which there are no more than rows.
+    /// Combinations of values that differ, of which there are no more than rows, and than combinations of what they are
+    /// computed of: year and month of one date, say.
     fn combined(&self, input: &LogicalPlan, keys: impl Iterator<Item = Expr>) -> f64 {
         let rows = self.rows(input);
-        let mut combinations = 1.0;
+        let (mut combinations, mut columns) = (1.0, Vec::new());
         for key in keys {
             combinations *= self.distinct(input, &key).max(1.0);
-            if combinations >= rows {
-                return rows;
-            }
+            columns.extend(key.column_refs().into_iter().cloned());
         }
-        combinations
+        columns.sort_unstable();
+        columns.dedup();
+        let columns = columns.into_iter().map(Expr::Column);
+        let of_columns = columns.map(|column| self.distinct(input, &column).max(1.0));
+        rows.min(combinations).min(of_columns.product())
     }
 
     fn joined(&self, join: &Join) -> f64 {
@@ -340,6 +344,49 @@ fn is_restricted(plan: &LogicalPlan) -> bool {
 /// The share of rows whose key is among `others`, of a domain of so many.
 pub(in crate::planner) fn share_of_matches(domain: f64, others: f64) -> f64 {
     (others / domain.max(1.0)).min(1.0)
+}
+
+/// Values that an expression has at most, whatever it is computed of.
+fn values_max(expr: &Expr) -> f64 {
+    match expr {
+        Expr::Case(case) => {
+            let values = case.when_then_expr.iter().map(|(_, value)| value);
+            values.chain(&case.else_expr).map(|value| values_max(plain(value))).sum()
+        }
+        Expr::Literal(..) => 1.0,
+        Expr::BinaryExpr(binary) if binary.op == Operator::Modulo => {
+            match plain(&binary.right) {
+                // Remainders of numbers below zero are below zero.
+                Expr::Literal(ScalarValue::Int64(Some(of)), _) => 2.0 * of.unsigned_abs() as f64,
+                _ => f64::INFINITY,
+            }
+        }
+        Expr::ScalarFunction(call) if call.name() == "date_part" => {
+            let part = call.args.first().and_then(|part| part.as_literal());
+            let part = part.and_then(|part| part.try_as_str().flatten()).unwrap_or_default();
+            match part.to_lowercase().as_str() {
+                "quarter" => 4.0,
+                "dow" | "isodow" => 7.0,
+                "month" => 12.0,
+                "hour" => 24.0,
+                "day" => 31.0,
+                "week" => 53.0,
+                "minute" => 60.0,
+                "doy" => 366.0,
+                _ => f64::INFINITY,
+            }
+        }
+        Expr::BinaryExpr(BinaryExpr { op, .. }) if is_asked(*op) => 2.0,
+        Expr::Not(_) | Expr::IsNull(_) | Expr::IsNotNull(_) => 2.0,
+        Expr::Between(_) | Expr::InList(_) | Expr::Like(_) => 2.0,
+        _ => f64::INFINITY,
+    }
+}
+
+/// Whether an operator is true or false of its sides.
+fn is_asked(operator: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    operator.is_logic_operator() || matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
 /// An expression without what leaves its values as they are, or almost.
