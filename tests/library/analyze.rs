@@ -220,3 +220,24 @@ fn no_answer_changes() {
     }
     assert!(found > 60, "{found}");
 }
+
+#[test]
+fn groups_by_what_is_computed_are_no_more_than_it_can_be() {
+    let connection = connection();
+    let table = "SET result_cache = off;
+         CREATE TABLE sale AS SELECT value AS id, DATE '2024-01-01' + CAST(value % 700 AS INT) AS day
+             FROM range(100000)";
+    connection.execute(table).unwrap();
+    let queries = [
+        // No more months of years than days; else there would be 700 times 12.
+        ("date_part('year', day), date_part('month', day)", 700.0 / 23.0),
+        ("date_part('month', day)", 1.0),
+        ("id % 10", 2.0),
+        ("CASE WHEN id < 7 THEN 'few' WHEN id % 2 = 0 THEN 'even' ELSE 'odd' END", 1.0),
+        ("id > 50000, day IS NULL, id % 3 = 0", 2.0),
+    ];
+    for (keys, expected) in queries {
+        let error = q_error(&connection, &format!("SELECT count(*) FROM sale GROUP BY {keys}"));
+        assert!((error - expected).abs() < 0.01 * expected, "{keys}: {error}");
+    }
+}

@@ -66,24 +66,27 @@ impl ChoiceExpr {
 
     /// The values of all rows, from those of the last condition to those of the first.
     fn at_once(&self, batch: &RecordBatch) -> Result<ArrayRef> {
-        let value = |of: &Arc<dyn PhysicalExpr>| match of.evaluate(batch)? {
-            ColumnarValue::Scalar(scalar) if scalar.is_null() => Ok((true, self.null()?)),
-            ColumnarValue::Scalar(scalar) => Ok((true, scalar.to_array()?)),
-            ColumnarValue::Array(cells) => {
-                Ok::<_, datafusion::error::DataFusionError>((false, cells))
-            }
+        let mut values = match &self.otherwise {
+            Some(otherwise) => self.value(otherwise, batch)?,
+            None => Value::OfAll(self.null()?),
         };
-        let mut chosen_so_far = match &self.otherwise {
-            Some(otherwise) => value(otherwise)?,
-            None => (true, self.null()?),
-        };
-        for (condition, first) in self.branches.iter().rev() {
+        for (condition, value) in self.branches.iter().rev() {
             let holds = condition.evaluate(batch)?.into_array(batch.num_rows())?;
-            let first = value(first)?;
-            let rows = chosen(&certain(holds.as_boolean()), cells(&first), cells(&chosen_so_far))?;
-            chosen_so_far = (false, rows);
+            let value = self.value(value, batch)?;
+            let rows = chosen(&certain(holds.as_boolean()), value.cells(), values.cells())?;
+            values = Value::OfEach(rows);
         }
-        Ok(chosen_so_far.1)
+        match values {
+            Value::OfAll(values) | Value::OfEach(values) => Ok(values),
+        }
+    }
+
+    fn value(&self, of: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<Value> {
+        Ok(match of.evaluate(batch)? {
+            ColumnarValue::Scalar(scalar) if scalar.is_null() => Value::OfAll(self.null()?),
+            ColumnarValue::Scalar(scalar) => Value::OfAll(scalar.to_array()?),
+            ColumnarValue::Array(cells) => Value::OfEach(cells),
+        })
     }
 
     fn null(&self) -> Result<ArrayRef> {
@@ -91,8 +94,20 @@ impl ChoiceExpr {
     }
 }
 
-fn cells((is_of_all, values): &(bool, ArrayRef)) -> Cells<'_> {
-    if *is_of_all { Cells::All(values) } else { Cells::Of(values) }
+/// What rows have for a value.
+enum Value {
+    /// One cell.
+    OfAll(ArrayRef),
+    OfEach(ArrayRef),
+}
+
+impl Value {
+    fn cells(&self) -> Cells<'_> {
+        match self {
+            Self::OfAll(value) => Cells::All(value),
+            Self::OfEach(values) => Cells::Of(values),
+        }
+    }
 }
 
 /// Where a condition holds: it does not where it is unknown.
