@@ -313,11 +313,11 @@ impl Joining {
 
     /// A piece of which it is known who meets anybody; false where that is not known without the pairs.
     fn join_whole(&mut self, join: &IndexedJoin, piece: &Piece) -> Result<bool> {
-        match (&join.met, piece.met_at_once(&join.index)) {
-            (None, Some(met)) => self.push_probe_rows(&piece.rows, met)?,
-            (Some(met), _) => return Ok(piece.add_met(&join.index, |row| met.add(row as usize))),
-            (None, None) => return Ok(false),
+        if let Some(met) = &join.met {
+            return Ok(piece.add_met(&join.index, |row| met.add(row as usize)));
         }
+        let Some(met) = piece.met_at_once(&join.index) else { return Ok(false) };
+        self.push_probe_rows(&piece.rows, met)?;
         Ok(true)
     }
 
