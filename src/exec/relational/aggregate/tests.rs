@@ -508,7 +508,13 @@ fn who_has_dealt_out_is_never_overfull() {
         RecordBatch::try_from_iter(columns).unwrap()
     };
     let (many, few) = (rows(5000, 5000), rows(50, 20_000));
-    for deals_first in [true, false] {
+    // Who was overfull and then met more groups deals them all out.
+    let met = [
+        (vec![&many, &few, &few], true),
+        (vec![&few, &few, &few], false),
+        (vec![&few, &few, &many, &few], true),
+    ];
+    for (batches, has_dealt) in met {
         let session = session(2, 8192, &[vec![many.clone()]], false);
         let query = "SELECT k, count(DISTINCT t), count(*) FROM t GROUP BY k";
         let plan = ours(&session, &planned(&session, query));
@@ -517,13 +523,10 @@ fn who_has_dealt_out_is_never_overfull() {
         let context = context(&session, Arc::clone(&pool) as Arc<dyn MemoryPool>);
         let run = found(&plan).unwrap().run(0, &context).unwrap();
         let (mut worker, _files) = run.worker(1).unwrap();
-        let mut push = |rows: &RecordBatch| {
+        for rows in batches {
             pool.until.store(0, Relaxed);
             worker.push(Given::Rows(rows)).unwrap();
-        };
-        push(if deals_first { &many } else { &few });
-        push(&few);
-        push(&few);
-        assert_eq!((worker.has_dealt(), worker.is_overfull), (deals_first, !deals_first));
+        }
+        assert_eq!((worker.has_dealt(), worker.is_overfull), (has_dealt, !has_dealt));
     }
 }

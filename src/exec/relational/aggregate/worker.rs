@@ -318,6 +318,8 @@ impl Worker {
             }
         }
         self.dealings += 1;
+        // The groups before, which were few and large, are not in the table alone any more.
+        self.is_overfull = false;
         self.sketch.add(&hashes);
         if self.sketch.recurs() {
             let different = self.sketch.different();
