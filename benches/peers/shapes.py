@@ -61,7 +61,7 @@ STATEMENTS = {
     "in a list": "SELECT count(*), sum(l_extendedprice) FROM lineitem WHERE l_partkey IN (1, 5, 77, 1000, 5000, 10000, 20000, 30000, 50000, 100000)",
     "one row": "SELECT * FROM orders WHERE o_orderkey = 1234567",
     "twice": "WITH c AS (SELECT l_suppkey, sum(l_extendedprice) AS r FROM lineitem GROUP BY 1) SELECT count(*) FROM c WHERE r > (SELECT avg(r) FROM c)",
-    "correlated": "SELECT count(*) FROM lineitem AS l WHERE l_quantity > (SELECT avg(l_quantity) * 1.2 FROM lineitem AS x WHERE x.l_partkey = l.l_partkey)",
+    "correlated": "SELECT count(*) FROM lineitem AS l WHERE l_quantity > (SELECT avg(CAST(l_quantity AS DOUBLE)) * 1.25 FROM lineitem AS x WHERE x.l_partkey = l.l_partkey)",
     "functions": "SELECT sum(sqrt(l_quantity) * ln(l_extendedprice) + power(l_discount, 2)) FROM lineitem",
     "filters": "SELECT count(*) FILTER (WHERE l_tax > 0.04), avg(l_discount) FILTER (WHERE l_quantity > 10) FROM lineitem",
 }
