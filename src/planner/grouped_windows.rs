@@ -28,7 +28,7 @@ use super::joins::choices::{Choice, Choices, RUNNER_UP, Way};
 use super::joins::cost;
 use super::joins::names::names;
 use super::parts::{name, numbered};
-use super::repeatable::is_repeatable;
+use super::repeatable::{has_one_answer, is_repeatable};
 use super::shared::{kept, work};
 use super::statistics::{Estimates, Statistics};
 use crate::config::ForRules;
@@ -132,7 +132,9 @@ fn groups(window: &Window) -> Result<Option<Aggregate>> {
             return Ok(None);
         }
     }
-    if !is_repeatable(&LogicalPlan::Window(window.clone()))? {
+    // Rows that LIMIT takes of many may be others the next time.
+    let is_same_again = has_one_answer(&window.input)?;
+    if !is_same_again || !is_repeatable(&LogicalPlan::Window(window.clone()))? {
         return Ok(None);
     }
     Aggregate::try_new(Arc::clone(&window.input), keys, aggregates).map(Some)
