@@ -116,7 +116,9 @@ impl Ranges {
             leave_nulls(&values, &mut ends);
         }
         let mut seconds = Vec::new();
-        if let Some((second, end)) = self.bands.second.as_ref().and_then(Band::only_end) {
+        if let Some(second) = &self.bands.second
+            && let Some(end) = second.least.as_ref().or(second.most.as_ref())
+        {
             let values = value(end, probe)?;
             seconds = second.heights(&values)?;
             for (height, ends) in seconds.iter_mut().zip(&mut ends) {
@@ -172,12 +174,7 @@ impl Spans {
 }
 
 impl Band {
-    /// That end of which there is one.
-    fn only_end(&self) -> Option<(&Self, &End)> {
-        self.least.as_ref().or(self.most.as_ref()).map(|end| (self, end))
-    }
-
-    /// Places of values from the end on, at which a key must be no lower than the other side.
+    /// Places of keys, and of what is compared with them, in an order in which those that meet come last. Of a key with one end.
     fn heights(&self, values: &ArrayRef) -> Result<Vec<u64>> {
         let options = SortOptions { descending: self.least.is_none(), ..SortOptions::default() };
         compared(values, options)
