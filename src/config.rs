@@ -8,6 +8,7 @@ mod directories;
 mod fusion;
 mod gpu;
 mod list;
+mod parquet_cache;
 mod result_cache;
 mod rules;
 mod text;
@@ -23,6 +24,8 @@ pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
 pub(crate) use self::gpu::{Gpu, GpuPrecision};
 pub(crate) use self::list::{SETTINGS, Setting};
+pub(crate) use self::parquet_cache::ColumnLimits;
+use self::parquet_cache::ParquetCache;
 pub(crate) use self::result_cache::{CacheLimits, ResultCache};
 pub(crate) use self::rules::ForRules;
 use self::text::at_least;
@@ -95,7 +98,7 @@ pub(crate) struct Settings {
     pub(crate) result_cache_bytes: usize,
     /// Where answers are that outlive the process; empty is nowhere.
     pub(crate) result_cache_directory: PathBuf,
-    pub(crate) parquet_cache_bytes: usize,
+    pub(crate) parquet_cache: ParquetCache,
     /// What takes less is not remembered.
     pub(crate) result_cache_after_ms: u64,
     /// Whether runner-ups of choices by cost are tried.
@@ -164,7 +167,7 @@ impl Default for Settings {
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
             result_cache_directory: PathBuf::new(),
-            parquet_cache_bytes: 128 << 20,
+            parquet_cache: ParquetCache::Auto,
             result_cache_after_ms: 1,
             strategies_are_measured: true,
             strategies_after_ms: 5,
@@ -259,9 +262,8 @@ impl Settings {
     }
 
     /// Bytes of columns of Parquet files that are kept.
-    pub(crate) fn parquet_cache_limit_bytes(&self) -> usize {
-        const SHARE_OF_MEMORY: usize = 16;
-        self.parquet_cache_bytes.min(self.memory_limit_bytes / SHARE_OF_MEMORY)
+    pub(crate) fn parquet_cache_limits(&self) -> ColumnLimits {
+        self.parquet_cache.limits(self.memory_limit_bytes)
     }
 
     /// Seconds that a query must take to be tried in another way; nothing where all is by cost.

@@ -3,7 +3,9 @@
 //! Enters: a name, and a value as text. Leaves: the value in [`Settings`], or what is wrong with it. Not here: what is made of the values.
 
 use super::text::{at_least, number, one_of, parse_bytes, percent, switch};
-use super::{Compression, Directory, Gpu, GpuPrecision, Patterns, ResultCache, Settings};
+use super::{
+    Compression, Directory, Gpu, GpuPrecision, ParquetCache, Patterns, ResultCache, Settings,
+};
 
 /// One setting, as SHOW ALL presents it.
 pub(crate) struct Setting {
@@ -503,10 +505,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         unit: "bytes",
         description: "bytes of columns of Parquet files that stay decompressed in memory when they were read twice, for who \
                       reads them next; within memory_limit, of which they may have a sixteenth, and dropped where \
-                      others need it. 128MB by default, and 0 keeps none",
-        get: |settings| settings.parquet_cache_bytes.to_string(),
+                      others need it. auto, the default, is a quarter of all columns that are read, as they are in \
+                      their files, and at least 128MB; 0 keeps none",
+        get: |settings| settings.parquet_cache.to_string(),
         set: |settings, value| {
-            settings.parquet_cache_bytes = parse_bytes(value)?;
+            settings.parquet_cache = ParquetCache::read(value)?;
             Ok(())
         },
     },

@@ -23,7 +23,12 @@ use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::header::Header;
 use crate::catalog::Stamp;
+use crate::config::ColumnLimits;
 use crate::memory::{Eviction, Movable, Tier};
+
+/// Of the bytes of all columns that have been read, as their files have them, those that may be kept: decompressed, they are a
+/// larger part of the data than this.
+const SHARE_OF_READ: u64 = 4;
 
 /// Columns that are known to have been read, at most.
 const MARKS_MAX: usize = 1 << 16;
@@ -64,12 +69,14 @@ pub(crate) struct KeptColumns {
 
 #[derive(Debug, Default)]
 struct State {
-    limit_bytes: usize,
+    limits: ColumnLimits,
     columns: HashMap<Key, Arc<Kept>>,
     /// Of columns that are being read, to be kept.
     coming_bytes: usize,
     /// Columns that have been read once.
     marks: HashSet<Key>,
+    /// Bytes of these, and of those that were, in their files.
+    read_bytes: u64,
     /// A little more for each column that did not get in.
     clock: f64,
 }
@@ -96,17 +103,17 @@ impl KeptColumns {
     pub(crate) fn new(
         pool: &Arc<dyn MemoryPool>,
         eviction: &Arc<Eviction>,
-        limit_bytes: usize,
+        limits: ColumnLimits,
     ) -> Arc<Self> {
-        let state = Mutex::new(State { limit_bytes, ..State::default() });
+        let state = Mutex::new(State { limits, ..State::default() });
         let (pool, eviction) = (Arc::clone(pool), Arc::clone(eviction));
         Arc::new(Self { pool, eviction, state, read_bytes: AtomicU64::new(0) })
     }
 
     /// Bounds the bytes of all columns; what is beyond is dropped.
-    pub(crate) fn set_limit(&self, limit_bytes: usize) {
+    pub(crate) fn set_limits(&self, limits: ColumnLimits) {
         let mut state = self.state();
-        state.limit_bytes = limit_bytes;
+        state.limits = limits;
         state.make_room(0, f64::INFINITY);
     }
 
@@ -126,18 +133,23 @@ impl State {
         self.columns.values().map(|kept| kept.bytes()).sum()
     }
 
+    fn limit_bytes(&self) -> usize {
+        let share = usize::try_from(self.read_bytes / SHARE_OF_READ).unwrap_or(usize::MAX);
+        share.max(self.limits.least).min(self.limits.most)
+    }
+
     /// Whether so many bytes more have room, if need be by dropping columns that are worth less.
     fn has_room(&self, bytes: usize, worth: f64) -> bool {
         let stay = self.columns.values().filter(|kept| kept.place().worth >= worth);
         let stay_bytes: usize = stay.map(|kept| kept.bytes()).sum();
-        stay_bytes + self.coming_bytes + bytes <= self.limit_bytes
+        stay_bytes + self.coming_bytes + bytes <= self.limit_bytes()
     }
 
     /// Drops columns that are worth less, until so many bytes more have room; says whether they have.
     fn make_room(&mut self, bytes: usize, worth: f64) -> bool {
         self.columns.retain(|_, kept| kept.bytes() > 0);
         let wanted_bytes = self.bytes() + self.coming_bytes + bytes;
-        let mut free_bytes = self.limit_bytes as i64 - wanted_bytes as i64;
+        let mut free_bytes = self.limit_bytes() as i64 - wanted_bytes as i64;
         let mut order: Vec<(f64, Key)> =
             self.columns.iter().map(|(key, kept)| (kept.place().worth, key.clone())).collect();
         order.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -214,7 +226,7 @@ impl FileColumns {
         metadata: &Metadata,
         scan_bytes: f64,
     ) -> Option<Self> {
-        let is_on = all.state().limit_bytes > 0;
+        let is_on = all.state().limits.most > 0;
         let file = is_on.then(|| Stamp::settled(path, metadata)).flatten()?;
         Some(Self { all: Arc::clone(all), file: Arc::new(file), scan_bytes })
     }
@@ -236,6 +248,7 @@ impl FileColumns {
         let mut guard = self.all.state();
         let state = &mut *guard;
         if state.marks.insert(key.clone()) {
+            state.read_bytes += column.compressed_size().max(0) as u64;
             if state.marks.len() > MARKS_MAX {
                 state.marks.clear();
             }
@@ -248,8 +261,9 @@ impl FileColumns {
         let is_compressed = (column.compressed_size() as f64) < HARDLY_COMPRESSED * bytes as f64;
         let saved = if is_compressed { 1.0 } else { SAVED_BY_COPIES };
         let worth = state.clock + NEWCOMER * saved;
-        if bytes > state.limit_bytes / COLUMN_PART || !state.has_room(bytes, worth) {
-            let of_all = self.scan_bytes.max(state.limit_bytes as f64);
+        let limit_bytes = state.limit_bytes();
+        if bytes > limit_bytes / COLUMN_PART || !state.has_room(bytes, worth) {
+            let of_all = self.scan_bytes.max(limit_bytes as f64);
             state.clock += saved * bytes as f64 / (AGING_SCANS * of_all);
             return None;
         }

@@ -32,6 +32,7 @@ use super::chunk::Source;
 use super::kept::KeptColumns;
 use super::layout::Layout;
 use super::window::{By, Place, Windows};
+use crate::config::ColumnLimits;
 use crate::encoding::{as_they_are, decoded_batch};
 use crate::error::Result;
 use crate::memory::{Eviction, Thresholds, share_of};
@@ -187,7 +188,8 @@ fn keeps(
     let compression = config::Compression::None;
     let thresholds = Thresholds { memory: 90, compressed: 95, compression };
     let eviction = Eviction::new(&pool, thresholds);
-    (KeptColumns::new(&pool, &eviction, bytes), eviction, pool)
+    let limits = ColumnLimits { least: bytes, most: bytes };
+    (KeptColumns::new(&pool, &eviction, limits), eviction, pool)
 }
 
 /// All rows of a file by pages, or those of each row group that are selected.
@@ -815,7 +817,7 @@ fn columns_that_are_read_again_have_the_same_rows() {
             let rows = by_pages_again(&path, &fields, (None, None), (0, 64), &kept).unwrap();
             assert_eq!(concat_batches(&batch.schema(), &rows).unwrap(), other);
         }
-        kept.set_limit(0);
+        kept.set_limits(ColumnLimits::default());
         assert_eq!((kept.usage().0, pool.reserved()), (0, 0));
     }
 }
@@ -898,7 +900,23 @@ fn kept_columns_give_way() {
     assert_eq!(kept.usage().0, 0);
     drop(other);
     // A column may have a quarter of all.
-    kept.set_limit(4 << 20);
+    kept.set_limits(ColumnLimits { least: 4 << 20, most: 4 << 20 });
     (0..3).for_each(|_| read(&fields));
     assert_eq!(kept.usage().0, 0);
+}
+
+#[test]
+fn what_is_kept_is_in_proportion_to_what_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("many.parquet");
+    // Ten row groups of eight columns of 120 kB each, 9.6 MB; of what is read, a quarter may be kept.
+    let fields = file_of_eight(&path, 30_000, 0);
+    for (most, expected) in [(100 << 20, 1 << 20..3 << 20), (1 << 20, 700_000..(1 << 20) + 1)] {
+        let (kept, ..) = keeps(0, 100 << 20);
+        kept.set_limits(ColumnLimits { least: 0, most });
+        (0..3).for_each(|_| {
+            by_pages_again(&path, &fields, (None, None), (0, 8192), &kept).unwrap();
+        });
+        assert!(expected.contains(&kept.usage().0), "{most}: {}", kept.usage().0);
+    }
 }

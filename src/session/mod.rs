@@ -202,7 +202,7 @@ impl Resources {
             columns: KeptColumns::new(
                 &environment.memory_pool,
                 &eviction,
-                settings.parquet_cache_limit_bytes(),
+                settings.parquet_cache_limits(),
             ),
             eviction,
             environment,

@@ -116,7 +116,7 @@ impl Session {
         if !new.strategies_are_measured {
             self.shared.strategies.forget();
         }
-        self.shared.columns.set_limit(new.parquet_cache_limit_bytes());
+        self.shared.columns.set_limits(new.parquet_cache_limits());
         if (old.gpu, old.gpu_keeps) != (new.gpu, new.gpu_keeps) {
             kept::forget();
         }

@@ -1,9 +1,9 @@
 //! Rows by their keys: for a key, the rows of a table that have it, in their order.
 //!
 //! ```text
-//! keys with few gaps   an array over their range: each place has the first row of its key
-//! others               slots of open addressing: bits of the hash and the first row; the keys themselves are beside them
-//! rows of one key      a list: each row has the next one
+//! keys with few gaps   an array over their range: for each key its row
+//! others               slots of open addressing: bits of the hash and a row; the keys themselves are beside them
+//! rows of one key      beside each other in a list, the last one marked; instead of a row there is the place of the first
 //! ```
 //!
 //! Half of the slots stay free, so a key that is not there costs one look at memory, mostly, and one that is there two.
@@ -21,11 +21,14 @@ use arrow::buffer::NullBuffer;
 
 use super::word::{KEYS_AT_ONCE, Word};
 
-/// Where no row is. Rows are counted from 1 inside of a table.
+/// Where no row is. Rows, and places of rows, are counted from 1 inside of a table.
 const NONE: u32 = 0;
 
+/// Marks the last row of a key.
+const LAST: u32 = 1 << 31;
+
 /// Rows that a table may have.
-pub const ROWS_MAX: usize = u32::MAX as usize - 1;
+pub const ROWS_MAX: usize = LAST as usize - 1;
 
 /// Places of an array for each row, up to which an array is not larger than slots and keys.
 const PLACES_A_ROW: usize = 6;
@@ -49,16 +52,17 @@ const FOUND_MAX: usize = 3;
 #[derive(Debug)]
 pub struct Lookup<W> {
     first: First<W>,
-    /// The next row of the same key; empty where no two rows have one.
-    next: Vec<u32>,
+    /// The rows of each key beside each other, in their order, counted from 0, the last of them marked; empty where no two
+    /// rows have the same key, and each row is its own place.
+    rows: Vec<u32>,
     keys: usize,
 }
 
 #[derive(Debug)]
 enum First<W> {
-    /// The first row of each key from the least one on, and none at the end.
-    Range { least: u64, rows: Vec<u32> },
-    /// The low bits of the hash above the first row of a key.
+    /// The place of the first row of each key from the least one on, and none at the end.
+    Range { least: u64, places: Vec<u32> },
+    /// The low bits of the hash above the place of the first row of a key; the words by these places.
     Slots { slots: Vec<u64>, words: Vec<W>, seen: Seen },
 }
 
@@ -123,56 +127,67 @@ impl<W: Word> Lookup<W> {
     }
 
     fn over_range(words: &[W], valid: Option<&NullBuffer>, least: u64, places: usize) -> Self {
-        let mut rows = vec![NONE; places + 1];
-        let (mut next, mut keys) = (Vec::new(), 0);
-        for (row, word) in words.iter().enumerate().rev() {
-            if valid.is_some_and(|valid| valid.is_null(row)) {
-                continue;
-            }
-            let first = &mut rows[(word.bits(0) - least) as usize];
-            match *first {
-                NONE => keys += 1,
-                later => link(&mut next, words.len(), row, later),
-            }
-            *first = row as u32 + 1;
+        let rows = || valid_rows(words.len(), valid);
+        let place = |row: usize| (words[row].bits(0) - least) as usize;
+        let mut firsts = vec![NONE; places + 1];
+        let mut keys = 0;
+        let is_taken = |row: usize| {
+            let first = &mut firsts[place(row)];
+            let is_taken = *first != NONE;
+            (*first, keys) = (row as u32 + 1, keys + 1);
+            is_taken
+        };
+        if !rows().any(is_taken) {
+            return Self { first: First::Range { least, places: firsts }, rows: Vec::new(), keys };
         }
-        Self { first: First::Range { least, rows }, next, keys }
+        firsts.fill(0);
+        rows().for_each(|row| firsts[place(row)] += 1);
+        let (mut by_key, keys) = laid_out(&mut firsts);
+        rows().rev().for_each(|row| put(&mut by_key, &mut firsts[place(row)], row));
+        Self { first: First::Range { least, places: firsts }, rows: by_key, keys }
     }
 
     fn in_slots(words: Vec<W>, valid: Option<&NullBuffer>) -> Self {
         let len = (SLOTS_A_ROW * words.len()).max(1);
         let mut slots = vec![0; len];
-        let (mut next, mut keys) = (Vec::new(), 0);
+        // Of each row the first of its key, once that is not the row itself.
+        let (mut firsts, mut keys) = (Vec::new(), 0);
         let mut hashes = [0; KEYS_AT_ONCE];
-        for (chunk, those) in words.chunks(KEYS_AT_ONCE).enumerate().rev() {
+        for (chunk, those) in words.chunks(KEYS_AT_ONCE).enumerate() {
             let mut seen = 0;
             for (hash, word) in hashes.iter_mut().zip(those) {
                 *hash = word.hash();
                 seen ^= slots[home(*hash, len)];
             }
             black_box(seen);
-            for (at, (&hash, &word)) in hashes.iter().zip(those).enumerate().rev() {
+            for (at, (&hash, &word)) in hashes.iter().zip(those).enumerate() {
                 let row = chunk * KEYS_AT_ONCE + at;
                 if valid.is_some_and(|valid| valid.is_null(row)) {
                     continue;
                 }
                 let mut place = home(hash, len);
                 loop {
-                    let later = slots[place] as u32;
-                    if later == NONE {
-                        keys += 1;
+                    let first = slots[place] as u32;
+                    if first == NONE {
+                        (slots[place], keys) = (slot(hash, row as u32 + 1), keys + 1);
                         break;
                     }
-                    if is_of(slots[place], hash) && words[later as usize - 1] == word {
-                        link(&mut next, words.len(), row, later);
+                    if is_of(slots[place], hash) && words[first as usize - 1] == word {
+                        if firsts.is_empty() {
+                            firsts = (0..words.len() as u32).collect();
+                        }
+                        firsts[row] = first - 1;
                         break;
                     }
                     place = after(place, len);
                 }
-                slots[place] = slot(hash, row as u32 + 1);
             }
         }
-        Self { first: First::Slots { slots, words, seen: Seen::default() }, next, keys }
+        let (words, rows) = match firsts.is_empty() {
+            true => (words, Vec::new()),
+            false => beside_each_other(&words, valid, firsts, &mut slots),
+        };
+        Self { first: First::Slots { slots, words, seen: Seen::default() }, rows, keys }
     }
 
     /// Different keys.
@@ -182,64 +197,119 @@ impl<W: Word> Lookup<W> {
 
     /// Whether no two rows have the same key.
     pub fn is_unique(&self) -> bool {
-        self.next.is_empty()
+        self.rows.is_empty()
     }
 
-    /// The first row of each key, counted from 1; 0 for keys that no row has, or that are not valid.
-    pub fn first(&self, words: &[W], valid: Option<&NullBuffer>, rows: &mut Vec<u32>) {
-        rows.clear();
-        rows.reserve(words.len());
+    /// The place of the first row of each key, counted from 1; 0 for keys that no row has, or that are not valid. Where keys
+    /// are unique, a place is a row.
+    pub fn first(&self, words: &[W], valid: Option<&NullBuffer>, places: &mut Vec<u32>) {
+        places.clear();
+        places.reserve(words.len());
         match &self.first {
-            First::Range { least, rows: places } => {
-                let (least, last) = (u128::from(*least), places.len() as u128 - 1);
+            First::Range { least, places: firsts } => {
+                let (least, last) = (u128::from(*least), firsts.len() as u128 - 1);
                 // What lies below the range wraps to above it.
-                let place = |word: &W| word.wide().wrapping_sub(least).min(last) as usize;
-                rows.extend(words.iter().map(|word| places[place(word)]));
+                let at = |word: &W| word.wide().wrapping_sub(least).min(last) as usize;
+                places.extend(words.iter().map(|word| firsts[at(word)]));
             }
             First::Slots { slots, words: keys, seen } => match seen.filter(slots, keys) {
                 Some(filter) => {
-                    let (places, passing) = filter.passing(words);
+                    let (passed, passing) = filter.passing(words);
                     let mut found = Vec::with_capacity(passing.len());
                     first_in_slots(slots, keys, &passing, &mut found);
-                    rows.resize(words.len(), NONE);
-                    for (&at, &row) in places.iter().zip(&found) {
-                        rows[at as usize] = row;
+                    places.resize(words.len(), NONE);
+                    for (&at, &place) in passed.iter().zip(&found) {
+                        places[at as usize] = place;
                     }
                 }
                 None => {
-                    first_in_slots(slots, keys, words, rows);
-                    seen.note(rows);
+                    first_in_slots(slots, keys, words, places);
+                    seen.note(places);
                 }
             },
         }
         if let Some(valid) = valid {
-            for (row, is_valid) in rows.iter_mut().zip(valid.iter()) {
-                *row = if is_valid { *row } else { NONE };
+            for (place, is_valid) in places.iter_mut().zip(valid.iter()) {
+                *place = if is_valid { *place } else { NONE };
             }
         }
     }
 
-    /// The row after one of the same key, both counted from 1; 0 after the last.
+    /// Appends rows of a key, counted from 0, from one on whose place is told, so many at most; the place of the one after them,
+    /// or 0.
     #[inline]
-    pub fn next(&self, row: u32) -> u32 {
-        self.next.get(row as usize - 1).copied().unwrap_or(NONE)
+    pub fn append(&self, place: u32, limit: usize, rows: &mut Vec<u32>) -> u32 {
+        if self.is_unique() {
+            rows.push(place - 1);
+            return NONE;
+        }
+        let of_key = self.rows[place as usize - 1..].iter().take(limit);
+        let before = rows.len();
+        for &row in of_key {
+            rows.push(row & !LAST);
+            if row & LAST != 0 {
+                return NONE;
+            }
+        }
+        place + (rows.len() - before) as u32
     }
 
-    /// Bytes of the largest table of so many rows, and of the keys that it is made of.
+    /// Bytes of the largest table of so many rows while it is made, and of the keys that it is made of.
     pub fn bytes_max(rows: usize) -> usize {
-        let keys = rows * size_of::<W>();
-        let range = (PLACES_A_ROW * rows).max(PLACES_MIN) * size_of::<u32>();
+        let [keys, places] = [size_of::<W>(), size_of::<u32>()].map(|bytes| rows * bytes);
+        let range = (PLACES_A_ROW * rows).max(PLACES_MIN) * size_of::<u32>() + keys + places;
+        let slots = SLOTS_A_ROW * rows * size_of::<u64>();
         let filter = FILTER_BITS_A_ROW * rows / 8;
-        let slots = SLOTS_A_ROW * rows * size_of::<u64>() + filter;
-        range.max(slots) + keys + rows * size_of::<u32>()
+        let in_order = slots + 2 * keys + 2 * places;
+        range.max(in_order).max(slots + keys + places + filter)
     }
 }
 
-fn link(next: &mut Vec<u32>, rows: usize, row: usize, later: u32) {
-    if next.is_empty() {
-        next.resize(rows, NONE);
+/// The rows that are valid.
+fn valid_rows(rows: usize, valid: Option<&NullBuffer>) -> impl DoubleEndedIterator<Item = usize> {
+    (0..rows).filter(move |&row| valid.is_none_or(|valid| valid.is_valid(row)))
+}
+
+/// A place for each of so many rows by key, of which the last is marked, and how many keys have rows. A count becomes the place
+/// behind the last row of its key.
+fn laid_out(counts: &mut [u32]) -> (Vec<u32>, usize) {
+    let mut rows = vec![0; counts.iter().map(|&count| count as usize).sum()];
+    let (mut end, mut keys) = (0, 0);
+    for count in counts.iter_mut().filter(|count| **count > 0) {
+        (end, keys) = (end + *count, keys + 1);
+        rows[end as usize - 1] = LAST;
+        *count = end + 1;
     }
-    next[row] = later;
+    (rows, keys)
+}
+
+/// Puts a row before those of its key, whose first place is told.
+fn put(rows: &mut [u32], first: &mut u32, row: usize) {
+    *first -= 1;
+    rows[*first as usize - 1] |= row as u32;
+}
+
+/// Words and rows with those of one key beside each other, where it is told of each row which one is the first of its key, and
+/// the slots say so. They say the places of these afterwards.
+fn beside_each_other<W: Word>(
+    words: &[W],
+    valid: Option<&NullBuffer>,
+    firsts: Vec<u32>,
+    slots: &mut [u64],
+) -> (Vec<W>, Vec<u32>) {
+    let mut places = vec![0; words.len()];
+    let rows = || valid_rows(words.len(), valid);
+    rows().for_each(|row| places[firsts[row] as usize] += 1);
+    let (mut by_key, _) = laid_out(&mut places);
+    rows().rev().for_each(|row| put(&mut by_key, &mut places[firsts[row] as usize], row));
+    drop(firsts);
+    let mut in_order = vec![W::default(); by_key.len()];
+    for slot in slots.iter_mut().filter(|slot| **slot as u32 != NONE) {
+        let row = *slot as u32 as usize - 1;
+        in_order[places[row] as usize - 1] = words[row];
+        *slot = *slot >> u32::BITS << u32::BITS | u64::from(places[row]);
+    }
+    (in_order, by_key)
 }
 
 /// The least key and how many places there are from it to the largest; none where most of them would be empty.
@@ -262,10 +332,10 @@ fn range<W: Word>(words: &[W], valid: Option<&NullBuffer>) -> Option<(u64, usize
 }
 
 impl Seen {
-    fn note(&self, rows: &[u32]) {
+    fn note(&self, places: &[u32]) {
         if self.filter.get().is_none() {
-            let found = rows.iter().filter(|&&row| row != NONE).count();
-            self.keys.fetch_add(rows.len(), Ordering::Relaxed);
+            let found = places.iter().filter(|&&place| place != NONE).count();
+            self.keys.fetch_add(places.len(), Ordering::Relaxed);
             self.found.fetch_add(found, Ordering::Relaxed);
         }
     }
@@ -288,8 +358,8 @@ impl Seen {
 impl Filter {
     fn new<W: Word>(slots: &[u64], words: &[W]) -> Self {
         let words = || {
-            let rows = slots.iter().map(|&slot| slot as u32).filter(|&row| row != NONE);
-            rows.map(|row| words[row as usize - 1])
+            let places = slots.iter().map(|&slot| slot as u32).filter(|&place| place != NONE);
+            places.map(|place| words[place as usize - 1])
         };
         let bits_max = FILTER_BITS_A_ROW * slots.len() / SLOTS_A_ROW;
         let wide = || words().map(|word| word.wide());
@@ -338,8 +408,8 @@ impl Filter {
     }
 }
 
-/// Appends the first rows of keys.
-fn first_in_slots<W: Word>(slots: &[u64], keys: &[W], words: &[W], rows: &mut Vec<u32>) {
+/// Appends the places of the first rows of keys.
+fn first_in_slots<W: Word>(slots: &[u64], keys: &[W], words: &[W], places: &mut Vec<u32>) {
     for words in words.chunks(KEYS_AT_ONCE) {
         let mut hashes = [0; KEYS_AT_ONCE];
         let mut homes = [0; KEYS_AT_ONCE];
@@ -356,24 +426,24 @@ fn first_in_slots<W: Word>(slots: &[u64], keys: &[W], words: &[W], rows: &mut Ve
                 _ => search(slots, hashes[at], |_| true),
             };
         }
-        let is_right = |row: u32, word: W| row == NONE || keys[row as usize - 1] == word;
-        for ((row, &word), &hash) in found.iter_mut().zip(words).zip(&hashes) {
+        let is_right = |place: u32, word: W| place == NONE || keys[place as usize - 1] == word;
+        for ((place, &word), &hash) in found.iter_mut().zip(words).zip(&hashes) {
             // Another key may have the same bits of its hash.
-            if !is_right(*row, word) {
-                *row = search(slots, hash, |row| keys[row as usize - 1] == word);
+            if !is_right(*place, word) {
+                *place = search(slots, hash, |place| keys[place as usize - 1] == word);
             }
         }
-        rows.extend_from_slice(&found[..words.len()]);
+        places.extend_from_slice(&found[..words.len()]);
     }
 }
 
-/// The first row whose slot has the bits of a hash and that is the right one.
+/// The place in the first slot that has the bits of a hash and that is the right one.
 fn search(slots: &[u64], hash: u64, is_right: impl Fn(u32) -> bool) -> u32 {
     let mut at = home(hash, slots.len());
     loop {
-        let row = slots[at] as u32;
-        if row == NONE || (is_of(slots[at], hash) && is_right(row)) {
-            return row;
+        let place = slots[at] as u32;
+        if place == NONE || (is_of(slots[at], hash) && is_right(place)) {
+            return place;
         }
         at = after(at, slots.len());
     }
@@ -392,9 +462,12 @@ mod tests {
     fn all<W: Word>(table: &Lookup<W>, words: &[W], valid: Option<&NullBuffer>) -> Vec<Vec<usize>> {
         let mut first = vec![7; 3];
         table.first(words, valid, &mut first);
-        let list = |&row: &u32| {
-            let rows = std::iter::successors(Some(row), |&row| Some(table.next(row)));
-            rows.take_while(|&row| row != NONE).map(|row| row as usize - 1).collect()
+        let list = |&first: &u32| {
+            let (mut place, mut rows) = (first, Vec::new());
+            while place != NONE {
+                place = table.append(place, 3, &mut rows);
+            }
+            rows.into_iter().map(|row| row as usize).collect()
         };
         first.iter().map(list).collect()
     }

@@ -39,7 +39,7 @@ enum Table {
 
 /// What the keys of some rows of the probe side have found.
 pub(in crate::exec::relational::join) struct Matches {
-    /// For each row the first one of the build side, counted from 1; 0 where there is none.
+    /// For each row the place of the first one of the build side, counted from 1; 0 where there is none.
     pub(in crate::exec::relational::join) first: Vec<u32>,
     /// Tells who has been found by a hash alone.
     comparator: Option<JoinKeyComparator>,
@@ -111,12 +111,14 @@ impl Keys {
         }
     }
 
-    /// The row after one of the build side, both counted from 1; 0 after the last.
+    /// Appends rows of the build side from one on whose place is told, so many at most; the place of the one after them, or 0.
     #[inline]
-    pub(super) fn next(&self, row: u32) -> u32 {
+    pub(super) fn append(&self, place: u32, limit: usize, rows: &mut Vec<u32>) -> u32 {
         match &self.table {
-            Table::Narrow(_, rows) | Table::Hashed(_, rows) => rows.next(row),
-            Table::Wide(_, rows) => rows.next(row),
+            Table::Narrow(_, by_key) | Table::Hashed(_, by_key) => {
+                by_key.append(place, limit, rows)
+            }
+            Table::Wide(_, by_key) => by_key.append(place, limit, rows),
         }
     }
 

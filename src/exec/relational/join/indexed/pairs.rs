@@ -83,7 +83,7 @@ pub(super) struct Piece {
     found: Found,
     /// The row whose pairs come next.
     row: usize,
-    /// Whom it meets next, a row or a place in an order, counted from 1; 0 where it has met none yet.
+    /// The place of whom it meets next, counted from 1; 0 where it has met none yet.
     next: u32,
     /// The rows before this one have met somebody, or left alone.
     settled: usize,
@@ -158,11 +158,15 @@ impl Piece {
     pub(super) fn add_met(&self, index: &Index, add: impl Fn(u32) -> bool) -> bool {
         match (&self.found, index) {
             (Found::ByKeys(found), Index::Keys(keys)) if found.is_certain() => {
-                for &first in &found.first {
-                    let mut found = first;
+                let mut rows = Vec::new();
+                for &first in found.first.iter().filter(|&&first| first != 0) {
+                    rows.clear();
+                    let next = keys.append(first, 1, &mut rows);
                     // Rows of one key are met together: where the first has been, so have all.
-                    while found != 0 && add(found - 1) {
-                        found = keys.next(found);
+                    if rows.iter().all(|&row| add(row)) && next != 0 {
+                        rows.clear();
+                        keys.append(next, usize::MAX, &mut rows);
+                        rows.iter().for_each(|&row| _ = add(row));
                     }
                 }
                 true
@@ -236,15 +240,16 @@ fn several(
     pairs: &mut Pairs,
 ) -> Ended {
     while let Some(&first) = found.first.get(row) {
-        let mut found = if next == 0 { first } else { next };
-        while found != 0 {
-            if pairs.probe.len() >= limit {
-                return (false, (row, found));
+        let place = if next == 0 { first } else { next };
+        if place != 0 {
+            let room = limit.saturating_sub(pairs.build.len());
+            next = keys.append(place, room, &mut pairs.build);
+            pairs.probe.resize(pairs.build.len(), row as u32);
+            if next != 0 {
+                return (false, (row, next));
             }
-            pairs.push(row, found - 1);
-            found = keys.next(found);
         }
-        (row, next) = (row + 1, 0);
+        row += 1;
     }
     (true, (row, 0))
 }
