@@ -16,11 +16,18 @@ pub(super) trait Key:
     /// A number that is not less for a greater key. Most keys have one of their own; those of cells of 128 bits beyond the
     /// 64-bit integers have that of the nearest of these.
     fn place(self) -> u64;
+
+    /// The same number in 128 bits.
+    fn wide(self) -> u128;
 }
 
 impl Key for u32 {
     fn place(self) -> u64 {
         u64::from(self)
+    }
+
+    fn wide(self) -> u128 {
+        self.into()
     }
 }
 
@@ -28,12 +35,20 @@ impl Key for u64 {
     fn place(self) -> u64 {
         self
     }
+
+    fn wide(self) -> u128 {
+        self.into()
+    }
 }
 
 impl Key for u128 {
     fn place(self) -> u64 {
         let least = i128::from(i64::MIN).key();
         u64::try_from(self.saturating_sub(least)).unwrap_or(u64::MAX)
+    }
+
+    fn wide(self) -> u128 {
+        self
     }
 }
 

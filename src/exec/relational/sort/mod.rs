@@ -17,6 +17,7 @@
 mod gather;
 mod keys;
 mod order;
+mod packing;
 mod pieces;
 mod rows;
 mod runs;

@@ -1,27 +1,34 @@
-//! The order of rows by what compares like their sort keys: bytes, eight at a time.
+//! The order of rows by what compares like their sort keys: words, of eight bytes or of packed bits.
 //!
-//! Enters: blocks of rows, each row with its keys as bytes. Leaves: the rows' places in order. A place is sorted together
-//! with eight bytes of its row as one number; only rows that agree in these look at their next eight. Rows whose bytes
-//! are all equal stay in the order of their places.
+//! Enters: blocks of rows, each row with its keys. Leaves: the rows' places in order. A place is sorted together with the
+//! first word of its row; only rows that agree in it look at their next ones. Rows whose words are all equal stay in the
+//! order of their places.
+//!
+//! ```text
+//! keys of a fixed width   packed into words, once it is known from where to where they lie (`packing`)
+//! others                  bytes of Arrow's row format, eight at a time, behind those that all begin with
+//! ```
 //!
 //! Source: Ng and Kakehi, *Cache Efficient Radix Sort for String Sorting*, IEICE Trans. Fundamentals E90-A (2007), for
-//! keeping characters beside the pointers; the bytes are those of Arrow's row format.
+//! keeping characters beside the pointers.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use arrow::array::RecordBatch;
-use arrow::compute::interleave_record_batch;
+use arrow::compute::{SortOptions, interleave_record_batch};
 use arrow::datatypes::Schema;
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 
+use super::packing::{Columns, Packing, is_packed};
 use crate::exec::kernels::radix;
 
 /// Bytes that are compared at once.
 const WORD_BYTES: usize = 8;
 
-/// A row, and eight bytes of its keys.
+/// A row, and a word of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     word: u64,
@@ -32,20 +39,35 @@ pub(super) struct Entry {
 /// Rows that came one after another.
 pub(super) struct Block {
     pub(super) batch: RecordBatch,
-    keys: Rows,
+    keys: Keys,
 }
 
-/// How the keys of rows become bytes.
+/// What the rows of a block are sorted by.
+enum Keys {
+    Bytes(Rows),
+    /// Their words, once the entries of the block have been made, where they have more than one.
+    Packed(Columns, OnceLock<Vec<u64>>),
+}
+
+/// How rows become blocks.
 pub(super) struct Encoder {
     ordering: LexOrdering,
-    converter: RowConverter,
+    /// None where keys are packed.
+    converter: Option<RowConverter>,
 }
 
 impl Encoder {
     /// # Errors
     /// Where a key has a type that cannot be compared as bytes.
     pub(super) fn new(ordering: &LexOrdering, schema: &Schema) -> Result<Self> {
-        let converter = RowConverter::new(sort_fields(ordering, schema)?)?;
+        let mut is_all_packed = true;
+        for key in ordering {
+            is_all_packed &= is_packed(&key.expr.data_type(schema)?);
+        }
+        let converter = match is_all_packed {
+            true => None,
+            false => Some(RowConverter::new(sort_fields(ordering, schema)?)?),
+        };
         Ok(Self { ordering: ordering.clone(), converter })
     }
 
@@ -54,7 +76,11 @@ impl Encoder {
             let column = key.expr.evaluate(&batch)?;
             column.into_array(batch.num_rows())
         });
-        let keys = self.converter.convert_columns(&columns.collect::<Result<Vec<_>>>()?)?;
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let keys = match &self.converter {
+            Some(converter) => Keys::Bytes(converter.convert_columns(&columns)?),
+            None => Keys::Packed(Columns::new(columns)?, OnceLock::new()),
+        };
         Ok(Block { batch, keys })
     }
 }
@@ -71,40 +97,51 @@ impl Block {
     /// Bytes of the rows, of their keys, and of their places while those are sorted.
     pub(super) fn bytes(&self) -> usize {
         let places = self.batch.num_rows() * size_of::<Entry>() * 2;
-        self.batch.get_array_memory_size() + self.keys.size() + places
+        let keys = match &self.keys {
+            Keys::Bytes(keys) => keys.size(),
+            Keys::Packed(columns, _) => columns.bytes(&self.batch),
+        };
+        self.batch.get_array_memory_size() + keys + places
     }
+}
 
-    /// How many of these bytes all rows begin with.
-    fn shared(&self, first: &[u8]) -> usize {
-        let mut shared = first.len();
-        for key in &self.keys {
-            let key = key.data();
-            if !key.starts_with(&first[..shared]) {
-                shared = first.iter().zip(key).take_while(|(left, right)| left == right).count();
-                if shared == 0 {
-                    break;
-                }
+/// How many bytes all keys begin with.
+fn shared<'a>(mut blocks: impl Iterator<Item = &'a Rows>) -> usize {
+    let Some(begin) = blocks.by_ref().find(|keys| keys.num_rows() > 0) else { return 0 };
+    let first = begin.row(0);
+    let (first, mut shared) = (first.data(), first.data().len());
+    for key in std::iter::once(begin).chain(blocks).flatten() {
+        let key = key.data();
+        if !key.starts_with(&first[..shared]) {
+            shared = first.iter().zip(key).take_while(|(left, right)| left == right).count();
+            if shared == 0 {
+                break;
             }
         }
-        shared
     }
+    shared
 }
 
 /// All rows that are sorted together.
 pub(super) struct Blocks {
     blocks: Vec<Block>,
-    /// Bytes that all keys begin with.
+    packing: Packing,
+    /// Bytes that all keys begin with which are bytes.
     shared: usize,
 }
 
 impl Blocks {
-    pub(super) fn new(blocks: Vec<Block>) -> Self {
-        let first = blocks.iter().find(|block| block.keys.num_rows() > 0);
-        let shared = first.map_or(0, |first| {
-            let first = first.keys.row(0);
-            blocks.iter().map(|block| block.shared(first.data())).min().unwrap_or(0)
+    pub(super) fn new(blocks: Vec<Block>, options: &[SortOptions]) -> Self {
+        let packed = blocks.iter().filter_map(|block| match &block.keys {
+            Keys::Packed(columns, _) => Some(columns),
+            Keys::Bytes(_) => None,
         });
-        Self { blocks, shared }
+        let packing = Packing::new(options, packed);
+        let shared = shared(blocks.iter().filter_map(|block| match &block.keys {
+            Keys::Bytes(keys) => Some(keys),
+            Keys::Packed(..) => None,
+        }));
+        Self { blocks, packing, shared }
     }
 
     /// Ranges of blocks of about so many rows each.
@@ -121,44 +158,67 @@ impl Blocks {
         parts
     }
 
-    /// The rows of some blocks, sorted by the bytes that follow those which all share.
-    pub(super) fn entries(&self, blocks: Range<usize>) -> Vec<Entry> {
+    /// The rows of some blocks, sorted by their first words.
+    ///
+    /// # Errors
+    /// Where keys are not what they were when the blocks were made.
+    pub(super) fn entries(&self, blocks: Range<usize>) -> Result<Vec<Entry>> {
         let rows = self.blocks[blocks.clone()].iter().map(|block| block.batch.num_rows()).sum();
         let mut entries = Vec::with_capacity(rows);
         for at in blocks {
-            let keys = self.blocks[at].keys.iter().enumerate();
-            entries.extend(keys.map(|(row, key)| Entry {
-                word: word(key.data(), self.shared),
-                place: (at as u32, row as u32),
-            }));
+            let entry = |(row, word)| Entry { word, place: (at as u32, row as u32) };
+            match &self.blocks[at].keys {
+                Keys::Bytes(keys) => {
+                    let words = keys.iter().map(|key| word(key.data(), self.shared));
+                    entries.extend(words.enumerate().map(entry));
+                }
+                Keys::Packed(columns, later) => {
+                    let words = self.packing.words(columns)?;
+                    let first = words.iter().step_by(self.packing.words).copied();
+                    entries.extend(first.enumerate().map(entry));
+                    if self.packing.words > 1 {
+                        later.get_or_init(|| words);
+                    }
+                }
+            }
         }
         // They come in the order of their places.
         radix::sort(&mut entries, |entry| entry.word);
-        entries
+        Ok(entries)
     }
 
     /// Puts into order what is sorted by its first words: every word that occurs is there with all its rows.
     pub(super) fn order(&self, entries: &mut [Entry]) {
-        // Groups of equal words, and how many bytes their rows agree in.
+        // Groups of equal words, and how many words their rows agree in.
         let mut open = Vec::new();
-        groups(entries, 0, self.shared + WORD_BYTES, &mut open);
+        groups(entries, 0, 1, &mut open);
         while let Some((group, depth)) = open.pop() {
             let (start, group) = (group.start, &mut entries[group]);
             // No key is the beginning of another: where one ends, all do.
-            if self.key(&group[0]).len() <= depth {
+            if self.word(&group[0], depth).is_none() {
                 continue;
             }
             for entry in group.iter_mut() {
-                entry.word = word(self.key(entry), depth);
+                entry.word = self.word(entry, depth).unwrap_or_default();
             }
             group.sort_unstable();
-            groups(group, start, depth + WORD_BYTES, &mut open);
+            groups(group, start, depth + 1, &mut open);
         }
     }
 
-    fn key(&self, entry: &Entry) -> &[u8] {
-        let (block, row) = entry.place;
-        self.blocks[block as usize].keys.row(row as usize).data()
+    /// The word of a row that follows so many; none where its keys have ended.
+    fn word(&self, entry: &Entry, depth: usize) -> Option<u64> {
+        let (block, row) = (entry.place.0 as usize, entry.place.1 as usize);
+        match &self.blocks[block].keys {
+            Keys::Bytes(keys) => {
+                let (key, depth) = (keys.row(row), self.shared + depth * WORD_BYTES);
+                (depth < key.data().len()).then(|| word(key.data(), depth))
+            }
+            Keys::Packed(_, later) => {
+                let words = (depth < self.packing.words).then(|| later.get()).flatten()?;
+                words.get(row * self.packing.words + depth).copied()
+            }
+        }
     }
 
     /// The rows at these places.

@@ -12,7 +12,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use arrow::compute::BatchCoalescer;
+use arrow::compute::{BatchCoalescer, SortOptions};
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
@@ -182,7 +182,7 @@ impl Gather {
     async fn spill(&mut self) -> Result<()> {
         let blocks = std::mem::take(&mut self.blocks);
         let rows = self.spills.batch_rows(&blocks);
-        let sorted = gathered(blocks, rows, self.sort.fetch, 1);
+        let sorted = gathered(blocks, &self.sort, rows, 1);
         self.spills.write(sorted).await?;
         self.memory.shrink(std::mem::take(&mut self.held_bytes));
         Ok(())
@@ -208,7 +208,7 @@ pub(super) fn held_rows(
         true => 0,
         false => sort.context.session_config().target_partitions(),
     };
-    let batches = gathered(blocks, sort.batch_rows(), sort.fetch, threads);
+    let batches = gathered(blocks, &sort, sort.batch_rows(), threads);
     let batches = batches.map(move |batch| {
         // The reservations live as long as this closure.
         let _held = &memories;
@@ -220,15 +220,20 @@ pub(super) fn held_rows(
 /// The first so many rows of blocks in order, worked on by so many tasks at once; by none where there are few rows.
 fn gathered(
     blocks: Vec<Block>,
+    sort: &RowSort,
     batch_rows: usize,
-    fetch: Option<usize>,
     at_once: usize,
-) -> impl Stream<Item = Result<RecordBatch>> + Send {
+) -> impl Stream<Item = Result<RecordBatch>> + Send + use<> {
+    let options: Vec<SortOptions> = sort.ordering.iter().map(|key| key.options).collect();
+    let fetch = sort.fetch;
     if at_once == 0 {
-        return stream::iter(at_once_gathered(blocks, fetch).transpose()).left_stream();
+        let rows = at_once_gathered(Blocks::new(blocks, &options), fetch);
+        return stream::iter(rows.transpose()).left_stream();
     }
     let ordered = async move {
-        let (blocks, parts) = sorted_parts(blocks, at_once).await?;
+        let blocks = SpawnedTask::spawn(async move { Arc::new(Blocks::new(blocks, &options)) });
+        let blocks = joined(blocks).await?;
+        let parts = sorted_parts(&blocks, at_once).await?;
         let pieces = Cuts::new(parts, PIECE_ROWS);
         Result::<_>::Ok(batches(blocks, pieces, batch_rows, fetch, at_once))
     };
@@ -236,27 +241,22 @@ fn gathered(
 }
 
 /// The first so many rows of blocks in order as one batch.
-fn at_once_gathered(blocks: Vec<Block>, fetch: Option<usize>) -> Result<Option<RecordBatch>> {
-    let blocks = Blocks::new(blocks);
-    let mut entries =
-        blocks.parts(usize::MAX).pop().map_or_else(Vec::new, |all| blocks.entries(all));
+fn at_once_gathered(blocks: Blocks, fetch: Option<usize>) -> Result<Option<RecordBatch>> {
+    let Some(all) = blocks.parts(usize::MAX).pop() else { return Ok(None) };
+    let mut entries = blocks.entries(all)?;
     blocks.order(&mut entries);
     entries.truncate(fetch.unwrap_or(usize::MAX));
     if entries.is_empty() { Ok(None) } else { blocks.rows(&entries).map(Some) }
 }
 
-/// Blocks, and the entries of their rows in parts that are sorted by their words.
-async fn sorted_parts(
-    blocks: Vec<Block>,
-    at_once: usize,
-) -> Result<(Arc<Blocks>, Vec<Vec<Entry>>)> {
-    let blocks = joined(SpawnedTask::spawn(async move { Arc::new(Blocks::new(blocks)) })).await?;
+/// The entries of the rows of blocks in parts that are sorted by their first words.
+async fn sorted_parts(blocks: &Arc<Blocks>, at_once: usize) -> Result<Vec<Vec<Entry>>> {
     let sorting = stream::iter(blocks.parts(PART_ROWS)).map(|part| {
-        let blocks = Arc::clone(&blocks);
-        joined(SpawnedTask::spawn(async move { blocks.entries(part) }))
+        let blocks = Arc::clone(blocks);
+        let task = SpawnedTask::spawn(async move { blocks.entries(part) });
+        async { joined(task).await? }
     });
-    let parts = sorting.buffered(at_once).try_collect().await?;
-    Ok((blocks, parts))
+    sorting.buffered(at_once).try_collect().await
 }
 
 /// The rows of pieces: a task puts a piece in order, then tasks gather the rows of its batches.
