@@ -19,6 +19,9 @@ pub(super) trait Key:
 
     /// The same number in 128 bits.
     fn wide(self) -> u128;
+
+    /// The key of such a number.
+    fn of_wide(wide: u128) -> Self;
 }
 
 impl Key for u32 {
@@ -28,6 +31,10 @@ impl Key for u32 {
 
     fn wide(self) -> u128 {
         self.into()
+    }
+
+    fn of_wide(wide: u128) -> Self {
+        wide as Self
     }
 }
 
@@ -39,6 +46,10 @@ impl Key for u64 {
     fn wide(self) -> u128 {
         self.into()
     }
+
+    fn of_wide(wide: u128) -> Self {
+        wide as Self
+    }
 }
 
 impl Key for u128 {
@@ -49,6 +60,10 @@ impl Key for u128 {
 
     fn wide(self) -> u128 {
         self
+    }
+
+    fn of_wide(wide: u128) -> Self {
+        wide
     }
 }
 

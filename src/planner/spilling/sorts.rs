@@ -6,6 +6,7 @@
 //!     …
 //! ```
 //!
+//! Columns that are chosen between the two, by rows that are sorted so, are chosen above: a merge compares row by row on one thread.
 //! Rows that come in the order of the first keys are sorted stretch by stretch; of several partitions the merge stays above.
 //!
 //! The best few rows stay with DataFusion, which keeps no others and tells scans what it will not need: as long as they
@@ -16,8 +17,11 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
-use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -46,6 +50,14 @@ struct Finder {
 }
 
 impl Finder {
+    /// What stands for a plan, if it is a sort, or a merge of columns of sorted rows.
+    fn found(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some((merge, columns)) = merge_below(plan) else { return self.spilling(plan) };
+        let sort = self.spilling(&merge)?;
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        sort.map(|sort| columns.replace_children(vec![sort], options)).transpose()
+    }
+
     /// The sort that stands for a plan, if it is one.
     fn spilling(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let merge = plan.downcast_ref::<SortPreservingMergeExec>();
@@ -88,6 +100,29 @@ impl Finder {
     }
 }
 
+/// A merge of columns of sorted rows as the merge of these rows, and the columns that are to be chosen above it.
+fn merge_below(
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Option<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)> {
+    let merge: &SortPreservingMergeExec = plan.downcast_ref()?;
+    let columns: &ProjectionExec = merge.input().downcast_ref()?;
+    let sort: &SortExec = columns.input().downcast_ref()?;
+    let chosen: Option<Vec<&Column>> =
+        columns.expr().iter().map(|column| column.expr.downcast_ref()).collect();
+    let chosen = chosen?;
+    let is_same = |(above, below): (&PhysicalSortExpr, &PhysicalSortExpr)| {
+        let columns = (above.expr.downcast_ref::<Column>(), below.expr.downcast_ref::<Column>());
+        let (Some(above_of), Some(below_of)) = columns else { return false };
+        chosen[above_of.index()] == below_of && above.options == below.options
+    };
+    let (above, below) = (merge.expr(), sort.expr());
+    if above.len() != below.len() || !above.iter().zip(below.iter()).all(is_same) {
+        return None;
+    }
+    let below = SortPreservingMergeExec::new(below.clone(), Arc::clone(columns.input()));
+    Some((Arc::new(below.with_fetch(merge.fetch())), Arc::clone(merge.input())))
+}
+
 /// By how many of the first keys each partition comes in order: zeros of either sign are one key to some who order rows.
 fn come_by(input: &Arc<dyn ExecutionPlan>, ordering: &LexOrdering) -> Result<usize> {
     let schema = input.schema();
@@ -116,8 +151,8 @@ impl PhysicalOptimizerRule for SpillingSorts {
         let best_rows_bytes = BEST_ROWS_BYTES_MAX.min(reservable_bytes / BEST_ROWS_PART);
         let finder = Finder { best_rows_bytes };
         plan.transform_down(|plan| {
-            let sort = finder.spilling(&plan)?;
-            Ok(sort.map_or_else(|| Transformed::no(plan), Transformed::yes))
+            let found = finder.found(&plan)?;
+            Ok(found.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
     }

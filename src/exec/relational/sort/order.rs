@@ -15,11 +15,12 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use arrow::array::RecordBatch;
-use arrow::compute::{SortOptions, interleave_record_batch};
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::{SortOptions, interleave};
 use arrow::datatypes::Schema;
 use arrow::row::{RowConverter, Rows, SortField};
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 
 use super::packing::{Columns, Packing, is_packed};
@@ -94,6 +95,10 @@ pub(super) fn sort_fields(ordering: &LexOrdering, schema: &Schema) -> Result<Vec
 }
 
 impl Block {
+    fn is_packed(&self) -> bool {
+        matches!(self.keys, Keys::Packed(..))
+    }
+
     /// Bytes of the rows, of their keys, and of their places while those are sorted.
     pub(super) fn bytes(&self) -> usize {
         let places = self.batch.num_rows() * size_of::<Entry>() * 2;
@@ -126,22 +131,34 @@ fn shared<'a>(mut blocks: impl Iterator<Item = &'a Rows>) -> usize {
 pub(super) struct Blocks {
     blocks: Vec<Block>,
     packing: Packing,
+    /// For each column of the rows the key that it is, where that is had of a word.
+    of_words: Vec<Option<usize>>,
     /// Bytes that all keys begin with which are bytes.
     shared: usize,
 }
 
 impl Blocks {
-    pub(super) fn new(blocks: Vec<Block>, options: &[SortOptions]) -> Self {
+    pub(super) fn new(blocks: Vec<Block>, ordering: &LexOrdering) -> Self {
         let packed = blocks.iter().filter_map(|block| match &block.keys {
             Keys::Packed(columns, _) => Some(columns),
             Keys::Bytes(_) => None,
         });
-        let packing = Packing::new(options, packed);
+        let options: Vec<SortOptions> = ordering.iter().map(|key| key.options).collect();
+        let packing = Packing::new(&options, packed);
+        let is_whole = packing.words == 1 && blocks.iter().all(|block| block.is_packed());
+        let columns = blocks.first().map_or(0, |block| block.batch.num_columns());
+        let key = |at: usize| {
+            let is_it = |key: &PhysicalSortExpr| {
+                key.expr.downcast_ref::<Column>().is_some_and(|column| column.index() == at)
+            };
+            ordering.iter().position(is_it).filter(|_| is_whole)
+        };
+        let of_words = (0..columns).map(key).collect();
         let shared = shared(blocks.iter().filter_map(|block| match &block.keys {
             Keys::Bytes(keys) => Some(keys),
             Keys::Packed(..) => None,
         }));
-        Self { blocks, packing, shared }
+        Self { blocks, packing, of_words, shared }
     }
 
     /// Ranges of blocks of about so many rows each.
@@ -223,10 +240,21 @@ impl Blocks {
 
     /// The rows at these places.
     pub(super) fn rows(&self, entries: &[Entry]) -> Result<RecordBatch> {
-        let batches: Vec<&RecordBatch> = self.blocks.iter().map(|block| &block.batch).collect();
-        let places: Vec<(usize, usize)> =
-            entries.iter().map(|entry| (entry.place.0 as usize, entry.place.1 as usize)).collect();
-        Ok(interleave_record_batch(&batches, &places)?)
+        let place = |entry: &Entry| (entry.place.0 as usize, entry.place.1 as usize);
+        let places: Vec<(usize, usize)> = entries.iter().map(place).collect();
+        let words = entries.iter().map(|entry| entry.word);
+        let Some(first) = self.blocks.first() else { return internal_err!("rows of no block") };
+        let schema = first.batch.schema();
+        let columns = self.of_words.iter().enumerate().map(|(at, key)| match key {
+            Some(key) => self.packing.cells(*key, words.clone(), schema.field(at).data_type()),
+            None => {
+                let columns = self.blocks.iter().map(|block| block.batch.column(at).as_ref());
+                Ok(interleave(&columns.collect::<Vec<_>>(), &places)?)
+            }
+        });
+        let columns = columns.collect::<Result<_>>()?;
+        let rows = RecordBatchOptions::new().with_row_count(Some(entries.len()));
+        Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
     }
 }
 

@@ -12,7 +12,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use arrow::compute::{BatchCoalescer, SortOptions};
+use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
@@ -224,14 +224,13 @@ fn gathered(
     batch_rows: usize,
     at_once: usize,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send + use<> {
-    let options: Vec<SortOptions> = sort.ordering.iter().map(|key| key.options).collect();
-    let fetch = sort.fetch;
+    let (ordering, fetch) = (sort.ordering.clone(), sort.fetch);
     if at_once == 0 {
-        let rows = at_once_gathered(Blocks::new(blocks, &options), fetch);
+        let rows = at_once_gathered(Blocks::new(blocks, &ordering), fetch);
         return stream::iter(rows.transpose()).left_stream();
     }
     let ordered = async move {
-        let blocks = SpawnedTask::spawn(async move { Arc::new(Blocks::new(blocks, &options)) });
+        let blocks = SpawnedTask::spawn(async move { Arc::new(Blocks::new(blocks, &ordering)) });
         let blocks = joined(blocks).await?;
         let parts = sorted_parts(&blocks, at_once).await?;
         let pieces = Cuts::new(parts, PIECE_ROWS);
