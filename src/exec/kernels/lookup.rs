@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arrow::buffer::NullBuffer;
 
 use super::word::{KEYS_AT_ONCE, Word};
+use super::zeros::Zeros;
 
 /// Where no row is. Rows, and places of rows, are counted from 1 inside of a table.
 const NONE: u32 = 0;
@@ -61,9 +62,9 @@ pub struct Lookup<W> {
 #[derive(Debug)]
 enum First<W> {
     /// The place of the first row of each key from the least one on, and none at the end.
-    Range { least: u64, places: Vec<u32> },
+    Range { least: u64, places: Zeros<u32> },
     /// The low bits of the hash above the place of the first row of a key; the words by these places.
-    Slots { slots: Vec<u64>, words: Vec<W>, seen: Seen },
+    Slots { slots: Zeros<u64>, words: Vec<W>, seen: Seen },
 }
 
 /// How many keys were looked for and found, and what follows from that.
@@ -80,7 +81,7 @@ struct Seen {
 /// Bits of which those are set that keys have.
 #[derive(Debug)]
 struct Filter {
-    bits: Vec<u64>,
+    bits: Zeros<u64>,
     by: By,
 }
 
@@ -129,7 +130,8 @@ impl<W: Word> Lookup<W> {
     fn over_range(words: &[W], valid: Option<&NullBuffer>, least: u64, places: usize) -> Self {
         let rows = || valid_rows(words.len(), valid);
         let place = |row: usize| (words[row].bits(0) - least) as usize;
-        let mut firsts = vec![NONE; places + 1];
+        let mut zeros = Zeros::new(places + 1);
+        let firsts: &mut [u32] = &mut zeros;
         let mut keys = 0;
         let is_taken = |row: usize| {
             let first = &mut firsts[place(row)];
@@ -138,18 +140,19 @@ impl<W: Word> Lookup<W> {
             is_taken
         };
         if !rows().any(is_taken) {
-            return Self { first: First::Range { least, places: firsts }, rows: Vec::new(), keys };
+            return Self { first: First::Range { least, places: zeros }, rows: Vec::new(), keys };
         }
         firsts.fill(0);
         rows().for_each(|row| firsts[place(row)] += 1);
-        let (mut by_key, keys) = laid_out(&mut firsts);
+        let (mut by_key, keys) = laid_out(firsts);
         rows().rev().for_each(|row| put(&mut by_key, &mut firsts[place(row)], row));
-        Self { first: First::Range { least, places: firsts }, rows: by_key, keys }
+        Self { first: First::Range { least, places: zeros }, rows: by_key, keys }
     }
 
     fn in_slots(words: Vec<W>, valid: Option<&NullBuffer>) -> Self {
         let len = (SLOTS_A_ROW * words.len()).max(1);
-        let mut slots = vec![0; len];
+        let mut zeros = Zeros::new(len);
+        let slots: &mut [u64] = &mut zeros;
         // Of each row the first of its key, once that is not the row itself.
         let (mut firsts, mut keys) = (Vec::new(), 0);
         let mut hashes = [0; KEYS_AT_ONCE];
@@ -185,9 +188,9 @@ impl<W: Word> Lookup<W> {
         }
         let (words, rows) = match firsts.is_empty() {
             true => (words, Vec::new()),
-            false => beside_each_other(&words, valid, firsts, &mut slots),
+            false => beside_each_other(&words, valid, firsts, slots),
         };
-        Self { first: First::Slots { slots, words, seen: Seen::default() }, rows, keys }
+        Self { first: First::Slots { slots: zeros, words, seen: Seen::default() }, rows, keys }
     }
 
     /// Different keys.
@@ -207,6 +210,7 @@ impl<W: Word> Lookup<W> {
         places.reserve(words.len());
         match &self.first {
             First::Range { least, places: firsts } => {
+                let firsts: &[u32] = firsts;
                 let (least, last) = (u128::from(*least), firsts.len() as u128 - 1);
                 // What lies below the range wraps to above it.
                 let at = |word: &W| word.wide().wrapping_sub(least).min(last) as usize;
@@ -355,6 +359,19 @@ impl Seen {
     }
 }
 
+impl By {
+    #[inline]
+    fn bit<W: Word>(&self, word: W) -> usize {
+        match *self {
+            // What lies below the range wraps to above it.
+            Self::Range { least, places } => {
+                word.wide().wrapping_sub(least).min(places as u128) as usize
+            }
+            Self::Hash { mask } => word.hash() as usize & mask,
+        }
+    }
+}
+
 impl Filter {
     fn new<W: Word>(slots: &[u64], words: &[W]) -> Self {
         let words = || {
@@ -373,34 +390,23 @@ impl Filter {
             By::Range { places, .. } => places + 1,
             By::Hash { mask } => mask + 1,
         };
-        let mut filter = Self { bits: vec![0; bits.div_ceil(u64::BITS as usize)], by };
+        let mut zeros = Zeros::new(bits.div_ceil(u64::BITS as usize));
+        let bits: &mut [u64] = &mut zeros;
         for word in words() {
-            let bit = filter.bit(word);
-            filter.bits[bit / u64::BITS as usize] |= 1 << (bit % u64::BITS as usize);
+            let bit = by.bit(word);
+            bits[bit / u64::BITS as usize] |= 1 << (bit % u64::BITS as usize);
         }
-        filter
-    }
-
-    #[inline]
-    fn bit<W: Word>(&self, word: W) -> usize {
-        match self.by {
-            // What lies below the range wraps to above it.
-            By::Range { least, places } => {
-                word.wide().wrapping_sub(least).min(places as u128) as usize
-            }
-            By::Hash { mask } => word.hash() as usize & mask,
-        }
+        Self { bits: zeros, by }
     }
 
     /// The keys that may be there, and their places among all.
     fn passing<W: Word>(&self, words: &[W]) -> (Vec<u32>, Vec<W>) {
         let (mut places, mut passing) = (vec![0; words.len()], vec![W::default(); words.len()]);
-        let mut count = 0;
+        let (bits, mut count): (&[u64], _) = (&self.bits, 0);
         for (at, &word) in words.iter().enumerate() {
-            let bit = self.bit(word);
+            let bit = self.by.bit(word);
             (places[count], passing[count]) = (at as u32, word);
-            count +=
-                (self.bits[bit / u64::BITS as usize] >> (bit % u64::BITS as usize) & 1) as usize;
+            count += (bits[bit / u64::BITS as usize] >> (bit % u64::BITS as usize) & 1) as usize;
         }
         places.truncate(count);
         passing.truncate(count);

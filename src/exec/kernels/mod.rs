@@ -26,6 +26,7 @@
 //! lookup     the rows of a table that have a key
 //! word       keys of a fixed width
 //! radix      items in the order of a number
+//! zeros      numbers that are read and written in no order
 //! ```
 //!
 //! What every kernel promises:
@@ -66,6 +67,7 @@ pub mod sparse;
 pub mod strassen;
 pub mod vectors;
 pub mod word;
+mod zeros;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
