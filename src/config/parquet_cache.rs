@@ -28,7 +28,9 @@ impl ParquetCache {
     pub(super) fn read(text: &str) -> Result<Self, String> {
         match text.eq_ignore_ascii_case("auto") {
             true => Ok(Self::Auto),
-            false => parse_bytes(text).map(Self::Bytes),
+            false => {
+                parse_bytes(text).map(Self::Bytes).map_err(|wrong| format!("{wrong}, nor auto"))
+            }
         }
     }
 

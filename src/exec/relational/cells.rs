@@ -6,6 +6,8 @@
 
 use std::ops::{BitXor, Not};
 
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::ArrowNativeType;
 use bytemuck::Pod;
 
@@ -107,6 +109,12 @@ macro_rules! with_cell {
     }};
 }
 pub(super) use with_cell;
+
+/// The cells of a column of a type as wide as its own, those of NULLs among them.
+pub(super) fn cells<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> {
+    let data = column.to_data();
+    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+}
 
 macro_rules! signed {
     ($($cell:ty, $wide:ty, $key:ty);*) => {$(

@@ -18,6 +18,7 @@ use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::error::Result;
 
 use crate::exec::kernels::word::Word;
+use crate::exec::relational::cells::cells;
 
 /// Bytes of the longest text that is packed beside other columns.
 const TEXT_BYTES: u32 = 7;
@@ -307,12 +308,6 @@ impl Place {
 
 fn text_mask() -> u64 {
     (1 << (8 * TEXT_BYTES)) - 1
-}
-
-/// The cells of a column of numbers, of a type as wide as its own.
-fn cells<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> {
-    let data = column.to_data();
-    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
 }
 
 /// Views as they are, as long as they hold their texts.

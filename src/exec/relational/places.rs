@@ -2,13 +2,12 @@
 //! the same number either may come first.
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::ScalarBuffer;
 use arrow::compute::{SortOptions, cast};
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
 
 use crate::error::{Error, ErrorKind};
-use crate::exec::relational::cells::{Cell, Key, with_cell};
+use crate::exec::relational::cells::{Cell, Key, cells, with_cell};
 
 /// Bytes of a text that make its place.
 const TEXT_BYTES: usize = size_of::<u64>();
@@ -48,9 +47,7 @@ pub(super) fn places(values: &ArrayRef, options: SortOptions) -> Result<Vec<u64>
 }
 
 fn of_cells<C: Cell>(values: &ArrayRef) -> Vec<u64> {
-    let data = values.to_data();
-    let cells = ScalarBuffer::<C>::new(data.buffers()[0].clone(), data.offset(), data.len());
-    cells.iter().map(|cell| cell.key().place()).collect()
+    cells::<C>(values).iter().map(|cell| cell.key().place()).collect()
 }
 
 /// A text begins its place: of one that begins another the place is not greater.

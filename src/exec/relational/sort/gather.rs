@@ -14,7 +14,7 @@ use datafusion::physical_plan::metrics::SpillMetrics;
 use futures::StreamExt;
 
 use super::runs::{BLOCK_KEYS, Run, Writer, WrittenRun};
-use crate::exec::relational::cells::{Cell, Key};
+use crate::exec::relational::cells::{Cell, Key, cells};
 use crate::exec::relational::memory::Memory;
 
 /// Bytes of a held run at most. Larger ones take longer to sort than a statement that is to stop may wait.
@@ -146,10 +146,9 @@ impl<C: Cell> Gather<C> {
     }
 
     fn push(&mut self, column: &ArrayRef) -> Result<()> {
-        let data = column.to_data();
-        let cells = &data.buffers()[0].typed_data::<C>()[data.offset()..data.offset() + data.len()];
-        match data.nulls().filter(|nulls| nulls.null_count() > 0) {
-            None => self.extend(cells),
+        let cells = cells::<C>(column);
+        match column.nulls().filter(|nulls| nulls.null_count() > 0) {
+            None => self.extend(&cells),
             Some(nulls) => {
                 self.nulls += nulls.null_count();
                 nulls.valid_slices().try_for_each(|(start, end)| self.extend(&cells[start..end]))

@@ -95,8 +95,18 @@ pub(super) fn sort_fields(ordering: &LexOrdering, schema: &Schema) -> Result<Vec
 }
 
 impl Block {
-    fn is_packed(&self) -> bool {
-        matches!(self.keys, Keys::Packed(..))
+    fn packed(&self) -> Option<&Columns> {
+        match &self.keys {
+            Keys::Packed(columns, _) => Some(columns),
+            Keys::Bytes(_) => None,
+        }
+    }
+
+    fn as_bytes(&self) -> Option<&Rows> {
+        match &self.keys {
+            Keys::Bytes(keys) => Some(keys),
+            Keys::Packed(..) => None,
+        }
     }
 
     /// Bytes of the rows, of their keys, and of their places while those are sorted.
@@ -139,13 +149,9 @@ pub(super) struct Blocks {
 
 impl Blocks {
     pub(super) fn new(blocks: Vec<Block>, ordering: &LexOrdering) -> Self {
-        let packed = blocks.iter().filter_map(|block| match &block.keys {
-            Keys::Packed(columns, _) => Some(columns),
-            Keys::Bytes(_) => None,
-        });
         let options: Vec<SortOptions> = ordering.iter().map(|key| key.options).collect();
-        let packing = Packing::new(&options, packed);
-        let is_whole = packing.words == 1 && blocks.iter().all(|block| block.is_packed());
+        let packing = Packing::new(&options, blocks.iter().filter_map(Block::packed));
+        let is_whole = packing.words == 1 && blocks.iter().all(|block| block.packed().is_some());
         let columns = blocks.first().map_or(0, |block| block.batch.num_columns());
         let key = |at: usize| {
             let is_it = |key: &PhysicalSortExpr| {
@@ -154,10 +160,7 @@ impl Blocks {
             ordering.iter().position(is_it).filter(|_| is_whole)
         };
         let of_words = (0..columns).map(key).collect();
-        let shared = shared(blocks.iter().filter_map(|block| match &block.keys {
-            Keys::Bytes(keys) => Some(keys),
-            Keys::Packed(..) => None,
-        }));
+        let shared = shared(blocks.iter().filter_map(Block::as_bytes));
         Self { blocks, packing, of_words, shared }
     }
 

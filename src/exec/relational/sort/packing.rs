@@ -17,7 +17,7 @@ use arrow::datatypes::DataType;
 use datafusion::error::{DataFusionError, Result};
 
 use crate::error::{Error, ErrorKind};
-use crate::exec::relational::cells::{Cell, Key, with_cell};
+use crate::exec::relational::cells::{Cell, Key, cells, with_cell};
 
 const WORD_BITS: u32 = u64::BITS;
 
@@ -75,21 +75,16 @@ fn not_packed(of: &DataType) -> DataFusionError {
     Error::from(ErrorKind::Internal(message)).into()
 }
 
-/// The cells of a column, those of NULLs among them.
-fn with_cells<C: Cell, R>(column: &ArrayRef, of: impl FnOnce(&[C]) -> R) -> R {
-    let data = column.to_data();
-    of(&data.buffers()[0].typed_data::<C>()[data.offset()..data.offset() + data.len()])
-}
-
 impl Span {
     /// Of no keys.
     const NONE: Self = Self { least: u128::MAX, most: 0, has_nulls: false };
 
     fn of<C: Cell>(column: &ArrayRef) -> Self {
-        let ends = with_cells::<C, _>(column, |cells| match column.nulls() {
+        let cells = cells::<C>(column);
+        let ends = match column.nulls() {
             None => ends(cells.iter().map(|cell| cell.key())),
             Some(nulls) => ends(nulls.valid_indices().map(|row| cells[row].key())),
-        });
+        };
         let has_nulls = column.null_count() > 0;
         match ends {
             Some((least, most)) => Self { least: least.wide(), most: most.wide(), has_nulls },
@@ -212,22 +207,20 @@ impl Packed {
 
     /// Puts the keys of a column into the words of their rows.
     fn put<C: Cell>(&self, column: &ArrayRef, words: &mut [u64], of_row: usize) {
-        let rows = words.chunks_exact_mut(of_row);
-        with_cells::<C, _>(column, |cells| {
-            if !self.span.has_nulls {
-                self.put_values(rows.zip(cells.iter().copied()), self.at);
-                return;
-            }
-            // A bit is set for who comes later.
-            let [of_value, of_null] = [self.options.nulls_first, !self.options.nulls_first];
-            let nulls = column.nulls();
-            let values = rows.zip(cells.iter().copied()).enumerate().filter_map(|(row, of)| {
-                let is_null = nulls.is_some_and(|nulls| nulls.is_null(row));
-                put(of.0, self.at, 1, u64::from(if is_null { of_null } else { of_value }));
-                (!is_null).then_some(of)
-            });
-            self.put_values(values, self.at + 1);
+        let cells = cells::<C>(column);
+        let rows = words.chunks_exact_mut(of_row).zip(cells.iter().copied());
+        if !self.span.has_nulls {
+            return self.put_values(rows, self.at);
+        }
+        // A bit is set for who comes later.
+        let [of_value, of_null] = [self.options.nulls_first, !self.options.nulls_first];
+        let nulls = column.nulls();
+        let values = rows.enumerate().filter_map(|(row, of)| {
+            let is_null = nulls.is_some_and(|nulls| nulls.is_null(row));
+            put(of.0, self.at, 1, u64::from(if is_null { of_null } else { of_value }));
+            (!is_null).then_some(of)
         });
+        self.put_values(values, self.at + 1);
     }
 
     /// Puts how far cells are from the one that comes first into words, from a bit on.

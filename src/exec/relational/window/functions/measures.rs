@@ -15,6 +15,7 @@ use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use crate::error::Error;
+use crate::exec::relational::cells::cells;
 
 /// Digits of the widest decimals whose mean is computed in 128 bits, as DataFusion's is.
 const MEAN_DIGITS_MAX: u8 = 25;
@@ -305,9 +306,8 @@ impl<N: ArrowNativeTypeOp, const LEAST: bool> Measure for Extreme<N, LEAST> {
     type State = Option<N>;
 
     fn column(&self, arguments: &[ArrayRef]) -> Result<Self::Column> {
-        let data = arguments[0].to_data();
-        let values = ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len());
-        let nulls = data.nulls().filter(|nulls| nulls.null_count() > 0);
+        let values = cells(&arguments[0]);
+        let nulls = arguments[0].nulls().filter(|nulls| nulls.null_count() > 0);
         Ok(Numbers { values, nulls: nulls.cloned() })
     }
 
