@@ -36,6 +36,7 @@
 //! computed       arithmetic of decimals and patterns of texts
 //! expressions    those of a physical operator, rewritten where they stand
 //! scans          large files in parts that threads take as they come to them
+//! sideways       what joins, sorts and aggregates know while they run, handed down to scans
 //! spilling       operators that finish whatever the memory
 //! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
@@ -85,6 +86,7 @@ mod rule;
 mod scans;
 mod schedule;
 pub(crate) mod shared;
+mod sideways;
 mod sparsity;
 pub(crate) mod spilling;
 mod statistics;

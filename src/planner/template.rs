@@ -37,6 +37,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
 use super::parameters::{self, Values};
+use super::sideways::SIDEWAYS;
 use crate::exec::relational::first_rows::FirstRowsExec;
 use crate::exec::relational::shared::SharedExec;
 use crate::storage::{Snapshot, TableScan};
@@ -48,9 +49,6 @@ const FILES_MAX: usize = 1024;
 /// theirs to those of the runs before, and whoever reads them reads them all.
 const METRICS_MAX: usize = 1000;
 const METRICS_OF_FILE_MAX: usize = 200;
-
-/// DataFusion's rule that hands the filters of joins and sorts down to scans.
-pub(super) const TYING: &str = "FilterPushdown(Post)";
 
 type Rules = [Arc<dyn PhysicalOptimizerRule + Send + Sync>];
 
@@ -180,7 +178,7 @@ fn over(scan: TableScan) -> Arc<dyn ExecutionPlan> {
 /// The rules that choose operators, and those that tie them together or put others in their places.
 fn rules(state: &SessionState) -> (&Rules, &Rules) {
     let rules = state.physical_optimizers();
-    let tying = rules.iter().rposition(|rule| rule.name() == TYING);
+    let tying = rules.iter().rposition(|rule| rule.name() == SIDEWAYS);
     rules.split_at(tying.unwrap_or(rules.len()))
 }
 

@@ -36,9 +36,9 @@ use super::joins::eager::EagerGroups;
 use super::rule::Rule;
 use super::scans::FileParts;
 use super::shared::SharedPlans;
+use super::sideways::{self, SIDEWAYS, SidewaysConditions};
 use super::spilling::SpillingOperators;
 use super::statistics::Statistics;
-use super::template::TYING;
 use super::{best_entries, contraction, first_rows, pair_sums};
 use crate::functions::StringSubscript;
 
@@ -75,8 +75,11 @@ pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + 
     rules.extend(PhysicalOptimizer::new().rules);
     let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
     rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));
-    let tying = rules.iter().rposition(|rule| rule.name() == TYING);
-    rules.insert(tying.unwrap_or(rules.len()), Arc::new(FileParts));
+    for rule in rules.iter_mut().filter(|rule| rule.name() == sideways::OF_DATAFUSION) {
+        *rule = Arc::new(SidewaysConditions);
+    }
+    let sideways = rules.iter().rposition(|rule| rule.name() == SIDEWAYS);
+    rules.insert(sideways.unwrap_or(rules.len()), Arc::new(FileParts));
     rules.push(Arc::new(SpillingOperators));
     rules
 }
