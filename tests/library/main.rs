@@ -8,6 +8,7 @@ mod expected_rows;
 mod fusion;
 mod join_order;
 mod memory;
+mod outer_joins;
 mod plans;
 mod remembered;
 mod remembered_groups;

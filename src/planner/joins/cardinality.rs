@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows(S) = Π rows of relations · Π over classes (1 / values that differ, but for the member with the fewest)
-//!           · Π shares of other conditions · Π shares that semi joins keep
+//!           · Π shares of other conditions · Π shares that semi joins keep · Π partners in outer joins
 //! ```
 //!
 //! An estimate is of a set, whatever the order in which it is joined: Moerkotte, *Building Query Compilers*, §24. Two keys
@@ -11,7 +11,7 @@
 
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-use super::graph::{ConditionKind, Graph, Semi};
+use super::graph::{Attached, Attachment, ConditionKind, Graph};
 use super::set::Set;
 use crate::planner::statistics::{Estimates, LEAST_ROWS, UNMATCHED_MIN, domain, share_of_matches};
 
@@ -20,7 +20,7 @@ const FURTHER: f64 = 0.9;
 
 /// Rows of the sets of relations of a graph.
 pub(super) struct Cardinality {
-    /// Of each relation by itself; for one that only filters, of its own rows.
+    /// Of each relation by itself; for one that is attached, of its own rows.
     rows: Vec<f64>,
     /// By class: relations with the number of values that differ, the most first.
     classes: Vec<Vec<(usize, f64)>>,
@@ -47,11 +47,11 @@ impl Cardinality {
             })
             .collect();
         let joined = graph.relations.iter().enumerate();
-        let joined = joined.filter(|(_, relation)| relation.filters.is_none());
+        let joined = joined.filter(|(_, relation)| relation.attached.is_none());
         let joined: Set = joined.map(|(at, _)| at).collect();
         let mut this = Self { rows, classes, shares: Vec::new(), joined };
         this.note_conditions(graph, estimates);
-        this.note_semis(graph, estimates);
+        this.note_attached(graph, estimates);
         this.note_repeated_pairs(graph, estimates);
         this.note_common_keys(graph, estimates);
         this
@@ -92,11 +92,11 @@ impl Cardinality {
         }
     }
 
-    fn note_semis(&mut self, graph: &Graph, estimates: &Estimates<'_>) {
+    fn note_attached(&mut self, graph: &Graph, estimates: &Estimates<'_>) {
         for (at, relation) in graph.relations.iter().enumerate() {
-            let Some(semi) = &relation.filters else { continue };
-            let share = share_kept(graph, semi, &relation.plan, estimates);
-            self.shares.push((semi.required.with(Set::one(at)), share));
+            let Some(join) = &relation.attached else { continue };
+            let share = share_kept(graph, join, &relation.plan, estimates);
+            self.shares.push((join.required.with(Set::one(at)), share));
         }
     }
 
@@ -150,19 +150,30 @@ impl Cardinality {
     }
 }
 
-/// The share of rows that a semi or anti join keeps.
-fn share_kept(graph: &Graph, semi: &Semi, plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
+/// The share of rows that a semi or anti join keeps, or the rows that an outer join makes of each.
+fn share_kept(
+    graph: &Graph,
+    join: &Attached,
+    plan: &LogicalPlan,
+    estimates: &Estimates<'_>,
+) -> f64 {
     let plans: Vec<&LogicalPlan> =
-        semi.required.iter().map(|relation| &graph.relations[relation].plan).collect();
+        join.required.iter().map(|relation| &graph.relations[relation].plan).collect();
     let kept = |expr: &Expr| {
         let of = plans.iter().find(|plan| {
             expr.column_refs().into_iter().all(|column| plan.schema().has_column(column))
         });
         of.map_or(1.0, |plan| estimates.distinct(plan, expr))
     };
-    let domain: f64 = semi.on.iter().map(|(own, _)| kept(own)).product();
-    let others: f64 = semi.on.iter().map(|(_, other)| estimates.distinct(plan, other)).product();
-    let matched = share_of_matches(domain, others.min(estimates.rows(plan)));
-    let matched = if semi.filter.is_some() { matched * FURTHER } else { matched };
-    if semi.is_anti { (1.0 - matched).max(UNMATCHED_MIN) } else { matched }
+    let rows = estimates.rows(plan);
+    let domain: f64 = join.on.iter().map(|(own, _)| kept(own)).product();
+    let others: f64 = join.on.iter().map(|(_, other)| estimates.distinct(plan, other)).product();
+    let others = others.min(rows);
+    let matched = share_of_matches(domain, others);
+    let matched = if join.filter.is_some() { matched * FURTHER } else { matched };
+    match join.kind {
+        Attachment::Semi => matched,
+        Attachment::Anti => (1.0 - matched).max(UNMATCHED_MIN),
+        Attachment::Outer => (rows / domain.max(others).max(1.0)).max(1.0),
+    }
 }

@@ -25,14 +25,14 @@ impl Graph {
             }
         }
         for (at, relation) in self.relations.iter().enumerate() {
-            edges.extend(relation.filters.iter().map(|semi| [semi.required, Set::one(at)]));
+            edges.extend(relation.attached.iter().map(|join| [join.required, Set::one(at)]));
         }
         let mut parts: Vec<Set> = (0..self.relations.len()).map(Set::one).collect();
         loop {
             join_along(&edges, &mut parts);
             parts.sort_by(|one, other| rows(*one).total_cmp(&rows(*other)).then(one.cmp(other)));
-            // What only filters is joined by its own condition, once all that it asks for is there.
-            let mut apart = parts.iter().filter(|part| !self.only_filters(**part));
+            // What is attached is joined by its own condition, once all that it asks for is there.
+            let mut apart = parts.iter().filter(|part| !self.is_attached(**part));
             match (apart.next(), apart.next()) {
                 (Some(&one), Some(&other)) => edges.push([one, other]),
                 _ => return edges,
@@ -40,8 +40,8 @@ impl Graph {
         }
     }
 
-    fn only_filters(&self, part: Set) -> bool {
-        part.iter().all(|relation| self.relations[relation].filters.is_some())
+    fn is_attached(&self, part: Set) -> bool {
+        part.iter().all(|relation| self.relations[relation].attached.is_some())
     }
 }
 
@@ -51,8 +51,8 @@ pub(super) struct Keys {
     alike: Vec<Set>,
     /// All of one with all of the other.
     pairs: Vec<[Set; 2]>,
-    /// Relations that filter others by such an equality.
-    filters: Set,
+    /// Relations that are attached to others by such an equality.
+    attached: Set,
 }
 
 impl Keys {
@@ -63,20 +63,20 @@ impl Keys {
             ConditionKind::Equality([(one, _), (other, _)]) => Some([*one, *other]),
             ConditionKind::Other(_) => None,
         });
-        let filters = graph.relations.iter().enumerate();
-        let filters = filters.filter(|(_, relation)| relation.filters.is_some());
+        let attached = graph.relations.iter().enumerate();
+        let attached = attached.filter(|(_, relation)| relation.attached.is_some());
         Self {
             alike: alike.collect(),
             pairs: pairs.collect(),
-            filters: filters.map(|(at, _)| at).collect(),
+            attached: attached.map(|(at, _)| at).collect(),
         }
     }
 
     /// Whether an equality says which rows of two sets belong together.
     pub(super) fn join(&self, [left, right]: [Set; 2]) -> bool {
-        let filters = |set: Set| set.count() == 1 && self.filters.includes(set);
-        filters(left)
-            || filters(right)
+        let is_attached = |set: Set| set.count() == 1 && self.attached.includes(set);
+        is_attached(left)
+            || is_attached(right)
             || self.alike.iter().any(|alike| alike.meets(left) && alike.meets(right))
             || self.pairs.iter().any(|&[one, other]| {
                 (left.includes(one) && right.includes(other))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Inner Join: b.y = c.y                  a ── x ── b ── y ── c          relations a, b, c
-//!   LeftSemi Join: a.x = s.x                 └──── x ──── s             s, which only keeps rows
+//!   LeftSemi Join: a.x = s.x                 └──── x ──── s             s, which is attached to a
 //!     Inner Join: a.x = b.x     ──►
 //!       a, b                             classes of equal expressions: {a.x, b.x}, {b.y, c.y}
 //!     s
@@ -10,8 +10,12 @@
 //! ```
 //!
 //! Expressions that conditions hold equal are a class: any two of its members join their relations, whichever were
-//! written. Relations are in an order of their own, so that the graph is the same however the query was written. What
-//! is not reordered (outer joins, NOT IN, aggregates, sub-queries with a name) is a relation by itself.
+//! written. Relations are in an order of their own, so that the graph is the same however the query was written.
+//!
+//! A relation on the inner side of an outer join, or that a semi or anti join asks, is attached: it joins whole sets that have
+//! all that its condition reads, by that condition alone. For every row of the others is kept or not, or finds the same
+//! partners, whatever other rows there are. What is not reordered (full joins, outer joins of which other conditions read the
+//! inner side, NOT IN, aggregates, sub-queries with a name) is a relation by itself.
 
 use std::collections::HashMap;
 
@@ -30,18 +34,29 @@ use super::set::Set;
 #[derive(Debug)]
 pub(super) struct Relation {
     pub(super) plan: LogicalPlan,
-    /// For one whose rows do not leave, but decide which rows of others do.
-    pub(super) filters: Option<Semi>,
+    /// For one that joins by a condition of its own.
+    pub(super) attached: Option<Attached>,
 }
 
-/// A semi or anti join, without its sides.
+/// What a relation that is attached to others does to their rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attachment {
+    /// Keeps those with a partner.
+    Semi,
+    /// Keeps those without.
+    Anti,
+    /// Adds its columns: those of each partner, or NULLs where there is none.
+    Outer,
+}
+
+/// A semi, anti or outer join, without its sides.
 #[derive(Debug)]
-pub(super) struct Semi {
-    pub(super) is_anti: bool,
-    /// Expressions over the rows that are kept, and over the relation.
+pub(super) struct Attached {
+    pub(super) kind: Attachment,
+    /// Expressions over the rows that it joins, and over the relation.
     pub(super) on: Vec<(Expr, Expr)>,
     pub(super) filter: Option<Expr>,
-    /// The relations whose columns are asked for.
+    /// The relations whose columns are asked for, and what those that are attached themselves ask for.
     pub(super) required: Set,
 }
 
@@ -79,7 +94,7 @@ pub(super) struct Graph {
 #[derive(Default)]
 struct Parts {
     relations: Vec<LogicalPlan>,
-    semis: Vec<(LogicalPlan, Semi)>,
+    attached: Vec<(LogicalPlan, Attached)>,
     equalities: Vec<(Expr, Expr)>,
     others: Vec<Expr>,
 }
@@ -89,7 +104,7 @@ impl Graph {
     pub(super) fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut parts = Parts::default();
         parts.take(plan);
-        let count = parts.relations.len() + parts.semis.len();
+        let count = parts.relations.len() + parts.attached.len();
         if !(2..=Set::ROOM).contains(&count) {
             return None;
         }
@@ -105,16 +120,22 @@ impl Graph {
                 let sides = [self.written(&join.left)?, self.written(&join.right)?];
                 Some(Tree::Join(Box::new(sides)))
             }
-            LogicalPlan::Join(join) => match semi(join) {
-                Some((kept, _, semi)) => {
-                    let is_same = |relation: &Relation| {
-                        relation.filters.as_ref().is_some_and(|own| own.on == semi.on)
-                    };
-                    let relation = Tree::Relation(self.relations.iter().position(is_same)?);
-                    Some(Tree::Join(Box::new([self.written(kept)?, relation])))
+            LogicalPlan::Join(join) => {
+                if let Some((kept, _, attached)) = attached(join)
+                    && let Some(relation) = self.attached_by(&attached)
+                {
+                    let sides = [self.written(kept)?, Tree::Relation(relation)];
+                    return Some(Tree::Join(Box::new(sides)));
                 }
-                None => self.relation_of(plan),
-            },
+                match [self.relation_of(&join.left), self.relation_of(&join.right)] {
+                    // An outer join that is an inner one here.
+                    [Some(left), Some(right)] if left != right => {
+                        let sides = [self.written(&join.left)?, self.written(&join.right)?];
+                        Some(Tree::Join(Box::new(sides)))
+                    }
+                    _ => self.relation_of(plan),
+                }
+            }
             LogicalPlan::Projection(projection) if only_drops(projection) && is_joined(plan) => {
                 self.written(&projection.input)
             }
@@ -125,11 +146,18 @@ impl Graph {
         }
     }
 
+    /// The relation that is attached in this way.
+    fn attached_by(&self, join: &Attached) -> Option<usize> {
+        let is_same =
+            |of: &Relation| of.attached.as_ref().is_some_and(|attached| attached.on == join.on);
+        self.relations.iter().position(is_same)
+    }
+
     /// The relation that a plan is, by its columns.
     fn relation_of(&self, plan: &LogicalPlan) -> Option<Tree> {
         let column = plan.schema().columns().into_iter().next()?;
         let has = |relation: &Relation| {
-            relation.filters.is_none() && relation.plan.schema().has_column(&column)
+            relation.attached.is_none() && relation.plan.schema().has_column(&column)
         };
         self.relations.iter().position(has).map(Tree::Relation)
     }
@@ -139,15 +167,22 @@ impl Parts {
     fn take(&mut self, plan: &LogicalPlan) {
         match plan {
             LogicalPlan::Join(join) if is_inner(join) => {
-                self.equalities.extend(join.on.iter().cloned());
-                self.others
-                    .extend(join.filter.clone().into_iter().flat_map(split_conjunction_owned));
-                self.take(&join.left);
-                self.take(&join.right);
+                self.take_inner([&join.left, &join.right], join.on.clone(), join.filter.clone());
             }
-            LogicalPlan::Join(join) => match semi(join) {
-                Some((kept, relation, semi)) => {
-                    self.semis.push((relation.clone(), semi));
+            LogicalPlan::Join(join) => match attached(join) {
+                Some((kept, relation, join)) if join.kind == Attachment::Outer => {
+                    // The conditions above are known by now.
+                    if self.fail_on_nulls_of(relation) {
+                        self.take_inner([kept, relation], join.on, join.filter);
+                    } else if self.read(relation) {
+                        self.relations.push(plan.clone());
+                    } else {
+                        self.attached.push((relation.clone(), join));
+                        self.take(kept);
+                    }
+                }
+                Some((kept, relation, join)) => {
+                    self.attached.push((relation.clone(), join));
                     self.take(kept);
                 }
                 None => self.relations.push(plan.clone()),
@@ -163,26 +198,51 @@ impl Parts {
         }
     }
 
+    fn take_inner(
+        &mut self,
+        [one, other]: [&LogicalPlan; 2],
+        on: Vec<(Expr, Expr)>,
+        filter: Option<Expr>,
+    ) {
+        self.equalities.extend(on);
+        self.others.extend(filter.into_iter().flat_map(split_conjunction_owned));
+        self.take(one);
+        self.take(other);
+    }
+
+    /// Whether an equality of inner joins is never met where all columns of a plan are NULL.
+    fn fail_on_nulls_of(&self, plan: &LogicalPlan) -> bool {
+        let mut sides = self.equalities.iter().flat_map(|(left, right)| [left, right]);
+        sides.any(|side| matches!(side, Expr::Column(column) if plan.schema().has_column(column)))
+    }
+
+    /// Whether a condition of inner joins reads columns of a plan.
+    fn read(&self, plan: &LogicalPlan) -> bool {
+        let sides = self.equalities.iter().flat_map(|(left, right)| [left, right]);
+        let mut columns = sides.chain(&self.others).flat_map(Expr::column_refs);
+        columns.any(|column| plan.schema().has_column(column))
+    }
+
     /// Everything in its own order, and every name looked up; nothing where one is of no relation or of two.
     fn graph(mut self) -> Option<Graph> {
         self.relations.sort_by_cached_key(text);
-        self.semis.sort_by_cached_key(|(plan, semi)| {
-            let conditions = format!("{:?} {:?}", semi.on, semi.filter);
+        self.attached.sort_by_cached_key(|(plan, join)| {
+            let conditions = format!("{:?} {:?}", join.on, join.filter);
             (text(plan), without_made_up_name(conditions, plan))
         });
-        let schemas = self.relations.iter().map(|plan| plan.schema().as_ref().clone());
+        let mut relations: Vec<Relation> =
+            self.relations.into_iter().map(Relation::joined).collect();
+        let attached = self.attached.into_iter();
+        relations.extend(attached.map(|(plan, join)| Relation { plan, attached: Some(join) }));
+        let yield_columns = relations.iter().enumerate().filter(|(_, of)| of.yields_columns());
+        let schemas = yield_columns.clone().map(|(_, of)| of.plan.schema().as_ref().clone());
         let joined = schemas.map(Some).reduce(|one, other| one?.join(&other?).ok());
         joined.flatten()?;
         let mut names = Names::default();
-        for (at, plan) in self.relations.iter().enumerate() {
-            names.add(plan.schema(), at);
+        for (at, relation) in yield_columns {
+            names.add(relation.plan.schema(), at);
         }
-        let mut relations: Vec<Relation> =
-            self.relations.into_iter().map(Relation::joined).collect();
-        for (plan, mut semi) in self.semis {
-            semi.required = names.required(&semi, plan.schema())?;
-            relations.push(Relation { plan, filters: Some(semi) });
-        }
+        require(&mut relations, &names)?;
         let mut graph = Graph { relations, classes: Vec::new(), conditions: Vec::new() };
         let mut equalities = self.equalities;
         for other in self.others {
@@ -216,8 +276,42 @@ impl Parts {
 
 impl Relation {
     fn joined(plan: LogicalPlan) -> Self {
-        Self { plan, filters: None }
+        Self { plan, attached: None }
     }
+
+    /// Whether its columns leave with those of the relations that it joins.
+    fn yields_columns(&self) -> bool {
+        self.attached.as_ref().is_none_or(|join| !join.is_semi())
+    }
+}
+
+impl Attached {
+    /// Whether it decides which rows stay, and adds nothing to them.
+    pub(super) fn is_semi(&self) -> bool {
+        matches!(self.kind, Attachment::Semi | Attachment::Anti)
+    }
+}
+
+/// Notes what attached relations ask for; nothing where one asks for none, or a name is of two.
+fn require(relations: &mut [Relation], names: &Names) -> Option<()> {
+    let required = relations.iter().enumerate().map(|(at, relation)| match &relation.attached {
+        Some(join) => names.required(join, at, relation),
+        None => Some(Set::EMPTY),
+    });
+    let mut required: Vec<Set> = required.collect::<Option<_>>()?;
+    // What one asks for that is attached itself is not there before what that asks for. No two ask for one another.
+    for _ in 0..relations.len() {
+        for at in 0..relations.len() {
+            let further = required[at].iter().map(|relation| required[relation]);
+            required[at] = further.fold(required[at], Set::with);
+        }
+    }
+    for (relation, required) in relations.iter_mut().zip(required) {
+        if let Some(join) = &mut relation.attached {
+            join.required = required;
+        }
+    }
+    Some(())
 }
 
 impl Graph {
@@ -304,17 +398,19 @@ impl Names {
         expr.column_refs().into_iter().map(|column| self.0.get(column).copied()).collect()
     }
 
-    /// The relations that a semi join asks for beside its own; nothing where there are none, or a name is of both.
-    fn required(&self, semi: &Semi, own: &DFSchema) -> Option<Set> {
+    /// The relations that an attached one asks for beside itself; nothing where there are none, or a name is of both.
+    fn required(&self, join: &Attached, at: usize, relation: &Relation) -> Option<Set> {
+        let own = relation.plan.schema();
         let mut required = Set::EMPTY;
-        for (kept, _) in &semi.on {
+        for (kept, _) in &join.on {
             required = required.with(self.relations(kept)?);
         }
-        let read = semi.filter.iter().flat_map(Expr::column_refs);
+        let read = join.filter.iter().flat_map(Expr::column_refs);
         for column in read.filter(|column| !own.has_column(column)) {
             required = required.with(Set::one(*self.0.get(column)?));
         }
-        let is_clear = own.columns().iter().all(|column| !self.0.contains_key(column));
+        let of_others = |column: &Column| self.0.get(column).is_some_and(|&of| of != at);
+        let is_clear = !own.columns().iter().any(of_others);
         (is_clear && !required.is_empty()).then_some(required)
     }
 }
@@ -344,22 +440,26 @@ fn has_plain_conditions(join: &Join) -> bool {
         && on.chain(&join.filter).all(can_move)
 }
 
-/// The rows that are kept, the relation that decides, and how; nothing where a join is none of that kind.
-fn semi(join: &Join) -> Option<(&LogicalPlan, &LogicalPlan, Semi)> {
-    let (kept, relation) = match join.join_type {
-        JoinType::LeftSemi | JoinType::LeftAnti => (&join.left, &join.right),
-        JoinType::RightSemi | JoinType::RightAnti => (&join.right, &join.left),
+/// The rows that are joined, the relation that is attached to them, and how; nothing where a join is none of that kind.
+fn attached(join: &Join) -> Option<(&LogicalPlan, &LogicalPlan, Attached)> {
+    let (kind, is_right) = match join.join_type {
+        JoinType::LeftSemi => (Attachment::Semi, false),
+        JoinType::RightSemi => (Attachment::Semi, true),
+        JoinType::LeftAnti => (Attachment::Anti, false),
+        JoinType::RightAnti => (Attachment::Anti, true),
+        JoinType::Left => (Attachment::Outer, false),
+        JoinType::Right => (Attachment::Outer, true),
         _ => return None,
     };
     if !has_plain_conditions(join) || join.on.is_empty() {
         return None;
     }
-    let is_right = matches!(join.join_type, JoinType::RightSemi | JoinType::RightAnti);
+    let (kept, relation) =
+        if is_right { (&join.right, &join.left) } else { (&join.left, &join.right) };
     let on = join.on.iter().cloned();
     let on = on.map(|(left, right)| if is_right { (right, left) } else { (left, right) }).collect();
-    let is_anti = matches!(join.join_type, JoinType::LeftAnti | JoinType::RightAnti);
-    let semi = Semi { is_anti, on, filter: join.filter.clone(), required: Set::EMPTY };
-    Some((kept, relation, semi))
+    let attached = Attached { kind, on, filter: join.filter.clone(), required: Set::EMPTY };
+    Some((kept, relation, attached))
 }
 
 /// Whether a condition means the same wherever its columns are.
@@ -389,7 +489,7 @@ fn is_joined(plan: &LogicalPlan) -> bool {
             only_drops(projection) && is_joined(&projection.input)
         }
         LogicalPlan::Filter(filter) => can_move(&filter.predicate) && is_joined(&filter.input),
-        LogicalPlan::Join(join) => is_inner(join) || semi(join).is_some(),
+        LogicalPlan::Join(join) => is_inner(join) || attached(join).is_some(),
         _ => false,
     }
 }

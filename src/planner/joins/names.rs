@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! a, b, (c, d), e      a with b, that with the join of c and d, and all with e
-//! [a, b]               what is one relation to its neighbours, made of two: an outer join, say
+//! [a, b]               what is one relation to its neighbours, made of two: a full join, say
 //! semi a, anti a       a decides which rows of the others stay
+//! outer a              rows of the others that have no partner in a stay too
 //! ```
 
 use datafusion::common::JoinType;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::enumerate::Tree;
-use super::graph::Relation;
+use super::graph::{Attachment, Relation};
 
 /// Names beyond which a list is cut short.
 const LISTED_MAX: usize = 4;
@@ -18,10 +19,11 @@ const LISTED_MAX: usize = 4;
 impl Relation {
     pub(super) fn name(&self) -> String {
         let name = name(&self.plan);
-        match &self.filters {
+        match self.attached.as_ref().map(|join| join.kind) {
             None => name,
-            Some(semi) if semi.is_anti => format!("anti {name}"),
-            Some(_) => format!("semi {name}"),
+            Some(Attachment::Semi) => format!("semi {name}"),
+            Some(Attachment::Anti) => format!("anti {name}"),
+            Some(Attachment::Outer) => format!("outer {name}"),
         }
     }
 }

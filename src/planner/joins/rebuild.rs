@@ -7,7 +7,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, Join, JoinConstraint, LogicalPlan, Projection};
 
 use super::enumerate::Tree;
-use super::graph::{ConditionKind, Graph, Semi};
+use super::graph::{Attached, Attachment, ConditionKind, Graph};
 use super::set::Set;
 
 /// The joins of a tree. Their columns are those of the relations, in the order of the tree.
@@ -32,9 +32,9 @@ fn built(graph: &Graph, tree: &Tree) -> Result<(LogicalPlan, Set)> {
             let [left, right] = sides.as_ref();
             let (left, right) = (built(graph, left)?, built(graph, right)?);
             let both = left.1.with(right.1);
-            let join = match (filtering(graph, left.1), filtering(graph, right.1)) {
-                (_, Some(semi)) => semi_join(semi, left.0, right.0, false)?,
-                (Some(semi), None) => semi_join(semi, left.0, right.0, true)?,
+            let join = match (attached(graph, left.1), attached(graph, right.1)) {
+                (_, Some(attached)) => attached_join(attached, left.0, right.0, false)?,
+                (Some(attached), None) => attached_join(attached, left.0, right.0, true)?,
                 (None, None) => inner_join(graph, left, right)?,
             };
             Ok((LogicalPlan::Join(join), both))
@@ -42,23 +42,28 @@ fn built(graph: &Graph, tree: &Tree) -> Result<(LogicalPlan, Set)> {
     }
 }
 
-/// The semi join of a set that is one relation which only filters.
-fn filtering(graph: &Graph, set: Set) -> Option<&Semi> {
+/// The join of a set that is one relation which is attached to others.
+fn attached(graph: &Graph, set: Set) -> Option<&Attached> {
     let relation = set.least().filter(|_| set.count() == 1)?;
-    graph.relations[relation].filters.as_ref()
+    graph.relations[relation].attached.as_ref()
 }
 
-/// `is_right` where the rows that are kept are those on the right.
-fn semi_join(semi: &Semi, left: LogicalPlan, right: LogicalPlan, is_right: bool) -> Result<Join> {
-    let join_type = match (semi.is_anti, is_right) {
-        (false, false) => JoinType::LeftSemi,
-        (false, true) => JoinType::RightSemi,
-        (true, false) => JoinType::LeftAnti,
-        (true, true) => JoinType::RightAnti,
+/// `is_right` where the rows that are joined are those on the right.
+fn attached_join(
+    attached: &Attached,
+    left: LogicalPlan,
+    right: LogicalPlan,
+    is_right: bool,
+) -> Result<Join> {
+    let join_type = match attached.kind {
+        Attachment::Semi => JoinType::LeftSemi,
+        Attachment::Anti => JoinType::LeftAnti,
+        Attachment::Outer => JoinType::Left,
     };
-    let on = semi.on.iter().cloned();
+    let join_type = if is_right { join_type.swap() } else { join_type };
+    let on = attached.on.iter().cloned();
     let on = on.map(|(kept, other)| if is_right { (other, kept) } else { (kept, other) });
-    join(left, right, on.collect(), semi.filter.clone(), join_type)
+    join(left, right, on.collect(), attached.filter.clone(), join_type)
 }
 
 fn inner_join(

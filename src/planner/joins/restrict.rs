@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::OptimizerConfig;
 
 use super::choices::{Choice, Choices, RUNNER_UP, Way};
-use super::graph::{Graph, Member, can_move};
+use super::graph::{Attached, Attachment, Graph, Member, can_move};
 use super::{cost, names};
 use crate::planner::statistics::{ASKED_KEYS, Estimates, share_of_matches};
 
@@ -133,7 +133,8 @@ fn links(graph: &Graph, at: usize) -> Vec<(Expr, Vec<Member>)> {
     let mut link = |own: &Expr, equal: Vec<Member>| {
         let mut others = equal.clone();
         for (relation, source) in graph.relations.iter().enumerate() {
-            let Some(semi) = source.filters.as_ref().filter(|semi| !semi.is_anti) else { continue };
+            let keeps = |join: &&Attached| join.kind == Attachment::Semi;
+            let Some(semi) = source.attached.as_ref().filter(keeps) else { continue };
             for (kept, other) in &semi.on {
                 if equal.iter().any(|member| member.expr == *kept) {
                     others.push(Member { relation, expr: other.clone() });
@@ -143,7 +144,7 @@ fn links(graph: &Graph, at: usize) -> Vec<(Expr, Vec<Member>)> {
         others.retain(|member| member.relation != at);
         links.push((own.clone(), others));
     };
-    match &graph.relations[at].filters {
+    match &graph.relations[at].attached {
         None => {
             for class in &graph.classes {
                 if let Some(own) = class.iter().find(|member| member.relation == at) {
@@ -151,13 +152,13 @@ fn links(graph: &Graph, at: usize) -> Vec<(Expr, Vec<Member>)> {
                 }
             }
         }
-        Some(semi) => {
-            for (kept, own) in &semi.on {
+        Some(join) => {
+            for (kept, own) in &join.on {
                 let class = graph.classes.iter();
                 let mut class = class.filter(|class| class.iter().any(|one| one.expr == *kept));
-                match (class.next(), semi.required.least()) {
+                match (class.next(), join.required.least()) {
                     (Some(class), _) => link(own, class.clone()),
-                    (None, Some(relation)) if semi.required.count() == 1 => {
+                    (None, Some(relation)) if join.required.count() == 1 => {
                         link(own, vec![Member { relation, expr: kept.clone() }]);
                     }
                     _ => (),
