@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -14,6 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::expressions::with_rewritten;
+use super::operators::with_others;
 use crate::exec::expressions::with_ours;
 
 /// The rule; see the header of this file.
@@ -26,13 +26,7 @@ impl PhysicalOptimizerRule for ComputedExpressions {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| {
-            Ok(match computed(&node)? {
-                Some(computed) => Transformed::yes(computed),
-                None => Transformed::no(node),
-            })
-        })
-        .data()
+        with_others(plan, &mut computed)
     }
 
     fn name(&self) -> &str {

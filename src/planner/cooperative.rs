@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -21,6 +20,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::unnest::UnnestExec;
 
+use super::operators::with_others;
 use crate::error;
 use crate::exec::contraction::ContractionExec;
 use crate::exec::relational::join::SpillingJoinExec;
@@ -38,20 +38,19 @@ impl PhysicalOptimizerRule for CooperativeJoins {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|plan| {
+        with_others(plan, &mut |plan| {
             let is_cooperative = |plan: &dyn ExecutionPlan| plan.is::<CooperativeExec>();
             Ok(match plan.children().as_slice() {
                 // A plan that was optimized by itself before it became part of this one.
                 [input] if is_cooperative(plan.as_ref()) && is_cooperative(input.as_ref()) => {
-                    Transformed::yes(Arc::clone(input))
+                    Some(Arc::clone(input))
                 }
                 _ if may_grow(plan.as_ref()) => {
-                    Transformed::yes(Arc::new(CooperativeExec::new(plan)) as _)
+                    Some(Arc::new(CooperativeExec::new(Arc::clone(plan))))
                 }
-                _ => Transformed::no(plan),
+                _ => None,
             })
         })
-        .data()
     }
 
     fn name(&self) -> &str {
@@ -75,22 +74,18 @@ pub(crate) fn stoppable(
 }
 
 fn stoppable_by(plan: Arc<dyn ExecutionPlan>, check: &StopCheck) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = plan.transform_up(|plan| {
-        if let Some(join) = stoppable_join(plan.as_ref(), check)? {
-            return Ok(Transformed::yes(join));
-        }
+    let plan = with_others(plan, &mut |plan| {
         if let Some(spilling) = plan.downcast_ref::<SpillingJoinExec>() {
             let join = stoppable_join(spilling.join().as_ref(), check)?;
-            let spilling = join.and_then(SpillingJoinExec::new).map(|join| Arc::new(join) as _);
-            return Ok(spilling.map_or_else(|| Transformed::no(plan), Transformed::yes));
+            return Ok(join.and_then(SpillingJoinExec::new).map(|join| Arc::new(join) as _));
         }
         if let Some(contraction) = plan.downcast_ref::<ContractionExec>() {
             let ordinary = stoppable_by(Arc::clone(contraction.ordinary()), check)?;
-            return Ok(Transformed::yes(Arc::new(contraction.with_ordinary(ordinary)) as _));
+            return Ok(Some(Arc::new(contraction.with_ordinary(ordinary))));
         }
-        Ok(Transformed::no(plan))
+        stoppable_join(plan.as_ref(), check)
     })?;
-    run_once(plan.data)
+    run_once(plan)
 }
 
 /// A join of DataFusion's whose condition fails once the statement has been stopped; none where it has no

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
+use super::operators::with_others;
 use crate::exec::encoded::takes_encoded;
 use crate::pages::encoded_scan;
 
@@ -39,10 +39,7 @@ impl PhysicalOptimizerRule for EncodedScans {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|plan| {
-            Ok(over_encoded(&plan)?.map_or_else(|| Transformed::no(plan), Transformed::yes))
-        })
-        .data()
+        with_others(plan, &mut over_encoded)
     }
 
     fn name(&self) -> &str {

@@ -35,6 +35,7 @@
 //! transform      filters over numbers, and what is computed of the rows they keep
 //! computed       arithmetic of decimals and patterns of texts
 //! expressions    those of a physical operator, rewritten where they stand
+//! operators      operators of a plan in the places of others
 //! scans          large files in parts that threads take as they come to them
 //! sideways       what joins, sorts and aggregates know while they run, handed down to scans
 //! spilling       operators that finish whatever the memory
@@ -70,6 +71,7 @@ pub(crate) mod modify;
 mod narrow;
 mod nearest;
 mod network;
+mod operators;
 pub(crate) mod ordered;
 mod pair_sums;
 mod parameters;

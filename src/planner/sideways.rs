@@ -24,7 +24,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterPushdownResult, ChildPushdownResult, FilterPushdownPhase, PushedDown,
@@ -35,6 +34,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
+
+use super::operators::over;
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
@@ -73,26 +74,17 @@ fn handed_down(
     conditions: Vec<Arc<dyn PhysicalExpr>>,
     config: &ConfigOptions,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let children: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
-    if children.is_empty() {
+    if plan.children().is_empty() {
         return with_conditions(plan, conditions, config);
     }
     let own = plan.gather_filters_for_pushdown(PHASE, Vec::new(), config)?.self_filters();
-    let told = children.iter().zip(&own).enumerate().map(|(at, (child, own))| {
-        let passed = conditions.iter().filter_map(|condition| below(&plan, at, condition));
-        let all = own.iter().cloned().chain(passed).collect();
-        handed_down(Arc::clone(child), all, config)
+    let told = own.iter().enumerate().map(|(child, own)| {
+        let passed = conditions.iter().filter_map(|condition| below(&plan, child, condition));
+        own.iter().cloned().chain(passed).collect()
     });
-    let told = told.collect::<Result<Vec<_>>>()?;
-    let is_new = told.iter().zip(&children).any(|(new, old)| !Arc::ptr_eq(new, old));
-    let plan = match is_new {
-        // A scan promises nothing by what it is told while it runs.
-        true => {
-            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-            plan.replace_children(told, options)?
-        }
-        false => plan,
-    };
+    let mut told = told.collect::<Vec<Vec<_>>>().into_iter();
+    // A scan promises no less for what it is told while it runs.
+    let plan = over(plan, |child| handed_down(child, told.next().unwrap_or_default(), config))?;
     if own.iter().all(Vec::is_empty) {
         return Ok(plan);
     }

@@ -23,7 +23,6 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
@@ -36,6 +35,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
+use super::operators::with_others;
 use super::parameters::{self, Values};
 use super::sideways::SIDEWAYS;
 use crate::exec::relational::first_rows::FirstRowsExec;
@@ -111,21 +111,21 @@ impl Template {
         let (_, tying) = rules(state);
         let context = ConfigOnlyContext::new(state.config_options());
         let mut is_usable = true;
-        let operators = each_anew(&self.0, &mut |operator| {
-            if let Some(filter) = with_values(&operator, values)? {
-                return Ok(filter);
+        let operators = with_others(Arc::clone(&self.0), &mut |operator| {
+            if let Some(filter) = with_values(operator, values)? {
+                return Ok(Some(filter));
             }
-            let Some(scan) = table_scan(&operator) else {
+            let Some(scan) = table_scan(operator) else {
                 is_usable &= !is_worn(operator.as_ref());
-                return anew(operator);
+                return anew(Arc::clone(operator)).map(Some);
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
             is_usable &= scan.is_some();
-            let Some(scan) = scan else { return Ok(operator) };
+            let Some(scan) = scan else { return Ok(None) };
             let filled = |condition: &_, schema: &SchemaRef| {
                 parameters::with_values(condition, values, schema)
             };
-            Ok(over(scan.with_conditions(filled)?))
+            Ok(Some(over(scan.with_conditions(filled)?)))
         })?;
         if !is_usable {
             return Ok(None);
@@ -135,21 +135,6 @@ impl Template {
             .try_fold(operators, |plan, rule| rule.optimize_with_context(plan, &context));
         tied.map(Some)
     }
-}
-
-/// Each operator of a plan made anew, which promises what it did: those above need not find that out again.
-fn each_anew(
-    plan: &Arc<dyn ExecutionPlan>,
-    anew: &mut impl FnMut(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let children = plan.children().into_iter().map(|child| each_anew(child, anew));
-    let children = children.collect::<Result<Vec<_>>>()?;
-    let plan = Arc::clone(plan);
-    if children.is_empty() {
-        return anew(plan);
-    }
-    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-    anew(plan.replace_children(children, options)?)
 }
 
 /// The operator with values for the parameters in its condition, if it has any.

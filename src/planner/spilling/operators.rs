@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -12,6 +11,7 @@ use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use crate::exec::relational::join::SpillingJoinExec;
 use crate::exec::relational::recursion::SpillingRecursionExec;
 use crate::exec::relational::window::SpillingWindowExec;
+use crate::planner::operators::with_others;
 
 /// Puts operators that spill in place of those that fail. After DataFusion's rules, which know its own by their types.
 #[derive(Debug)]
@@ -34,10 +34,7 @@ impl PhysicalOptimizerRule for SpillingOperators {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|plan| {
-            Ok(spilling(&plan).map_or_else(|| Transformed::no(plan), Transformed::yes))
-        })
-        .data()
+        with_others(plan, &mut |operator| Ok(spilling(operator)))
     }
 
     fn name(&self) -> &str {

@@ -1,0 +1,41 @@
+//! Operators of a plan in the places of others, which promise what those did.
+//!
+//! So the operators above them are made again without finding out what they promise (`ChildrenPropertiesMode::Keep`), which is
+//! most of what DataFusion's way to rewrite a plan takes.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+
+type Operator = Arc<dyn ExecutionPlan>;
+
+/// The plan with another operator in the place of each for which there is one, those below first.
+///
+/// # Errors
+/// Those of the choice, and DataFusion's for an operator that cannot be made again.
+pub(super) fn with_others(
+    plan: Operator,
+    other: &mut impl FnMut(&Operator) -> Result<Option<Operator>>,
+) -> Result<Operator> {
+    let plan = over(plan, |child| with_others(child, other))?;
+    Ok(other(&plan)?.unwrap_or(plan))
+}
+
+/// The operator over what becomes of its children.
+///
+/// # Errors
+/// Those of what becomes of them, and DataFusion's for an operator that cannot be made again.
+pub(super) fn over(
+    plan: Operator,
+    becomes: impl FnMut(Operator) -> Result<Operator>,
+) -> Result<Operator> {
+    let children = plan.children().into_iter().map(Arc::clone).map(becomes);
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let mut pairs = children.iter().zip(plan.children());
+    if pairs.all(|(new, old)| Arc::ptr_eq(new, old)) {
+        return Ok(plan);
+    }
+    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+}
