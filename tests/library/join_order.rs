@@ -52,6 +52,26 @@ impl Snowflake {
         Self { tables: (0..count).map(|table| format!("t{table}")).collect(), conditions }
     }
 
+    /// Fourteen tables: of so many, not all orders are compared.
+    fn of_fourteen(connection: &Connection) -> Self {
+        let mut conditions = vec!["t2.v = 1".to_owned(), "t9.v < 4".to_owned()];
+        for table in 0..14 {
+            let rows = if table == 0 { 3000 } else { 10 * table + 3 };
+            let mut columns = String::new();
+            // The first six refer to two others each, the seventh to one.
+            for target in [2 * table + 1, 2 * table + 2].into_iter().filter(|&target| target < 14) {
+                write!(columns, ", value * 7 % {} AS to_{target}", 10 * target).unwrap();
+                conditions.push(format!("t{table}.to_{target} = t{target}.id"));
+            }
+            let create = format!(
+                "CREATE OR REPLACE TABLE t{table} AS SELECT value AS id, value % 10 AS v{columns} \
+                 FROM range({rows}) AS r(value)"
+            );
+            connection.execute(&create).unwrap();
+        }
+        Self { tables: (0..14).map(|table| format!("t{table}")).collect(), conditions }
+    }
+
     pub(crate) fn query(&self) -> String {
         let (tables, conditions) = (self.tables.join(", "), self.conditions.join(" AND "));
         format!("SELECT count(*), sum(t0.id + t1.id) FROM {tables} WHERE {conditions}")
@@ -92,6 +112,53 @@ fn every_order_of_from_has_one_plan_and_the_answer_of_the_written_order() {
             assert_eq!(plan(&connection, &query), first, "seed {seed}: {query}");
             snowflake.shuffle(&mut random);
         }
+    }
+}
+
+/// Calls with the tables in each of their orders.
+fn permuted(tables: &mut [String], from: usize, call: &mut impl FnMut(&[String])) {
+    if from + 1 >= tables.len() {
+        return call(tables);
+    }
+    for at in from..tables.len() {
+        tables.swap(from, at);
+        permuted(tables, from + 1, call);
+        tables.swap(from, at);
+    }
+}
+
+#[test]
+fn all_orders_of_few_tables_have_one_plan() {
+    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let mut orders = 0;
+    for seed in 0..20 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut snowflake = Snowflake::new(&connection, &mut random);
+        if snowflake.tables.len() > 4 {
+            continue;
+        }
+        let first = plan(&connection, &snowflake.query());
+        let mut tables = std::mem::take(&mut snowflake.tables);
+        permuted(&mut tables, 0, &mut |tables| {
+            snowflake.tables = tables.to_vec();
+            let query = snowflake.query();
+            assert_eq!(plan(&connection, &query), first, "seed {seed}: {query}");
+            orders += 1;
+        });
+    }
+    assert!(orders > 60, "{orders}");
+}
+
+#[test]
+fn every_order_of_fourteen_tables_has_one_plan() {
+    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let mut snowflake = Snowflake::of_fourteen(&connection);
+    let first = plan(&connection, &snowflake.query());
+    let mut random = SmallRng::seed_from_u64(14);
+    for _ in 0..20 {
+        snowflake.shuffle(&mut random);
+        let query = snowflake.query();
+        assert_eq!(plan(&connection, &query), first, "{query}");
     }
 }
 

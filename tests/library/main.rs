@@ -9,6 +9,7 @@ mod fusion;
 mod join_order;
 mod memory;
 mod outer_joins;
+mod parquet;
 mod plans;
 mod remembered;
 mod remembered_groups;
