@@ -50,3 +50,29 @@ impl<T: Clone, const MAX: usize> Recent<T, MAX> {
         self.known.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_asked_for_longest_ago_is_forgotten_first() {
+        let question = |number: u64| Question::of_part([number, 0], "".into());
+        let mut recent = Recent::<u64, 3>::default();
+        for number in 0..3 {
+            assert_eq!(recent.get(&question(number)), None);
+            recent.keep(question(number), number);
+        }
+        assert_eq!(recent.get(&question(0)), Some(0));
+        recent.keep(question(3), 3);
+        assert_eq!(recent.get(&question(1)), None);
+        assert_eq!(
+            [0, 2, 3].map(|number| recent.get(&question(number))),
+            [Some(0), Some(2), Some(3)]
+        );
+        // What is there already takes nobody's place.
+        recent.keep(question(2), 7);
+        assert_eq!(recent.all().len(), 3);
+        assert_eq!(recent.get(&question(2)), Some(7));
+    }
+}

@@ -88,3 +88,33 @@ fn with_avx512<O: WithSimd>(operation: O) -> O::Output {
 fn with_sse41<O: WithSimd>(operation: O) -> O::Output {
     operation.with_simd(Scalar::new())
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_vectors_that_this_processor_has_are_taken() {
+        let has_512_bits = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        let has_256_bits = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_128_bits = is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3");
+        let bits = |arch: Arch| match arch {
+            Arch::Avx512(_) => 512,
+            Arch::Pulp(pulp::Arch::V3(_)) => 256,
+            Arch::Sse41(_) => 128,
+            Arch::Pulp(_) => 0,
+        };
+        let up_to_256 = if has_256_bits {
+            256
+        } else if has_128_bits {
+            128
+        } else {
+            0
+        };
+        assert_eq!(bits(Arch::up_to_256_bits()), up_to_256);
+        assert_eq!(bits(Arch::new()), if has_512_bits { 512 } else { up_to_256 });
+    }
+}

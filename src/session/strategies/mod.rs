@@ -285,6 +285,8 @@ fn microseconds(time: SystemTime) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::parser::DFParser;
+
     use super::*;
     use crate::{Connection, Database};
 
@@ -353,6 +355,23 @@ mod tests {
             answer(&connection);
         }
         assert!(locked(&known).ways().iter().all(|way| way.runs < 3));
+    }
+
+    #[test]
+    fn so_many_questions_are_measured_and_no_more() {
+        let connection = Database::memory().unwrap().connect();
+        let session = &connection.session;
+        let statement = DFParser::parse_sql("SELECT 1").unwrap().pop_front().unwrap();
+        let question = |number: u64| Question::of_part([number, 0], "".into());
+        let asked = MEASURED_MAX as u64 + 10;
+        for number in 0..asked {
+            assert!(session.again(&question(number), &statement).is_some());
+        }
+        let strategies = &session.shared.strategies;
+        assert_eq!(locked(&strategies.0).all().len(), MEASURED_MAX);
+        // Those that were asked last are known.
+        assert!(strategies.get(&question(9)).is_none());
+        assert!((10..asked).all(|number| strategies.get(&question(number)).is_some()));
     }
 
     #[test]
