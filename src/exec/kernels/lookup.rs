@@ -198,6 +198,11 @@ impl<W: Word> Lookup<W> {
         self.keys
     }
 
+    /// Whether rows are found in an array over the range of the keys.
+    pub fn is_array(&self) -> bool {
+        matches!(self.first, First::Range { .. })
+    }
+
     /// Whether no two rows have the same key.
     pub fn is_unique(&self) -> bool {
         self.rows.is_empty()

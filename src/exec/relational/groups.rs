@@ -119,6 +119,11 @@ impl Groups {
         Ok(())
     }
 
+    /// Whether the numbers of groups are read at the places of codes.
+    pub(super) fn are_coded(&self) -> bool {
+        matches!(self.ways, Ways::Coded(_))
+    }
+
     pub(super) fn len(&self) -> usize {
         match &self.ways {
             Ways::One => 1,

@@ -53,14 +53,21 @@ pub(super) struct Metrics {
     elapsed: Time,
     /// Tables that were dealt out.
     dealt: Count,
+    /// Rows whose groups were read at the places of codes, and those that were dealt out without a table, for hardly two were
+    /// of one group.
+    by_code: Count,
+    passed: Count,
 }
 
 impl Metrics {
     pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
         Self {
             spills: SpillMetrics::new(set, partition),
             elapsed: MetricBuilder::new(set).elapsed_compute(partition),
-            dealt: MetricBuilder::new(set).counter("tables_dealt", partition),
+            dealt: counter("tables_dealt"),
+            by_code: counter("rows_by_code"),
+            passed: counter("rows_not_grouped"),
         }
     }
 }
@@ -143,7 +150,12 @@ impl Run {
             workers.push(async move { run.aggregated(worker, input).await });
         }
         let mut workers = at_once(workers).await?;
-        self.metrics.dealt.add(workers.iter().map(|worker| worker.dealings).sum());
+        let Metrics { dealt, by_code, passed, .. } = &self.metrics;
+        for worker in &workers {
+            dealt.add(worker.dealings);
+            by_code.add(worker.table.rows_by_code);
+            passed.add(worker.rows_passed);
+        }
         let groups: usize = workers.iter().map(|worker| worker.table.len()).sum();
         let is_whole = !workers.iter().any(Worker::has_dealt);
         let values: usize = workers.iter().map(|worker| worker.table.value_bytes()).sum();

@@ -22,6 +22,8 @@ pub(super) struct Table {
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
     /// The group of each row of a batch.
     numbers: Vec<usize>,
+    /// Rows whose groups were read at the places of codes, of each grouping set that rows are added to.
+    pub(super) rows_by_code: usize,
 }
 
 impl Table {
@@ -29,7 +31,8 @@ impl Table {
     /// None but DataFusion's.
     pub(super) fn new(spec: &Arc<Spec>) -> Result<Self> {
         let (groups, accumulators) = (Groups::new(&spec.groups)?, spec.accumulators()?);
-        Ok(Self { spec: Arc::clone(spec), groups, accumulators, numbers: Vec::new() })
+        let spec = Arc::clone(spec);
+        Ok(Self { spec, groups, accumulators, numbers: Vec::new(), rows_by_code: 0 })
     }
 
     /// Adds rows to their groups of each grouping set, or of the finest alone: those of others are made of these.
@@ -43,6 +46,7 @@ impl Table {
         let read = self.spec.calls.iter().map(read).collect::<Result<Vec<_>>>()?;
         for set in self.spec.sets_of_rows() {
             self.groups.number(&set.of(&keys, count)?, count, &mut self.numbers)?;
+            self.rows_by_code += if self.groups.are_coded() { count } else { 0 };
             let groups = self.groups.len();
             for ((arguments, chosen), accumulator) in read.iter().zip(&mut self.accumulators) {
                 accumulator.update_batch(arguments, &self.numbers, chosen.as_ref(), groups)?;

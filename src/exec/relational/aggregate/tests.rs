@@ -301,6 +301,71 @@ fn many_groups_are_dealt_out_and_come_back() {
     }
 }
 
+/// Rows with one number each, in two partitions.
+fn numbered(rows: i64, number: impl Fn(i64) -> i64 + Copy) -> Vec<Vec<RecordBatch>> {
+    let batch = |first: i64| {
+        let at = || first..first + 5000;
+        let code = |at| format!("c{}", number(at) % 3);
+        let columns: [(&str, ArrayRef); 2] = [
+            ("k", Arc::new(Int64Array::from_iter_values(at().map(number)))),
+            ("code", Arc::new(StringViewArray::from_iter_values(at().map(code)))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let partition = |first: i64| {
+        (first..first + rows / 2).step_by(5000).map(batch).collect::<Vec<RecordBatch>>()
+    };
+    vec![partition(0), partition(rows / 2)]
+}
+
+/// Figures of EXPLAIN ANALYZE of the aggregation of a query.
+fn figures<const N: usize>(
+    partitions: &[Vec<RecordBatch>],
+    is_kept: bool,
+    query: &str,
+    names: [&str; N],
+) -> [usize; N] {
+    let session = session(2, 8192, partitions, is_kept);
+    let plan = ours(&session, &planned(&session, query));
+    rows(&plan, context(&session, Arc::new(UnboundedMemoryPool::default()))).unwrap();
+    let metrics = found(&plan).and_then(ExecutionPlan::metrics).unwrap();
+    names.map(|name| metrics.sum_by_name(name).unwrap().as_usize())
+}
+
+#[test]
+fn groups_of_few_values_are_read_at_the_places_of_their_codes() {
+    let near = numbered(20_000, |at| 1_000_000 + at * 7919 % 500);
+    let far = numbered(20_000, |at| at * 7919 % 500 * 1_000_003);
+    for (partitions, is_kept, keys, rows) in [
+        (&near, false, "k", 20_000),
+        (&near, true, "k", 20_000),
+        // Texts have codes where a table keeps them so.
+        (&near, true, "code", 20_000),
+        (&near, true, "k, code", 20_000),
+        (&near, false, "code", 0),
+        (&far, true, "k", 0),
+    ] {
+        let query = format!("SELECT {keys}, count(*) FROM t GROUP BY {keys}");
+        let found = figures(partitions, is_kept, &query, ["rows_by_code"]);
+        assert_eq!(found, [rows], "{keys}, kept {is_kept}");
+    }
+}
+
+#[test]
+fn rows_of_which_hardly_two_are_of_one_group_are_not_grouped_before_they_are_dealt_out() {
+    let query = "SELECT k, count(*) FROM t GROUP BY k";
+    let apart: fn(i64) -> i64 = |at| at * 1_000_003;
+    // Each comes twice, one after the other.
+    let in_pairs: fn(i64) -> i64 = |at| at / 2 * 1_000_003;
+    for (number, is_passed) in [(apart, true), (in_pairs, false)] {
+        let partitions = numbered(600_000, number);
+        let [passed, dealt] =
+            figures(&partitions, false, query, ["rows_not_grouped", "tables_dealt"]);
+        assert!(dealt > 0, "{is_passed}");
+        assert_eq!(passed > 0, is_passed, "{passed}");
+    }
+}
+
 #[test]
 fn values_of_few_groups_are_datafusions_under_any_limit() {
     // Values of all kinds, those without NULL among them, in an order that is not theirs.

@@ -89,6 +89,8 @@ pub(super) struct Worker {
     /// Rows that are dealt out as they are; none where a table is worth while.
     waiting: Option<Vec<RecordBatch>>,
     waiting_bytes: usize,
+    /// How many rows of the input were dealt out as they were.
+    pub(super) rows_passed: usize,
     /// How often groups were dealt out.
     pub(super) dealings: usize,
 }
@@ -122,6 +124,7 @@ impl Worker {
             rows: 0,
             waiting: None,
             waiting_bytes: 0,
+            rows_passed: 0,
             dealings: 0,
         })
     }
@@ -164,6 +167,7 @@ impl Worker {
     /// Deals rows out as groups of one row each, once there are enough of them.
     fn wait(&mut self, rows: &RecordBatch) -> Result<()> {
         let Some(waiting) = &mut self.waiting else { return Ok(()) };
+        self.rows_passed += rows.num_rows();
         for states in self.table.states_of(rows)? {
             self.waiting_bytes += get_record_batch_memory_size(&states);
             self.rows += states.num_rows();

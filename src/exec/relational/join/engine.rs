@@ -8,7 +8,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::NestedLoopJoinExecBuilder;
 use datafusion::physical_plan::joins::utils::build_join_schema;
-use datafusion::physical_plan::metrics::Time;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 
 use super::indexed::{Index, IndexedJoin, Keys};
 use super::spec::Spec;
@@ -19,8 +19,27 @@ use crate::exec::relational::feed::{Feed, single};
 pub(super) struct Engines {
     /// One without a limit: what an engine holds has been reserved.
     pub(super) context: Arc<TaskContext>,
+    pub(super) measures: Measures,
+}
+
+/// What EXPLAIN ANALYZE tells of engines.
+#[derive(Clone)]
+pub(super) struct Measures {
     /// What they take.
     pub(super) elapsed: Time,
+    /// Build sides whose rows are found in an array over the range of the keys, under the name that DataFusion has for it.
+    arrays: Count,
+    /// Rows of the probe side of which it was known without their pairs whether they meet anybody.
+    pub(super) without_pairs: Count,
+}
+
+impl Measures {
+    pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize, elapsed: Time) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
+        let (arrays, without_pairs) =
+            (counter("array_map_created_count"), counter("rows_without_pairs"));
+        Self { elapsed, arrays, without_pairs }
+    }
 }
 
 /// A join over a build side in memory.
@@ -41,14 +60,15 @@ impl Engines {
         partitions: usize,
         is_null_aware: bool,
     ) -> Result<Engine> {
-        let timer = self.elapsed.timer();
+        let timer = self.measures.elapsed.timer();
         let index = Index::new(spec, &rows)?;
         drop(timer);
         if let Some(index) = index {
+            self.measures.arrays.add(usize::from(index.is_array()));
             let batch_rows = self.context.session_config().batch_size();
-            let (elapsed, is_aware) = (self.elapsed.clone(), is_null_aware);
+            let (measures, is_aware) = (self.measures.clone(), is_null_aware);
             let join =
-                IndexedJoin::new(spec, index, rows, partitions, is_aware, batch_rows, elapsed)?;
+                IndexedJoin::new(spec, index, rows, partitions, is_aware, batch_rows, measures)?;
             return Ok(Engine::Indexed(Arc::new(join)));
         }
         let build = Feed::of(Arc::clone(&spec.sides[0]), 1);

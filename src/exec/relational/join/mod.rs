@@ -59,7 +59,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryFutureExt, TryStreamExt, future, stream};
 
 use self::bounds::{Announcement, Telling};
-use self::engine::Engines;
+use self::engine::{Engines, Measures};
 use self::reverse::Reversal;
 use self::run::{Build, Metrics, Run};
 use self::spec::{Method, Spec};
@@ -134,13 +134,14 @@ impl SpillingJoinExec {
             false => 1,
         };
         let hash_join = self.join.downcast_ref::<HashJoinExec>();
+        let measures = Measures::new(&self.metrics, partition, elapsed);
         Ok(Run::new(
             spec,
             order::is_relied_on(self.join.as_ref()),
             hash_join.is_some_and(|join| join.null_aware),
             partitions,
             context,
-            Engines { context: unlimited(context), elapsed },
+            Engines { context: unlimited(context), measures },
             Metrics::new(&self.metrics, partition, &self.depth),
         ))
     }

@@ -399,6 +399,48 @@ fn sides_that_are_exchanged_yield_the_same_rows() {
     }
 }
 
+/// A figure of EXPLAIN ANALYZE.
+fn figure(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+    plan.metrics().unwrap().sum_by_name(name).unwrap().as_usize()
+}
+
+#[test]
+fn keys_that_lie_close_are_an_array_and_others_are_not() {
+    let rng = &mut rng(5);
+    for (kind, arrays) in [(KINDS[0], 1), (KINDS[1], 0), (KINDS[6], 0)] {
+        let sides = [(); 2].map(|()| table_of(rng, [kind, KINDS[0]], 500, (120, true)));
+        let join = Hash::of(JoinType::Inner).join(
+            scan(&sides[0], 1),
+            scan(&sides[1], 1),
+            PartitionMode::CollectLeft,
+        );
+        let plan = spilling(join);
+        assert!(!rows(&plan, None).is_empty());
+        assert_eq!(figure(&plan, "array_map_created_count"), arrays);
+    }
+}
+
+#[test]
+fn rows_that_only_meet_somebody_or_nobody_make_no_pairs() {
+    let rng = &mut rng(6);
+    let sides = [(); 2].map(|()| table_of(rng, [KINDS[0]; 2], 500, (120, true)));
+    for join_type in TYPES {
+        let joins_both = [JoinType::Inner, JoinType::Left, JoinType::Right, JoinType::Full];
+        for is_filtered in [false, true] {
+            let join = Hash { is_filtered, ..Hash::of(join_type) }.join(
+                scan(&sides[0], 1),
+                scan(&sides[1], 1),
+                PartitionMode::CollectLeft,
+            );
+            let plan = spilling(join);
+            rows(&plan, None);
+            let expected = if is_filtered || joins_both.contains(&join_type) { 0 } else { 500 };
+            let found = figure(&plan, "rows_without_pairs");
+            assert_eq!(found, expected, "{join_type:?}, filtered {is_filtered}");
+        }
+    }
+}
+
 /// Makes keys of numbers.
 type Kind = fn(&[Option<i64>]) -> ArrayRef;
 

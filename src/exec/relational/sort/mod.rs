@@ -39,7 +39,7 @@ use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
 };
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput, SpillMetrics,
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput, SpillMetrics,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -173,7 +173,8 @@ impl ExecutionPlan for SpillingSortExec {
         } else {
             let metrics = metrics.intermediate();
             let come_by = LexOrdering::new(ordering.iter().take(self.come_by).cloned());
-            let sort = RowSort { schema, ordering, fetch, context, spills, metrics };
+            let dealt = MetricBuilder::new(&self.metrics).counter("rows_by_radix", partition);
+            let sort = RowSort { schema, ordering, fetch, context, spills, metrics, dealt };
             match (come_by, inputs.len()) {
                 (Some(come_by), 1) => stretches::sorted(sort, come_by, inputs.remove(0))?,
                 _ => sort.sorted(inputs),

@@ -22,6 +22,7 @@ use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::metrics::Count;
 
 use super::packing::{Columns, Packing, is_packed};
 use crate::exec::kernels::radix;
@@ -145,10 +146,12 @@ pub(super) struct Blocks {
     of_words: Vec<Option<usize>>,
     /// Bytes that all keys begin with which are bytes.
     shared: usize,
+    /// Rows that were dealt out by their words, and not compared.
+    dealt: Count,
 }
 
 impl Blocks {
-    pub(super) fn new(blocks: Vec<Block>, ordering: &LexOrdering) -> Self {
+    pub(super) fn new(blocks: Vec<Block>, ordering: &LexOrdering, dealt: Count) -> Self {
         let options: Vec<SortOptions> = ordering.iter().map(|key| key.options).collect();
         let packing = Packing::new(&options, blocks.iter().filter_map(Block::packed));
         let is_whole = packing.words == 1 && blocks.iter().all(|block| block.packed().is_some());
@@ -161,7 +164,7 @@ impl Blocks {
         };
         let of_words = (0..columns).map(key).collect();
         let shared = shared(blocks.iter().filter_map(Block::as_bytes));
-        Self { blocks, packing, of_words, shared }
+        Self { blocks, packing, of_words, shared, dealt }
     }
 
     /// Ranges of blocks of about so many rows each.
@@ -203,7 +206,9 @@ impl Blocks {
             }
         }
         // They come in the order of their places.
-        radix::sort(&mut entries, |entry| entry.word);
+        if radix::sort(&mut entries, |entry| entry.word) {
+            self.dealt.add(entries.len());
+        }
         Ok(entries)
     }
 

@@ -19,7 +19,7 @@ use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::LexOrdering;
-use datafusion::physical_plan::metrics::{BaselineMetrics, SpillMetrics};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 
@@ -51,6 +51,8 @@ pub(super) struct RowSort {
     pub(super) spills: SpillMetrics,
     /// Of what happens within the sort, for its output is counted where it leaves.
     pub(super) metrics: BaselineMetrics,
+    /// Rows that were dealt out byte by byte, and not compared.
+    pub(super) dealt: Count,
 }
 
 impl RowSort {
@@ -224,14 +226,14 @@ fn gathered(
     batch_rows: usize,
     at_once: usize,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send + use<> {
-    let (ordering, fetch) = (sort.ordering.clone(), sort.fetch);
+    let (ordering, fetch, dealt) = (sort.ordering.clone(), sort.fetch, sort.dealt.clone());
     if at_once == 0 {
-        let rows = at_once_gathered(Blocks::new(blocks, &ordering), fetch);
+        let rows = at_once_gathered(Blocks::new(blocks, &ordering, dealt), fetch);
         return stream::iter(rows.transpose()).left_stream();
     }
     let ordered = async move {
-        let blocks = SpawnedTask::spawn(async move { Arc::new(Blocks::new(blocks, &ordering)) });
-        let blocks = joined(blocks).await?;
+        let blocks = async move { Arc::new(Blocks::new(blocks, &ordering, dealt)) };
+        let blocks = joined(SpawnedTask::spawn(blocks)).await?;
         let parts = sorted_parts(&blocks, at_once).await?;
         let pieces = Cuts::new(parts, PIECE_ROWS);
         Result::<_>::Ok(batches(blocks, pieces, batch_rows, fetch, at_once))

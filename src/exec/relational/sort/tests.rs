@@ -262,6 +262,28 @@ fn rows_that_come_in_the_order_of_the_first_keys_are_sorted_by_all() {
 }
 
 /// Equal rows, `NaN` by its bits.
+#[test]
+fn rows_are_dealt_out_by_words_that_differ_in_few_bytes() {
+    let random = &mut SmallRng::seed_from_u64(3);
+    let partitions = table(20_000, 1, random);
+    let names = &partitions[0][0];
+    // Integers of few values, and texts after what they all begin with; decimals differ in all of their bytes.
+    for (column, expected) in [("few", 20_000), ("view", 20_000), ("decimal", 0)] {
+        let column = names.schema().index_of(column).unwrap();
+        let ordering = ordering(&[(column, SortOptions::default())], names);
+        let input = MemorySourceConfig::try_new_exec(&partitions, names.schema(), None).unwrap();
+        let sort = SortExec::new(ordering.clone(), Arc::clone(&input) as _);
+        let properties = Arc::clone(sort.properties());
+        let sort: Arc<dyn ExecutionPlan> =
+            Arc::new(SpillingSortExec::new(input, ordering, None, false, properties));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let context = context(Arc::new(UnboundedMemoryPool::default()), 8192);
+        runtime.block_on(collect(Arc::clone(&sort), context)).unwrap();
+        let dealt = sort.metrics().unwrap().sum_by_name("rows_by_radix").unwrap().as_usize();
+        assert_eq!(dealt, expected, "{column}");
+    }
+}
+
 fn same_rows(left: &RecordBatch, right: &RecordBatch, what: &str) {
     for column in 0..right.num_columns() {
         let project = |batch: &RecordBatch| batch.project(&[column]).unwrap();

@@ -103,6 +103,14 @@ impl Keys {
         }
     }
 
+    /// Whether rows are found in an array over the range of the keys.
+    pub(super) fn are_in_array(&self) -> bool {
+        match &self.table {
+            Table::Narrow(_, rows) | Table::Hashed(_, rows) => rows.is_array(),
+            Table::Wide(_, rows) => rows.is_array(),
+        }
+    }
+
     /// Whether no row of the probe side finds more than one.
     pub(super) fn is_unique(&self) -> bool {
         match &self.table {

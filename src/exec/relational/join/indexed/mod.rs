@@ -29,7 +29,6 @@ use datafusion::common::{JoinSide, JoinType};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_plan::metrics::Time;
 use futures::{StreamExt, stream};
 
 pub(super) use self::keys::{Keys, evaluated};
@@ -37,6 +36,7 @@ use self::output::{Output, of_build};
 use self::pairs::{Found, Pairs, Piece};
 use self::ranges::Ranges;
 use super::deal::valid_keys;
+use super::engine::Measures;
 use super::probe::Seen;
 use super::spec::{Method, Spec, batch};
 use crate::exec::encoded::with_decoded;
@@ -77,6 +77,14 @@ impl Index {
         }
     }
 
+    /// Whether it is an array over the range of the keys.
+    pub(super) fn is_array(&self) -> bool {
+        match self {
+            Self::Keys(keys) => keys.are_in_array(),
+            Self::Ranges(_) => false,
+        }
+    }
+
     /// Whether no row of the build side can be met.
     fn is_empty(&self) -> bool {
         match self {
@@ -99,8 +107,7 @@ pub(super) struct IndexedJoin {
     membership: Option<(Option<NullBuffer>, Seen)>,
     partitions_left: AtomicUsize,
     batch_rows: usize,
-    /// What all of this has taken.
-    elapsed: Time,
+    measures: Measures,
 }
 
 impl IndexedJoin {
@@ -113,7 +120,7 @@ impl IndexedJoin {
         partitions: usize,
         is_null_aware: bool,
         batch_rows: usize,
-        elapsed: Time,
+        measures: Measures,
     ) -> Result<Self> {
         let met = spec.ends_with_build_rows().then(|| Met::new(build.num_rows()));
         let membership = match is_null_aware {
@@ -131,7 +138,7 @@ impl IndexedJoin {
             membership,
             partitions_left,
             batch_rows,
-            elapsed,
+            measures,
         })
     }
 
@@ -243,7 +250,7 @@ impl Joining {
 
     /// Goes on by what has been read of the probe side, or without; false once there is nothing left.
     fn advance(&mut self, read: Option<Option<RecordBatch>>) -> Result<bool> {
-        let elapsed = self.join.elapsed.clone();
+        let elapsed = self.join.measures.elapsed.clone();
         let _timer = elapsed.timer();
         match read {
             Some(Some(rows)) => self.begin(rows)?,
@@ -284,6 +291,7 @@ impl Joining {
         };
         let filter = join.spec.filter.as_ref();
         if join.is_of_one_side() && filter.is_none() && self.join_whole(&join, &piece)? {
+            join.measures.without_pairs.add(piece.rows.num_rows());
             return Ok(());
         }
         let (build, limit) = (&join.build, join.batch_rows);
