@@ -2,11 +2,13 @@
 //!
 //! - `cases`: `CASE`, its values chosen by bits
 //! - `decimals`: arithmetic of decimals, in 64 bits where these are enough
-//! - `likes`: patterns of several parts, found one after another
+//! - `patterns`: `LIKE` and regular expressions, whose patterns are compiled once
+//! - `compiled`: what is compiled once, with a copy for each thread
 
 mod cases;
+mod compiled;
 mod decimals;
-mod likes;
+mod patterns;
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use datafusion::physical_expr::utils::collect_columns;
 
 use self::cases::ChoiceExpr;
 use self::decimals::DecimalExpr;
-use self::likes::PartsExpr;
+use self::patterns::PatternExpr;
 
 /// An expression over columns of a schema, in which what is ours stands for DataFusion's.
 ///
@@ -37,7 +39,7 @@ pub(crate) fn with_ours(
         if let Some(ours) = ChoiceExpr::of(&node, schema)? {
             return Ok(Transformed::yes(Arc::new(ours) as _));
         }
-        Ok(match PartsExpr::of(node.as_ref(), schema)? {
+        Ok(match PatternExpr::of(&node, schema)? {
             Some(ours) => Transformed::yes(Arc::new(ours) as _),
             None => Transformed::no(node),
         })
