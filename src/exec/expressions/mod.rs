@@ -3,12 +3,14 @@
 //! - `cases`: `CASE`, its values chosen by bits
 //! - `decimals`: arithmetic of decimals, in 64 bits where these are enough
 //! - `patterns`: `LIKE` and regular expressions, whose patterns are compiled once
+//! - `replacements`: `regexp_replace`, compiled once, too
 //! - `compiled`: what is compiled once, with a copy for each thread
 
 mod cases;
 mod compiled;
 mod decimals;
 mod patterns;
+mod replacements;
 
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use self::cases::ChoiceExpr;
 use self::decimals::DecimalExpr;
 use self::patterns::PatternExpr;
+use self::replacements::ReplacementExpr;
 
 /// An expression over columns of a schema, in which what is ours stands for DataFusion's.
 ///
@@ -39,10 +42,31 @@ pub(crate) fn with_ours(
         if let Some(ours) = ChoiceExpr::of(&node, schema)? {
             return Ok(Transformed::yes(Arc::new(ours) as _));
         }
-        Ok(match PatternExpr::of(&node, schema)? {
-            Some(ours) => Transformed::yes(Arc::new(ours) as _),
-            None => Transformed::no(node),
-        })
+        compiled(node, schema)
+    })
+}
+
+/// An expression over columns of a schema, in which patterns of texts are compiled once.
+///
+/// # Errors
+/// None but DataFusion's, for an expression that does not fit the schema.
+pub(crate) fn with_compiled(
+    expression: Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(expression.transform_up(|node| compiled(node, schema))?.data)
+}
+
+fn compiled(
+    node: Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
+    if let Some(ours) = ReplacementExpr::of(&node, schema)? {
+        return Ok(Transformed::yes(Arc::new(ours) as _));
+    }
+    Ok(match PatternExpr::of(&node, schema)? {
+        Some(ours) => Transformed::yes(Arc::new(ours) as _),
+        None => Transformed::no(node),
     })
 }
 

@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column};
 
 use crate::encoding::decoded;
 use crate::exec::encoded::with_decoded;
-use crate::exec::expressions::{decoded_columns, encoded_values};
+use crate::exec::expressions::{decoded_columns, encoded_values, with_compiled};
 
 /// A key, an argument or a condition.
 pub(super) enum Read {
@@ -50,7 +50,9 @@ impl Read {
             return Ok(Self::Number { at, to, options });
         }
         let data_type = expression.data_type(rows)?;
-        Ok(Self::Computed { expression: Arc::clone(expression), data_type })
+        // Keys and conditions are as they were planned, for whoever shows the operator.
+        let expression = with_compiled(Arc::clone(expression), rows)?;
+        Ok(Self::Computed { expression, data_type })
     }
 
     /// The cells, which may be encoded.
@@ -125,5 +127,25 @@ impl Computed {
     /// None, for what is encoded was such a column.
     pub(super) fn of(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         with_decoded(rows.clone(), &self.places, &self.rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Field;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{BinaryExpr, binary, col, lit};
+
+    use super::*;
+
+    #[test]
+    fn a_pattern_in_a_key_or_a_condition_is_compiled_once() {
+        let rows = Schema::new(vec![Field::new("s", DataType::Utf8, true)]);
+        let text = col("s", &rows).unwrap();
+        let planned = binary(text, Operator::RegexMatch, lit("a.b"), &rows).unwrap();
+        let read = Read::of(&planned, &rows).unwrap();
+        let Read::Computed { expression, .. } = read else { panic!("it is computed") };
+        assert!(planned.is::<BinaryExpr>() && !expression.is::<BinaryExpr>());
+        assert_eq!(expression.to_string(), planned.to_string());
     }
 }
