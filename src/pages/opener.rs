@@ -95,6 +95,12 @@ impl Opener {
             |column: &ProjectionExpr| column.expr.downcast_ref::<Column>().map(Column::index);
         let given = is_encoded.then(|| projection.iter().map(place).collect()).flatten();
         let left = MetricBuilder::new(&metrics).counter("files_not_by_pages", partition);
+        let condition = condition.map(|condition| {
+            let computed = reassign_expr_columns(Arc::clone(&condition), &columns)
+                .and_then(|condition| (means.computed)(condition, &columns));
+            // A condition of which not all columns are read is taken apart later.
+            computed.map_or(condition, |computed| computed.data)
+        });
         Ok(Self(Arc::new(Scan {
             parquet,
             condition,

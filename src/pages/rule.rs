@@ -15,18 +15,21 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::first::First;
 use super::kept::KeptColumns;
-use super::source::{Means, PagedSource};
+use super::source::{Computed, Means, PagedSource};
 use crate::config::ForRules;
 
 /// Reads Parquet files by pages where all columns are known here. After all rules that move conditions and
 /// expressions into scans.
 #[derive(Debug)]
-pub(crate) struct ParquetByPages(Arc<KeptColumns>);
+pub(crate) struct ParquetByPages {
+    kept: Arc<KeptColumns>,
+    computed: Computed,
+}
 
 impl ParquetByPages {
-    /// `kept` are columns that others have read.
-    pub(crate) fn new(kept: &Arc<KeptColumns>) -> Self {
-        Self(Arc::clone(kept))
+    /// `kept` are columns that others have read, and conditions are as they are `computed`.
+    pub(crate) fn new(kept: &Arc<KeptColumns>, computed: Computed) -> Self {
+        Self { kept: Arc::clone(kept), computed }
     }
 }
 
@@ -39,7 +42,7 @@ impl PhysicalOptimizerRule for ParquetByPages {
         let settings = config.extensions.get::<ForRules>();
         let settings = settings.filter(|settings| settings.reads_pages);
         let Some(settings) = settings else { return Ok(plan) };
-        let means = Means::of(settings, &self.0);
+        let means = Means::of(settings, &self.kept, self.computed);
         // What is asked of the next scan.
         let mut first = None;
         with_scans(plan, &mut |plan| {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
@@ -30,6 +31,10 @@ use super::layout::is_known;
 use super::opener::Opener;
 use crate::config::ForRules;
 
+/// An expression over columns of a schema as whoever made the rule computes it, to the same answers.
+pub(crate) type Computed =
+    fn(Arc<dyn PhysicalExpr>, &Schema) -> Result<Transformed<Arc<dyn PhysicalExpr>>>;
+
 /// What a scan may use.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
@@ -38,6 +43,7 @@ pub(super) struct Means {
     /// Bytes of the columns of a row group that each thread may have in memory at once.
     pub(super) group_bytes_max: u64,
     pub(super) kept: Arc<KeptColumns>,
+    pub(super) computed: Computed,
 }
 
 /// Bytes of the columns of a row group in memory, whatever the limit.
@@ -47,10 +53,11 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 const MEMORY_SHARE: usize = 8;
 
 impl Means {
-    pub(super) fn of(settings: &ForRules, kept: &Arc<KeptColumns>) -> Self {
+    pub(super) fn of(settings: &ForRules, kept: &Arc<KeptColumns>, computed: Computed) -> Self {
         let share_bytes = settings.reservable_bytes / (MEMORY_SHARE * settings.threads.max(1));
         let group_bytes_max = share_bytes.min(GROUP_BYTES_MAX) as u64;
-        Self { threads: settings.threads, group_bytes_max, kept: Arc::clone(kept) }
+        let (threads, kept) = (settings.threads, Arc::clone(kept));
+        Self { threads, group_bytes_max, kept, computed }
     }
 }
 

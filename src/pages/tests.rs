@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{
@@ -10,14 +11,17 @@ use arrow::array::{
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{cast, concat_batches, filter_record_batch, take};
-use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Int64Type, Schema, TimeUnit};
 use bytes::Bytes;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{ScalarValue, ToDFSchema, assert_contains};
+use datafusion::config::ConfigNonZeroUsize;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{binary, col, lit};
-use datafusion::prelude::SessionContext;
+use datafusion::physical_expr::expressions::{binary, col, lit, not};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection,
@@ -31,8 +35,9 @@ use parquet::schema::types::ColumnPath;
 use super::chunk::Source;
 use super::kept::KeptColumns;
 use super::layout::Layout;
+use super::rule::ParquetByPages;
 use super::window::{By, Place, Windows};
-use crate::config::ColumnLimits;
+use crate::config::{ColumnLimits, Settings};
 use crate::encoding::{as_they_are, decoded_batch};
 use crate::error::Result;
 use crate::memory::{Eviction, Thresholds, share_of};
@@ -690,6 +695,46 @@ fn a_plan_says_who_reads() {
     for (settings, query) in left {
         assert!(!plan(settings, &query).contains("reader=pages"), "{query}");
     }
+}
+
+/// How often a condition was made what it is computed as.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// The rows that do not meet a condition.
+fn others(
+    condition: Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> datafusion::error::Result<Transformed<Arc<dyn PhysicalExpr>>> {
+    MADE.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(condition.data_type(schema)?, DataType::Boolean);
+    not(condition).map(Transformed::yes)
+}
+
+#[test]
+fn a_condition_is_made_what_it_is_computed_as_once_for_all_windows_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts.parquet");
+    let texts: ArrayRef =
+        Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("{row:b}"))));
+    let batch = RecordBatch::try_from_iter([("s", texts)]).unwrap();
+    write(&path, &batch, WriterProperties::builder().set_dictionary_enabled(false));
+    let mut session = SessionConfig::new();
+    Settings { threads: 1, ..Settings::default() }.apply(session.options_mut());
+    session.options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(100).unwrap();
+    let rule = ParquetByPages::new(&keeps(0, 1 << 30).0, others);
+    let state = SessionStateBuilder::new().with_config(session).with_default_features();
+    let state = state.with_physical_optimizer_rule(Arc::new(rule)).build();
+    let session = SessionContext::new_with_state(state);
+    let count = async {
+        let path = path.to_str().unwrap();
+        session.register_parquet("t", path, ParquetReadOptions::default()).await?;
+        let count = session.sql("SELECT count(*) FROM t WHERE s LIKE '_%1'").await?;
+        count.collect().await
+    };
+    let count = tokio::runtime::Runtime::new().unwrap().block_on(count).unwrap();
+    // Half of the texts of each window meet it: the scan drops these, and the filter above the others.
+    assert_eq!(count[0].column(0).as_primitive::<Int64Type>().value(0), 0);
+    assert_eq!(MADE.load(Ordering::Relaxed), 1);
 }
 
 #[test]

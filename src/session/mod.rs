@@ -50,6 +50,7 @@ use crate::catalog::{CATALOG, Catalog, LocalFiles, SCHEMA, Scope};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::costs::Runs;
+use crate::exec::expressions::with_ours;
 use crate::exec::offload::Failures;
 use crate::exec::{self, Engine};
 use crate::functions;
@@ -101,7 +102,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_analyzer_rules(relational::analyzer_rules())
         .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules())
-        .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns)))
+        .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns, with_ours)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(ComputedExpressions))
