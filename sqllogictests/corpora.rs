@@ -13,13 +13,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use relatrix::Database;
+use relatrix::{Builder, Database};
 use sqllogictest::Normalizer;
 
 use crate::engine::{self, Expected};
 use crate::own::{collect, same_column_count};
 use crate::values::Style;
-use crate::{Options, Report, in_parallel, run_script};
+use crate::{Compared, Options, Report, in_parallel, run_script};
 
 /// What the scripts may know about this engine:
 ///
@@ -64,7 +64,22 @@ pub(crate) fn run(options: &Options) -> bool {
         }
     }
     println!("{scores}");
-    options.filter.is_some() || compare(&scores, options)
+    let is_current = !options.verify || are_current(&reports);
+    is_current && (options.filter.is_some() || compare(&scores, options))
+}
+
+/// Whether nothing that was remembered is other than what was computed; prints what is.
+fn are_current(reports: &[Report]) -> bool {
+    let mut compared = Compared::default();
+    reports.iter().for_each(|report| compared += report.compared);
+    let stale: Vec<&String> = reports.iter().flat_map(|report| &report.stale).collect();
+    stale.iter().for_each(|text| println!("\n{text}"));
+    let Compared { answers, groups } = compared;
+    println!(
+        "compared with what was remembered: {answers} answers, {groups} groups; {} stale",
+        stale.len()
+    );
+    stale.is_empty()
 }
 
 /// The files of a run in the order of their names, each with its name from the root.
@@ -96,13 +111,16 @@ fn run_file(name: &str, path: &Path, options: &Options) -> Report {
     if let Some(bytes) = options.memory {
         builder = builder.memory_limit(bytes);
     }
-    let connection = match builder.build() {
+    let mode = if options.verify { "verify" } else { "on" };
+    let database = builder.set("result_cache", mode).and_then(Builder::build);
+    let connection = match database {
         Ok(database) => database.connect(),
         Err(error) => return Report::broken(error.to_string()),
     };
+    let times = if options.verify { 2 } else { 1 };
     let expected = Expected::default();
     let style = if name.starts_with("sqlite") { Style::Sqlite } else { Style::DuckDb };
-    let mut runner = engine::runner(connection, &expected, style, 1);
+    let mut runner = engine::runner(connection.clone(), &expected, style, times);
     for label in LABELS {
         runner.add_label(label);
     }
@@ -117,7 +135,11 @@ fn run_file(name: &str, path: &Path, options: &Options) -> Report {
         }
         _ => runner.with_validator(same_tokens),
     }
-    run_script(name, &script, runner, &expected, step)
+    let report = run_script(name, &script, runner, &expected, step);
+    match Compared::by(&connection) {
+        Ok(compared) => Report { compared, ..report },
+        Err(error) => Report::broken(error.to_string()),
+    }
 }
 
 fn read(path: &Path) -> std::io::Result<String> {

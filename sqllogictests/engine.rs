@@ -40,6 +40,9 @@ pub(crate) struct Engine {
     times: usize,
 }
 
+/// What the report of a record begins with whose answer, or what that is made of, had been remembered as another one.
+pub(crate) const STALE: &str = "stale answer: ";
+
 /// A record that takes longer has failed. Products by the stand-in of a GPU take half a minute on a slow machine.
 const RECORD_SECONDS_MAX: u64 = 120;
 
@@ -91,8 +94,13 @@ impl Engine {
 
 /// Whether a statement changes nothing, and may be run again.
 fn is_query(text: &str) -> bool {
-    let first = text.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
-    first.is_some_and(|word| ["select", "from"].contains(&word.to_lowercase().as_str()))
+    let text = text.to_lowercase();
+    let mut words = text.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    match words.next() {
+        Some("select" | "from" | "values") => true,
+        Some("with") => !words.any(|word| ["insert", "update", "delete", "merge"].contains(&word)),
+        _ => false,
+    }
 }
 
 /// What a record reports when it fails.
@@ -100,13 +108,21 @@ fn is_query(text: &str) -> bool {
 #[error("{0}")]
 pub(crate) struct Failure(String);
 
+impl Failure {
+    fn of(error: &relatrix::Error) -> Self {
+        let text = error.to_string();
+        let is_stale = text.contains("is not what was computed");
+        Self(if is_stale { format!("{STALE}{text}") } else { text })
+    }
+}
+
 impl DB for Engine {
     type Error = Failure;
     type ColumnType = Letter;
 
     fn run(&mut self, sql: &str) -> Result<DBOutput<Letter>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.outcome(sql))) {
-            Ok(result) => result.map_err(|error| Failure(error.to_string())),
+            Ok(result) => result.map_err(|error| Failure::of(&error)),
             Err(payload) => {
                 let message = payload
                     .downcast_ref::<String>()

@@ -7,6 +7,7 @@
 //! cargo test --release --test sqllogictests -- --failures   the same runs, with every failed record
 //! cargo test --release --test sqllogictests -- --bless      writes the scores reached to corpora.tsv
 //! cargo test --release --test sqllogictests -- --memory=32MB      the corpora under a memory limit, with the same scores
+//! cargo test --release --test sqllogictests -- --verify           the corpora with every query asked twice, and all that is remembered compared
 //! cargo test --release --test sqllogictests -- --device           own files with matrices, by this machine's GPU instead of the stand-in
 //! ```
 //!
@@ -23,10 +24,12 @@ mod standin;
 mod values;
 
 use std::num::NonZero;
+use std::ops::AddAssign;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use relatrix::{Connection, Result};
 use sqllogictest::{MakeConnection, Record, RecordOutput, Runner, parse_with_name};
 
 use crate::engine::{Engine, Expected};
@@ -45,18 +48,21 @@ pub(crate) struct Options {
     bless: bool,
     /// The memory limit of the corpora's databases, in bytes.
     memory: Option<usize>,
+    /// The corpora alone, with what is remembered compared with what is computed.
+    verify: bool,
     /// Only what a GPU does, by that of this machine.
     device: bool,
 }
 
 impl Options {
-    fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+    fn parse(arguments: impl Iterator<Item = String>) -> std::result::Result<Self, String> {
         let mut options = Self::default();
         for argument in arguments {
             match argument.as_str() {
                 "--all" => options.all = true,
                 "--failures" => options.failures = true,
                 "--bless" => options.bless = true,
+                "--verify" => options.verify = true,
                 "--device" => options.device = true,
                 // What cargo passes to every test target of a package at once.
                 "--nocapture" | "--include-ignored" | "--quiet" | "-q" => {}
@@ -76,6 +82,9 @@ impl Options {
     }
 }
 
+/// A row of SHOW MEMORY or SHOW GPU: name, value, unit, description.
+type Figure = (String, Option<String>, String, String);
+
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
@@ -86,7 +95,8 @@ fn main() -> ExitCode {
     };
     // A panic becomes the message of a failed record; its default report would drown ours.
     std::panic::set_hook(Box::new(|_| {}));
-    let own = own::run(&options);
+    // Own files are compared in each of their runs.
+    let own = options.verify || own::run(&options);
     let corpora = options.device || corpora::run(&options);
     if own && corpora { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -100,12 +110,43 @@ pub(crate) struct Report {
     total: usize,
     /// One text for each failed record.
     failures: Vec<String>,
+    /// Of these, the texts of records whose answers had been remembered as others.
+    stale: Vec<String>,
+    /// How often something remembered was compared with what was computed.
+    compared: Compared,
+}
+
+/// What was compared with what had been remembered of it.
+#[derive(Default, Clone, Copy)]
+pub(crate) struct Compared {
+    answers: u64,
+    groups: u64,
+}
+
+impl Compared {
+    /// What a database has counted.
+    fn by(connection: &Connection) -> Result<Self> {
+        let counts: Vec<Figure> = connection.query("SHOW MEMORY")?.rows()?;
+        let count = |name: &str| {
+            let (_, value, ..) = counts.iter().find(|figure| figure.0 == name)?;
+            value.as_ref()?.parse().ok()
+        };
+        let count = |name| count(name).expect("SHOW MEMORY counts what was of use");
+        Ok(Self { answers: count("cache_hits"), groups: count("cache_reused") })
+    }
+}
+
+impl AddAssign for Compared {
+    fn add_assign(&mut self, other: Self) {
+        self.answers += other.answers;
+        self.groups += other.groups;
+    }
 }
 
 impl Report {
     /// A script that could not be run at all.
     fn broken(message: String) -> Self {
-        Self { passed: 0, total: 1, failures: vec![message] }
+        Self { total: 1, failures: vec![message], ..Self::default() }
     }
 }
 
@@ -144,7 +185,11 @@ where
             }
             Err(error) => {
                 report.total += 1;
-                report.failures.push(error.display(false).to_string());
+                let text = error.display(false).to_string();
+                if text.contains(engine::STALE) {
+                    report.stale.push(text.clone());
+                }
+                report.failures.push(text);
             }
         }
     }

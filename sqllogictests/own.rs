@@ -12,7 +12,7 @@ use relatrix::{Connection, Database, Result};
 use crate::engine::{self, Expected};
 use crate::standin;
 use crate::values::{Letter, Style};
-use crate::{Options, Report, in_parallel, run_script};
+use crate::{Figure, Options, Report, in_parallel, run_script};
 
 /// The folders, from plain SQL to what must fail.
 const THEMES: [&str; 6] = ["sql", "matrix", "mixed", "plan", "spill", "error"];
@@ -168,12 +168,9 @@ pub(crate) fn run(options: &Options) -> bool {
     failed == 0 && is_there
 }
 
-/// A row of SHOW GPU: name, value, unit, description.
-type Shown = (String, Option<String>, String, String);
-
 /// Whether there is a device, and all of its memory that was asked for was given back; prints what it did.
 fn says_what_it_did() -> bool {
-    let shown = || -> Result<Vec<Shown>> {
+    let shown = || -> Result<Vec<Figure>> {
         let connection = Database::builder().set("gpu", "force")?.build()?.connect();
         connection.query("SHOW GPU")?.rows()
     };

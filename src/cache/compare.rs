@@ -42,7 +42,9 @@ impl Comparison {
         match difference(schema, &remembered.batches, &self.batches)? {
             None => Ok(()),
             Some(difference) => {
-                let message = format!("a remembered answer is not the one computed: {difference}");
+                let message = format!(
+                    "what is remembered of this query is not what was computed: {difference}"
+                );
                 Err(crate::error::Error::from(ErrorKind::Internal(message)).into())
             }
         }

@@ -157,7 +157,7 @@ fn a_remembered_answer_that_is_not_the_one_computed_is_an_error() {
     assert_eq!(compared(halves.clone()).unwrap(), halves);
     let error = compared(vec![rows(9)]).unwrap_err().to_string();
     assert!(
-        error.contains("a remembered answer is not the one computed: 10 rows, and 9"),
+        error.contains("what is remembered of this query is not what was computed: 10 rows, and 9"),
         "{error}"
     );
 }
