@@ -14,7 +14,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
 
 use super::{Answer, Content};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::matrix::{Cells, Element, Labels};
 
 /// By how much two sums of the same numbers may differ, as a share: their order is not that of the rows behind a join.
@@ -41,14 +41,15 @@ impl Comparison {
         let Some(remembered) = self.remembered.as_rows() else { return Ok(()) };
         match difference(schema, &remembered.batches, &self.batches)? {
             None => Ok(()),
-            Some(difference) => {
-                let message = format!(
-                    "what is remembered of this query is not what was computed: {difference}"
-                );
-                Err(crate::error::Error::from(ErrorKind::Internal(message)).into())
-            }
+            Some(difference) => Err(stale("this query", &difference).into()),
         }
     }
+}
+
+/// What is remembered of something is not what it has come to.
+pub(crate) fn stale(of: &str, difference: &str) -> Error {
+    let message = format!("what is remembered of {of} is not what was computed: {difference}");
+    ErrorKind::Internal(message).into()
 }
 
 struct Compared {
@@ -126,7 +127,7 @@ fn unlike_cells(one: &Cells, other: &Cells) -> Option<String> {
 }
 
 /// How two answers differ, in whatever order their rows are.
-fn difference(
+pub(super) fn difference(
     schema: &SchemaRef,
     remembered: &[RecordBatch],
     computed: &[RecordBatch],

@@ -12,6 +12,7 @@
 //! Recording     the rows of a run on their way to its reader, to be kept
 //! RecordedExec  the rows of an operator within a run, likewise
 //! Comparison    the rows of a run, compared with what is remembered
+//! ComparedExec  the rows of an operator within a run, likewise
 //! ```
 //!
 //! A part of a query is a question too: the groups that it makes (`planner::remembered`) answer others, and those that are
@@ -19,6 +20,7 @@
 
 mod answer;
 mod compare;
+mod compared;
 mod content;
 mod durable;
 mod question;
@@ -44,7 +46,8 @@ use crate::value::Parameters;
 
 use self::answer::Counted;
 pub(crate) use self::answer::{About, Answer, Grouped, Kind};
-pub(crate) use self::compare::{Comparison, unlike};
+pub(crate) use self::compare::{Comparison, stale, unlike};
+pub(crate) use self::compared::ComparedExec;
 pub(crate) use self::content::{Content, Rows};
 use self::durable::DurableAnswer;
 pub(crate) use self::durable::DurableQuestion;

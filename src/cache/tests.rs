@@ -16,6 +16,23 @@ use crate::matrix::{Cells, Matrix, Shape};
 use crate::memory::{Disk, Movable, Pool, PoolLimits, Thresholds, Tier};
 use crate::value::Parameters;
 
+impl Cache {
+    /// Puts something else in the place of what is remembered of a kind, as a fault would; how often.
+    pub(crate) fn falsify(&self, kind: Kind, falsified: impl Fn(Content) -> Content) -> usize {
+        let is_such = |slot: &Slot| slot.answer.about().kind == kind;
+        let all: Vec<(Question, Arc<Answer>)> = {
+            let state = self.state();
+            let such = state.answers.iter().filter(|(_, slot)| is_such(slot));
+            such.map(|(question, slot)| (question.clone(), Arc::clone(&slot.answer))).collect()
+        };
+        for (question, answer) in &all {
+            let content = falsified(answer.content().unwrap());
+            self.keep_all(question.clone(), answer.about().clone(), content);
+        }
+        all.len()
+    }
+}
+
 fn rows(count: usize) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..count as i64));
     let texts = (0..count).map(|row| format!("what is told of row {row}"));

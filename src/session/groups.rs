@@ -5,16 +5,20 @@
 //! it has aggregations within             what is known of them; else nothing changes, for who is watched is not
 //!                                        optimized together with the rest
 //! ```
+//!
+//! Where what is remembered is to be verified, what would be taken in all these places is compared with what is computed there.
 
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex};
 
+use arrow::compute::SortOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
-use datafusion::logical_expr::{Analyze, Explain, LogicalPlan};
+use datafusion::logical_expr::{Analyze, Explain, LogicalPlan, SortExpr};
+use datafusion::physical_expr::PhysicalSortExpr;
 
 use super::remember::Asked;
 use super::{Session, locked};
-use crate::cache::{About, Answer, Grouped, Kind, Question, RecordedExec};
+use crate::cache::{About, Answer, ComparedExec, Grouped, Kind, Question, RecordedExec, Recording};
 use crate::catalog::Scope;
 use crate::config::ResultCache;
 use crate::error::Result;
@@ -35,33 +39,36 @@ impl Session {
         asked: Option<&Asked>,
         scope: &Scope,
     ) -> Result<(LogicalPlan, bool)> {
-        if locked(&self.settings).result_cache != ResultCache::On {
+        let mode = locked(&self.settings).result_cache;
+        let is_taken = mode == ResultCache::On;
+        if mode == ResultCache::Off || (!is_taken && asked.is_none()) {
             return Ok((plan, true));
         }
         // What is explained is not computed, and what is analyzed takes longer than it would.
         match plan {
             LogicalPlan::Explain(explain) => {
                 let inner = LogicalPlan::clone(&explain.plan);
-                let (plan, is_whole) = self.with_groups(inner, None, scope)?;
+                let (plan, is_whole) = self.with_groups(inner, None, is_taken, scope)?;
                 let plan = Arc::new(plan);
                 Ok((LogicalPlan::Explain(Explain { plan, ..explain }), is_whole))
             }
             LogicalPlan::Analyze(analyze) => {
                 let inner = LogicalPlan::clone(&analyze.input);
-                let (input, is_whole) = self.with_groups(inner, None, scope)?;
+                let (input, is_whole) = self.with_groups(inner, None, is_taken, scope)?;
                 let input = Arc::new(input);
                 Ok((LogicalPlan::Analyze(Analyze { input, ..analyze }), is_whole))
             }
-            plan if asked.is_some() => self.with_groups(plan, asked, scope),
+            plan if asked.is_some() => self.with_groups(plan, asked, is_taken, scope),
             plan => Ok((plan, true)),
         }
     }
 
-    /// The plan of a query, with somebody to watch its groups where it is run to be answered, and whether all is computed.
+    /// The plan of a query, with somebody to watch its groups where it is run to be answered, and whether nothing known is in it.
     fn with_groups(
         &self,
         plan: LogicalPlan,
         asked: Option<&Asked>,
+        is_taken: bool,
         scope: &Scope,
     ) -> Result<(LogicalPlan, bool)> {
         let Some(reads) = scope.reads() else { return Ok((plan, true)) };
@@ -70,35 +77,35 @@ impl Session {
             _ => SORTED_ROWS_MIN,
         };
         let Some(groups) = Groups::of(&plan, rows_min)? else {
-            return self.with_groups_within(plan, asked.is_some(), scope);
+            return self.with_groups_within(plan, asked.is_some(), is_taken, scope);
         };
         let looked_for = self.looked_for(&groups);
         let kind = if groups.are_rows() { Kind::Rows } else { Kind::Groups };
         // What the groups would take without what is known of them.
-        let watch = |seconds| {
+        let recording = |seconds| {
             let query = asked?.text.clone();
             let grouped = looked_for.wanted.first();
             let grouped = grouped
                 .map(|wanted| Grouped { rows: wanted.rows, columns: wanted.columns.clone() });
             let reads = reads.only(groups.tables())?;
             let about = About { grouped, ..About::new(kind, query, reads, seconds) };
-            let recording = self.recording(looked_for.question.clone(), about);
-            let recording = Mutex::new(Some(recording));
-            Some(Watch::new(move |input| match locked(&recording).take() {
-                Some(recording) => Arc::new(RecordedExec::new(input, recording)) as _,
-                None => input,
-            }))
+            Some(self.recording(looked_for.question.clone(), about))
         };
-        if let Some(found) =
-            self.known_groups(&groups, &looked_for, &watch, asked.is_some(), scope)?
-        {
-            return Ok((found, false));
-        }
-        let plan = match watch(0.0) {
-            Some(watch) => groups.watched(watch)?,
-            None => plan,
+        let Some(found) = self.known_groups(&groups, &looked_for, asked.is_some(), scope)? else {
+            let plan = match recording(0.0) {
+                Some(recording) => groups.watched(watch(Some(recording), Vec::new()))?,
+                None => plan,
+            };
+            return Ok((plan, true));
         };
-        Ok((plan, true))
+        let recording = found.seconds.and_then(recording);
+        let plan = if is_taken {
+            let watch = recording.map(|recording| watch(Some(recording), Vec::new()));
+            groups.answered(found.plan, watch)?
+        } else {
+            groups.compared(found.plan, watch(recording, order(&groups, scope)?))?
+        };
+        Ok((plan, false))
     }
 
     /// A query whose aggregations are remembered, as far as they are. `is_run` tells whether that is of use to it.
@@ -106,6 +113,7 @@ impl Session {
         &self,
         plan: LogicalPlan,
         is_run: bool,
+        is_taken: bool,
         scope: &Scope,
     ) -> Result<(LogicalPlan, bool)> {
         if !self.shared.cache.has_groups() {
@@ -120,13 +128,16 @@ impl Session {
                 return Ok(Transformed::no(plan));
             };
             let looked_for = self.looked_for(&groups);
-            Ok(match self.known_groups(&groups, &looked_for, &|_| None, is_run, scope)? {
-                Some(found) => {
-                    is_whole = false;
-                    Transformed::new(found, true, TreeNodeRecursion::Jump)
-                }
-                None => Transformed::no(plan),
-            })
+            let Some(found) = self.known_groups(&groups, &looked_for, is_run, scope)? else {
+                return Ok(Transformed::no(plan));
+            };
+            is_whole = false;
+            let plan = if is_taken {
+                groups.answered(found.plan, None)?
+            } else {
+                groups.compared(found.plan, watch(None, Vec::new()))?
+            };
+            Ok(Transformed::new(plan, true, TreeNodeRecursion::Jump))
         });
         Ok((replaced.data()?, is_whole))
     }
@@ -142,21 +153,20 @@ impl Session {
         &self,
         groups: &Groups,
         looked_for: &LookedFor<'_>,
-        watch: &dyn Fn(f64) -> Option<Watch>,
         is_run: bool,
         scope: &Scope,
-    ) -> Result<Option<LogicalPlan>> {
+    ) -> Result<Option<Found>> {
         let cache = &self.shared.cache;
         let hash = |what: &dyn Fn(&mut dyn Hasher)| cache.hashes(what);
-        let answered = |known: &Answer, finer: Option<&Finer>| -> Result<Option<LogicalPlan>> {
+        let answered = |known: &Answer, finer: Option<&Finer>| -> Result<Option<Found>> {
             let growth = scope.growth(&known.about().reads);
             let (Some(growth), Some(rows)) = (growth, known.as_rows()) else { return Ok(None) };
             let rows = groups.known(rows.schema, rows.batches, finer)?;
-            let watch = || watch(known.about().seconds);
+            let seconds = Some(known.about().seconds);
             Ok(match &growth[..] {
-                [] if finer.is_some() => Some(groups.rolled_up(rows, watch())?),
-                [] => Some(groups.remembered(rows)?),
-                [growth] => groups.updated(rows, growth, watch())?,
+                [] if finer.is_some() => Some(Found { plan: groups.merged(rows)?, seconds }),
+                [] => Some(Found { plan: rows, seconds: None }),
+                [growth] => groups.updated(rows, growth)?.map(|plan| Found { plan, seconds }),
                 _ => None,
             })
         };
@@ -173,11 +183,11 @@ impl Session {
         });
         for known in known.into_iter().chain(finer) {
             let (question, known, finer) = known?;
-            let Some(plan) = answered(&known, finer.as_ref())? else { continue };
+            let Some(found) = answered(&known, finer.as_ref())? else { continue };
             if is_run {
                 cache.reuse(&question);
             }
-            return Ok(Some(plan));
+            return Ok(Some(found));
         }
         Ok(None)
     }
@@ -187,4 +197,129 @@ impl Session {
 struct LookedFor<'g> {
     question: Question,
     wanted: Vec<Wanted<'g>>,
+}
+
+/// What is known of groups.
+struct Found {
+    plan: LogicalPlan,
+    /// What those took that it is made of, where the outcome is not remembered yet.
+    seconds: Option<f64>,
+}
+
+/// Who records the rows, and compares them with those that are known. An order tells that they are the first by it.
+fn watch(recording: Option<Recording>, order: Vec<PhysicalSortExpr>) -> Watch {
+    let (recording, order) = (Mutex::new(recording), Arc::from(order));
+    Watch::new(move |computed, known| {
+        let rows = match known {
+            Some(known) => {
+                Arc::new(ComparedExec::new(computed, Arc::clone(known), Arc::clone(&order))) as _
+            }
+            None => computed,
+        };
+        match locked(&recording).take() {
+            Some(recording) => Arc::new(RecordedExec::new(rows, recording)),
+            None => rows,
+        }
+    })
+}
+
+/// The order of which the rows are the first, to be computed.
+fn order(groups: &Groups, scope: &Scope) -> Result<Vec<PhysicalSortExpr>> {
+    let schema = groups.computed().schema();
+    let key = |key: SortExpr| {
+        let options = SortOptions { descending: !key.asc, nulls_first: key.nulls_first };
+        let expr = scope.session().create_physical_expr(key.expr, schema)?;
+        Ok(PhysicalSortExpr::new(expr, options))
+    };
+    groups.order()?.into_iter().map(key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::RecordBatch;
+
+    use crate::cache::{Content, Kind, Rows};
+    use crate::connection::Connection;
+    use crate::database::Database;
+    use crate::matrix::{Matrix, Shape};
+    use crate::query::ResultSet;
+
+    const TABLE: &str = "CREATE TABLE t (k INT, d INT, v BIGINT); CREATE TABLE u (k INT);
+         INSERT INTO u VALUES (1), (2);
+         INSERT INTO t VALUES (1, 1, 10), (1, 2, 20), (2, 1, 30), (2, 2, 40), (3, 1, 50)";
+
+    /// What is remembered of a query, and what happens then to another.
+    const REUSES: [(Kind, &str, Option<&str>, &str); 7] = [
+        (Kind::Answer, "SELECT v + 1 FROM t", None, "SELECT v + 1 FROM t"),
+        (Kind::Groups, BY_KEY, None, "SELECT k, sum(v) AS s FROM t GROUP BY k ORDER BY s"),
+        (Kind::Groups, "SELECT k, d, sum(v) FROM t GROUP BY k, d", None, BY_KEY),
+        (Kind::Groups, BY_KEY, Some("INSERT INTO t VALUES (2, 3, 5)"), BY_KEY),
+        (
+            Kind::Groups,
+            BY_KEY,
+            None,
+            "SELECT count(*) FROM u JOIN (SELECT k, sum(v) AS s FROM t GROUP BY k) g USING (k)",
+        ),
+        (Kind::Rows, FIRST, Some("INSERT INTO t VALUES (4, 1, 15)"), FIRST),
+        (
+            Kind::Matrix,
+            "SELECT * FROM MATRIX(inv((SELECT d, v FROM t WHERE k = 2)) + 1)",
+            None,
+            "SELECT * FROM MATRIX(inv((SELECT d, v FROM t WHERE k = 2)) + 2)",
+        ),
+    ];
+
+    const BY_KEY: &str = "SELECT k, sum(v) FROM t GROUP BY k";
+
+    const FIRST: &str = "SELECT k, v FROM t ORDER BY abs(v) LIMIT 2";
+
+    fn verifies() -> Connection {
+        let builder = Database::builder().threads(2).set("result_cache", "verify").unwrap();
+        let connection = builder.build().unwrap().connect();
+        connection.execute(TABLE).unwrap();
+        connection
+    }
+
+    fn answer(connection: &Connection, query: &str) -> Result<Vec<RecordBatch>, String> {
+        let answer = connection.query(query).and_then(ResultSet::collect);
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// As if a row had been left out, or a cell computed wrong.
+    fn falsified(content: Content) -> Content {
+        match content {
+            Content::Rows(Rows { schema, batches }) => {
+                let less = |batch: RecordBatch| batch.slice(1, batch.num_rows() - 1);
+                Content::Rows(Rows { schema, batches: batches.into_iter().map(less).collect() })
+            }
+            Content::Matrices(all) => {
+                let zeros = |shape: Shape| {
+                    let cells = vec![0.0; shape.rows * shape.columns];
+                    Matrix::from_row_major(shape, cells).unwrap().cells().clone()
+                };
+                Content::Matrices(all.iter().map(|one| zeros(one.shape())).collect())
+            }
+            Content::Labels(labels) => Content::Labels(labels),
+        }
+    }
+
+    #[test]
+    fn whatever_is_remembered_wrong_is_found_where_it_would_be_taken() {
+        for (kind, first, change, then) in REUSES {
+            for is_false in [false, true] {
+                let connection = verifies();
+                answer(&connection, first).unwrap();
+                let cache = &connection.session.shared.cache;
+                if is_false {
+                    assert!(cache.falsify(kind, falsified) > 0, "{kind}: {first}");
+                }
+                if let Some(change) = change {
+                    connection.execute(change).unwrap();
+                }
+                let found = answer(&connection, then);
+                let is_found = found.is_err_and(|error| error.contains("is not what was computed"));
+                assert_eq!(is_found, is_false, "{kind}: {first}; {change:?}; {then}");
+            }
+        }
+    }
 }

@@ -8,10 +8,10 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::{Optimized, Session, locked};
-use crate::cache::{About, Cache, Content, Kind, Question, is_worth_it, unlike};
+use crate::cache::{About, Cache, Content, Kind, Question, is_worth_it, stale, unlike};
 use crate::catalog::{Reads, Scope};
 use crate::config::ResultCache;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::exec::labels::RelationLabels;
 use crate::exec::recall::{Fingerprint, Recall, Remembered};
 use crate::exec::value::Value;
@@ -90,11 +90,7 @@ impl Recall for Parts {
         match self.content(part) {
             Some(known) if self.verifies => match unlike(&known, &content) {
                 None => Ok(()),
-                Some(unlike) => {
-                    let message =
-                        format!("what is remembered of {text} is not what was computed: {unlike}");
-                    Err(ErrorKind::Internal(message).into())
-                }
+                Some(unlike) => Err(stale(text, &unlike)),
             },
             Some(_) => Ok(()),
             None => {

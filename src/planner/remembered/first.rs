@@ -46,8 +46,8 @@ impl FirstRows {
         rows.limit(0, Some(self.skip + self.fetch))?.build()
     }
 
-    /// The same of rows whose columns are named by their numbers; those that are asked for, or all that are needed.
-    pub(super) fn of_numbered(&self, rows: LogicalPlan, are_asked: bool) -> Result<LogicalPlan> {
+    /// The order of rows whose columns are named by their numbers.
+    pub(super) fn numbered_order(&self) -> Result<Vec<SortExpr>> {
         let schema = self.sort.input.schema();
         let numbered = |key: &SortExpr| {
             let expr = key.expr.clone().transform_up(|expr| match &expr {
@@ -56,18 +56,20 @@ impl FirstRows {
             });
             Ok(SortExpr { expr: expr?.data, ..key.clone() })
         };
-        let keys = self.sort.expr.iter().map(numbered).collect::<Result<Vec<_>>>()?;
-        let rows = LogicalPlanBuilder::from(rows).sort(keys)?;
-        let (skip, fetch) = match are_asked {
-            true => (self.skip, self.fetch),
-            false => (0, self.skip + self.fetch),
-        };
-        rows.limit(skip, Some(fetch))?.build()
+        self.sort.expr.iter().map(numbered).collect()
     }
 
-    /// What was asked, of rows whose columns are named by their numbers.
+    /// The same of rows whose columns are named by their numbers.
+    pub(super) fn of_numbered(&self, rows: LogicalPlan) -> Result<LogicalPlan> {
+        let rows = LogicalPlanBuilder::from(rows).sort(self.numbered_order()?)?;
+        rows.limit(0, Some(self.skip + self.fetch))?.build()
+    }
+
+    /// What was asked, of as many rows as are needed, whose columns are named by their numbers. Who takes the last of them without
+    /// asking for more would keep them from being remembered, so only those before what is asked are counted.
     pub(super) fn answered(&self, rows: LogicalPlan) -> Result<LogicalPlan> {
-        let rows = self.of_numbered(rows, true)?;
+        let rows = LogicalPlanBuilder::from(rows).sort(self.numbered_order()?)?;
+        let rows = if self.skip > 0 { rows.limit(self.skip, None)? } else { rows }.build()?;
         let named = self.sort.input.schema().iter().enumerate();
         let named = named
             .map(|(at, (table, field))| column(at).alias_qualified(table.cloned(), field.name()));

@@ -21,6 +21,8 @@
 //!
 //! The first rows by some order are remembered likewise (`first`), and are the first of those and the new ones.
 //!
+//! Where what is remembered is to be compared, all of this stands beside the aggregation, and is not taken.
+//!
 //! Not here: where groups are kept, and whether what they were made of has changed.
 
 mod expressions;
@@ -43,8 +45,8 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::logical_expr::expr::AggregateFunctionParams;
 use datafusion::logical_expr::{
-    Aggregate, Expr, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
-    TableScan, TableScanBuilder, TableType,
+    Aggregate, Expr, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, SortExpr,
+    SubqueryAlias, TableScan, TableScanBuilder, TableType,
 };
 use datafusion::physical_plan::ExecutionPlan;
 
@@ -152,7 +154,37 @@ impl Groups {
     /// # Errors
     /// None but DataFusion's.
     pub(crate) fn watched(&self, watch: Watch) -> Result<LogicalPlan> {
-        self.with(node::watched(self.computed.clone(), watch))
+        self.with(node::watched(self.computed.clone(), None, watch))
+    }
+
+    /// The query, computed, with somebody to compare what is known of its groups.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn compared(&self, known: LogicalPlan, watch: Watch) -> Result<LogicalPlan> {
+        self.with(node::watched(self.computed.clone(), Some(known), watch))
+    }
+
+    /// The query, from what is known of its groups.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn answered(&self, known: LogicalPlan, watch: Option<Watch>) -> Result<LogicalPlan> {
+        self.with(match watch {
+            Some(watch) => node::watched(known, None, watch),
+            None => known,
+        })
+    }
+
+    /// The order of which the rows are the first, by their columns; none where these are groups.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn order(&self) -> Result<Vec<SortExpr>> {
+        match &self.asked {
+            Asked::Groups(..) => Ok(Vec::new()),
+            Asked::First(first) => first.numbered_order(),
+        }
     }
 
     /// The tables that are read, whose names tell what that is.
@@ -176,28 +208,8 @@ impl Groups {
         }
     }
 
-    /// The query, from remembered groups.
-    ///
-    /// # Errors
-    /// None but DataFusion's.
-    pub(crate) fn remembered(&self, known: LogicalPlan) -> Result<LogicalPlan> {
-        self.with(known)
-    }
-
-    /// The query, from finer groups that are remembered.
-    ///
-    /// # Errors
-    /// None but DataFusion's.
-    pub(crate) fn rolled_up(
-        &self,
-        finer: LogicalPlan,
-        watch: Option<Watch>,
-    ) -> Result<LogicalPlan> {
-        self.with(watched(self.merged(finer)?, watch))
-    }
-
-    /// The query, from remembered groups and the rows that a table has got since; nothing where the query reads the
-    /// table not once alone.
+    /// The groups, from what is remembered of them and the rows that a table has got since; nothing where they read the table not
+    /// once alone.
     ///
     /// # Errors
     /// None but DataFusion's.
@@ -205,7 +217,6 @@ impl Groups {
         &self,
         known: LogicalPlan,
         growth: &Growth,
-        watch: Option<Watch>,
     ) -> Result<Option<LogicalPlan>> {
         let mut found = 0;
         let new = self.computed.clone().transform_up(|plan| match new_rows(&plan, growth)? {
@@ -220,7 +231,7 @@ impl Groups {
             return Ok(None);
         }
         let all = LogicalPlanBuilder::from(known).union(new)?.build()?;
-        Ok(Some(self.with(watched(self.merged(all)?, watch))?))
+        Ok(Some(self.merged(all)?))
     }
 
     /// What is remembered, or what finer groups have of it, as a plan.
@@ -241,7 +252,10 @@ impl Groups {
     }
 
     /// One of each group, of plans whose columns are those that are remembered.
-    fn merged(&self, all: LogicalPlan) -> Result<LogicalPlan> {
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn merged(&self, all: LogicalPlan) -> Result<LogicalPlan> {
         match &self.asked {
             Asked::Groups(asked, parts) => {
                 let keys = keys(asked);
@@ -249,7 +263,7 @@ impl Groups {
                 let of_keys = (0..keys).map(column).collect();
                 parts.merged(all, of_keys, |at| column(keys + at), types)
             }
-            Asked::First(first) => first.of_numbered(all, false),
+            Asked::First(first) => first.of_numbered(all),
         }
     }
 
@@ -263,14 +277,6 @@ impl Groups {
             .iter()
             .rev()
             .try_fold(groups, |input, plan| plan.with_new_exprs(plan.expressions(), vec![input]))
-    }
-}
-
-/// The same plan, watched by whoever does.
-fn watched(plan: LogicalPlan, watch: Option<Watch>) -> LogicalPlan {
-    match watch {
-        Some(watch) => node::watched(plan, watch),
-        None => plan,
     }
 }
 

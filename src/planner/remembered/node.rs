@@ -1,4 +1,4 @@
-//! A plan whose rows somebody watches as they come.
+//! A plan whose rows somebody watches as they come, beside those that are known of it where both are to be compared.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,15 +15,23 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-/// Makes of an operator one with the same rows, which somebody watches.
+/// Makes of an operator, and of one with what is known of its rows, one with the same rows, which somebody watches.
 #[derive(Clone)]
-pub(crate) struct Watch(
-    Arc<dyn Fn(Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> + Send + Sync>,
-);
+pub(crate) struct Watch(Arc<Watched>);
+
+type Watched = dyn Fn(Arc<dyn ExecutionPlan>, Option<&Arc<dyn ExecutionPlan>>) -> Arc<dyn ExecutionPlan>
+    + Send
+    + Sync;
 
 impl Watch {
     pub(crate) fn new(
-        watched: impl Fn(Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> + Send + Sync + 'static,
+        watched: impl Fn(
+            Arc<dyn ExecutionPlan>,
+            Option<&Arc<dyn ExecutionPlan>>,
+        ) -> Arc<dyn ExecutionPlan>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self(Arc::new(watched))
     }
@@ -58,11 +66,13 @@ impl Hash for Watch {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct WatchedNode {
     input: LogicalPlan,
+    known: Option<LogicalPlan>,
     watch: Watch,
 }
 
-pub(super) fn watched(input: LogicalPlan, watch: Watch) -> LogicalPlan {
-    LogicalPlan::Extension(Extension { node: Arc::new(WatchedNode { input, watch }) })
+/// `known` is where the rows of the input would come from otherwise.
+pub(super) fn watched(input: LogicalPlan, known: Option<LogicalPlan>, watch: Watch) -> LogicalPlan {
+    LogicalPlan::Extension(Extension { node: Arc::new(WatchedNode { input, known, watch }) })
 }
 
 impl PartialOrd for WatchedNode {
@@ -77,7 +87,7 @@ impl UserDefinedLogicalNodeCore for WatchedNode {
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![&self.input]
+        [&self.input].into_iter().chain(&self.known).collect()
     }
 
     fn schema(&self) -> &DFSchemaRef {
@@ -93,9 +103,10 @@ impl UserDefinedLogicalNodeCore for WatchedNode {
     }
 
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let known = self.known.as_ref().and_then(|_| inputs.pop());
         let input = inputs.pop();
-        let input = input.ok_or_else(|| internal_datafusion_err!("one plan is watched"))?;
-        Ok(Self { input, watch: self.watch.clone() })
+        let input = input.ok_or_else(|| internal_datafusion_err!("a plan is watched"))?;
+        Ok(Self { input, known, watch: self.watch.clone() })
     }
 }
 
@@ -115,7 +126,7 @@ impl ExtensionPlanner for WatchedPlanner {
         _context: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<WatchedNode>() else { return Ok(None) };
-        let [input] = inputs else { return Ok(None) };
-        Ok(Some((node.watch.0)(Arc::clone(input))))
+        let Some((input, known)) = inputs.split_first() else { return Ok(None) };
+        Ok(Some((node.watch.0)(Arc::clone(input), known.first())))
     }
 }
