@@ -37,7 +37,7 @@
 //! expressions    those of a physical operator, rewritten where they stand
 //! operators      operators of a plan in the places of others
 //! scans          large files in parts that threads take as they come to them
-//! sideways       what joins, sorts and aggregates know while they run, handed down to scans
+//! pushdown       filters, and what joins, sorts and aggregates know while they run, handed down to scans
 //! spilling       operators that finish whatever the memory
 //! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
@@ -78,6 +78,7 @@ mod parameters;
 mod parts;
 mod patterns;
 mod place;
+mod pushdown;
 mod ranking;
 mod relation;
 pub(crate) mod relational;
@@ -88,7 +89,6 @@ mod rule;
 mod scans;
 mod schedule;
 pub(crate) mod shared;
-mod sideways;
 mod sparsity;
 pub(crate) mod spilling;
 mod statistics;

@@ -19,20 +19,17 @@ pub(super) fn with_others(
     plan: Operator,
     other: &mut impl FnMut(&Operator) -> Result<Option<Operator>>,
 ) -> Result<Operator> {
-    let plan = over(plan, |child| with_others(child, other))?;
+    let children = plan.children().into_iter().map(|child| with_others(Arc::clone(child), other));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let plan = with_children(plan, children)?;
     Ok(other(&plan)?.unwrap_or(plan))
 }
 
-/// The operator over what becomes of its children.
+/// The operator over other children, which promise what its own did.
 ///
 /// # Errors
-/// Those of what becomes of them, and DataFusion's for an operator that cannot be made again.
-pub(super) fn over(
-    plan: Operator,
-    becomes: impl FnMut(Operator) -> Result<Operator>,
-) -> Result<Operator> {
-    let children = plan.children().into_iter().map(Arc::clone).map(becomes);
-    let children = children.collect::<Result<Vec<_>>>()?;
+/// None but DataFusion's, for an operator that cannot be made again.
+pub(super) fn with_children(plan: Operator, children: Vec<Operator>) -> Result<Operator> {
     let mut pairs = children.iter().zip(plan.children());
     if pairs.all(|(new, old)| Arc::ptr_eq(new, old)) {
         return Ok(plan);

@@ -37,7 +37,7 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
 use super::operators::with_others;
 use super::parameters::{self, Values};
-use super::sideways::SIDEWAYS;
+use super::pushdown::TYING;
 use crate::exec::relational::first_rows::FirstRowsExec;
 use crate::exec::relational::shared::SharedExec;
 use crate::storage::{Snapshot, TableScan};
@@ -163,7 +163,7 @@ fn over(scan: TableScan) -> Arc<dyn ExecutionPlan> {
 /// The rules that choose operators, and those that tie them together or put others in their places.
 fn rules(state: &SessionState) -> (&Rules, &Rules) {
     let rules = state.physical_optimizers();
-    let tying = rules.iter().rposition(|rule| rule.name() == SIDEWAYS);
+    let tying = rules.iter().rposition(|rule| rule.name() == TYING);
     rules.split_at(tying.unwrap_or(rules.len()))
 }
 

@@ -33,10 +33,10 @@ use super::grouped_windows::GroupedWindows;
 use super::joins::JoinOrder;
 use super::joins::collected::CollectedBuilds;
 use super::joins::eager::EagerGroups;
+use super::pushdown::{self, TYING};
 use super::rule::Rule;
 use super::scans::FileParts;
 use super::shared::SharedPlans;
-use super::sideways::{self, SIDEWAYS, SidewaysConditions};
 use super::spilling::SpillingOperators;
 use super::statistics::Statistics;
 use super::{best_entries, contraction, first_rows, pair_sums};
@@ -75,11 +75,14 @@ pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + 
     rules.extend(PhysicalOptimizer::new().rules);
     let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
     rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));
-    for rule in rules.iter_mut().filter(|rule| rule.name() == sideways::OF_DATAFUSION) {
-        *rule = Arc::new(SidewaysConditions);
+    for ours in pushdown::RULES {
+        let of_datafusion = rules.iter().position(|rule| rule.name() == ours.of_datafusion);
+        if let Some(place) = of_datafusion {
+            rules[place] = Arc::new(ours);
+        }
     }
-    let sideways = rules.iter().rposition(|rule| rule.name() == SIDEWAYS);
-    rules.insert(sideways.unwrap_or(rules.len()), Arc::new(FileParts));
+    let tying = rules.iter().rposition(|rule| rule.name() == TYING);
+    rules.insert(tying.unwrap_or(rules.len()), Arc::new(FileParts));
     rules.push(Arc::new(SpillingOperators));
     rules
 }

@@ -1,4 +1,5 @@
-//! What joins, sorts and aggregates know of their rows while they run, handed down to the scans that these come of.
+//! Filters, handed down to the scans that the rows come of: those that a query has, and what joins, sorts and aggregates know of
+//! their rows while they run.
 //!
 //! ```text
 //! HashJoinExec: on=[(k, k)]                       the probe side is told which keys were built
@@ -8,8 +9,9 @@
 //!       DataSourceExec: b                         drops rows whose key was not
 //! ```
 //!
-//! Stands for DataFusion's rule of this purpose, which looks for a column below an operator by its name: of two that have one
-//! name it takes the first, and rows are missing. Here a column is found by its place.
+//! Stands for DataFusion's rules of this purpose, which look for a column below an operator by its name: of two that have one
+//! name they take the first, and rows are missing. Here a column is found by its place. What an operator has to hand down,
+//! and what it does with the scans' answers, is DataFusion's.
 
 use std::sync::Arc;
 
@@ -20,7 +22,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -34,33 +35,48 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-use super::operators::over;
+use super::operators::with_children;
 
-/// The rule; see the header of this file.
+/// The rules in the places of two of DataFusion's.
+pub(super) const RULES: [FiltersByPlace; 2] = [
+    FiltersByPlace {
+        name: "filters_by_place",
+        of_datafusion: "FilterPushdown",
+        phase: FilterPushdownPhase::Pre,
+    },
+    FiltersByPlace {
+        name: TYING,
+        of_datafusion: "FilterPushdown(Post)",
+        phase: FilterPushdownPhase::Post,
+    },
+];
+
+/// The rule that ties joins, sorts and aggregates to the scans below them.
+pub(super) const TYING: &str = "filters_by_place(Post)";
+
+/// A rule; see the header of this file.
 #[derive(Debug)]
-pub(super) struct SidewaysConditions;
+pub(super) struct FiltersByPlace {
+    name: &'static str,
+    /// What the rule is called in whose place it is.
+    pub(super) of_datafusion: &'static str,
+    /// Whether filters of the query are handed down, or those that are known while it runs.
+    phase: FilterPushdownPhase,
+}
 
-/// Its name.
-pub(super) const SIDEWAYS: &str = "sideways_conditions";
-
-/// What DataFusion calls the rule in whose place it is.
-pub(super) const OF_DATAFUSION: &str = "FilterPushdown(Post)";
-
-/// What operators are asked in DataFusion's terms.
-const PHASE: FilterPushdownPhase = FilterPushdownPhase::Post;
-
-impl PhysicalOptimizerRule for SidewaysConditions {
+impl PhysicalOptimizerRule for FiltersByPlace {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        handed_down(plan, Vec::new(), config)
+        self.handed_down(plan, Vec::new(), config).map(|(_, plan)| plan)
     }
 
     fn name(&self) -> &str {
-        SIDEWAYS
+        self.name
     }
 
     fn schema_check(&self) -> bool {
@@ -68,58 +84,58 @@ impl PhysicalOptimizerRule for SidewaysConditions {
     }
 }
 
-/// The plan whose scans know of these conditions on its rows, and of those that its own operators make.
-fn handed_down(
-    plan: Arc<dyn ExecutionPlan>,
-    conditions: Vec<Arc<dyn PhysicalExpr>>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if plan.children().is_empty() {
-        return with_conditions(plan, conditions, config);
+impl FiltersByPlace {
+    /// The plan whose scans know of these filters of its rows, as far as they can use them, and of those that its own operators
+    /// have. Of each of these filters, whether nobody above need apply it.
+    fn handed_down(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<(Vec<PushedDown>, Arc<dyn ExecutionPlan>)> {
+        let own = plan.gather_filters_for_pushdown(self.phase, Vec::new(), config)?.self_filters();
+        let mut answers = vec![Vec::new(); filters.len()];
+        let (mut own_answers, mut children) = (Vec::new(), Vec::new());
+        for (at, (child, own)) in plan.children().into_iter().zip(own).enumerate() {
+            let own = own.into_iter().map(|filter| (!is_volatile(&filter)).then_some(filter));
+            let own: Vec<_> = own.collect();
+            let passed = filters.iter().map(|filter| below(&plan, at, filter));
+            let passed: Vec<_> = passed.collect();
+            let told = own.iter().chain(&passed).flatten().cloned().collect();
+            let (told, child) = self.handed_down(Arc::clone(child), told, config)?;
+            children.push(child);
+            let mut told = told.into_iter();
+            let mut answer =
+                |was_told: bool| was_told.then(|| told.next()).flatten().unwrap_or(PushedDown::No);
+            let of_own = own.into_iter().flatten().map(|own| answer(true).wrap_expression(own));
+            own_answers.push(of_own.collect());
+            for (answers, passed) in answers.iter_mut().zip(passed) {
+                answers.push(answer(passed.is_some()));
+            }
+        }
+        let plan = match self.phase {
+            FilterPushdownPhase::Pre => replace_children_if_necessary(plan, children)?,
+            // A scan promises no less for what it is told while it runs.
+            FilterPushdownPhase::Post => with_children(plan, children)?,
+        };
+        let answered =
+            |(filter, child_results)| ChildFilterPushdownResult { filter, child_results };
+        let parent_filters = filters.into_iter().zip(answers).map(answered).collect();
+        let done = ChildPushdownResult { parent_filters, self_filters: own_answers };
+        let done = plan.handle_child_pushdown_result(self.phase, done, config)?;
+        Ok((done.filters, done.updated_node.unwrap_or(plan)))
     }
-    let own = plan.gather_filters_for_pushdown(PHASE, Vec::new(), config)?.self_filters();
-    let told = own.iter().enumerate().map(|(child, own)| {
-        let passed = conditions.iter().filter_map(|condition| below(&plan, child, condition));
-        own.iter().cloned().chain(passed).collect()
-    });
-    let mut told = told.collect::<Vec<Vec<_>>>().into_iter();
-    // A scan promises no less for what it is told while it runs.
-    let plan = over(plan, |child| handed_down(child, told.next().unwrap_or_default(), config))?;
-    if own.iter().all(Vec::is_empty) {
-        return Ok(plan);
-    }
-    let given = |own: Vec<_>| own.into_iter().map(|of| PushedDown::Yes.wrap_expression(of));
-    let self_filters = own.into_iter().map(|own| given(own).collect()).collect();
-    let done = ChildPushdownResult { parent_filters: Vec::new(), self_filters };
-    let done = plan.handle_child_pushdown_result(PHASE, done, config)?;
-    Ok(done.updated_node.unwrap_or(plan))
 }
 
-/// A scan that knows of conditions, as far as it can use them.
-fn with_conditions(
-    scan: Arc<dyn ExecutionPlan>,
-    conditions: Vec<Arc<dyn PhysicalExpr>>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if conditions.is_empty() {
-        return Ok(scan);
-    }
-    let given = |filter| ChildFilterPushdownResult { filter, child_results: Vec::new() };
-    let parent_filters = conditions.into_iter().map(given).collect();
-    let given = ChildPushdownResult { parent_filters, self_filters: Vec::new() };
-    let done = scan.handle_child_pushdown_result(PHASE, given, config)?;
-    Ok(done.updated_node.unwrap_or(scan))
-}
-
-/// The same condition over the rows of a child; nothing where one that does not meet it may matter, or where it reads what the
+/// The same filter over the rows of a child; nothing where one that does not meet it may matter, or where it reads what the
 /// child does not have.
 fn below(
     plan: &Arc<dyn ExecutionPlan>,
     child: usize,
-    condition: &Arc<dyn PhysicalExpr>,
+    filter: &Arc<dyn PhysicalExpr>,
 ) -> Option<Arc<dyn PhysicalExpr>> {
     let mut is_there = true;
-    let moved = Arc::clone(condition).transform_down(|expr| {
+    let moved = Arc::clone(filter).transform_down(|expr| {
         let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
         Ok(match source(plan.as_ref(), child, column.index()) {
             Some(source) => Transformed::new(source, true, TreeNodeRecursion::Jump),
@@ -133,7 +149,7 @@ fn below(
 }
 
 /// What a column of an operator's rows is in the rows of a child from which they are made, where the operator makes none of rows
-/// whose value does not meet a condition.
+/// whose value does not meet a filter.
 fn source(plan: &dyn ExecutionPlan, child: usize, at: usize) -> Option<Arc<dyn PhysicalExpr>> {
     let column = |at: usize| {
         let schema = plan.children().get(child)?.schema();
