@@ -41,17 +41,22 @@ fn query(random: &mut SmallRng) -> String {
     let mut conditions = vec!["true".to_owned()];
     for _ in 0..random.random_range(0..3) {
         let column = column(random, count);
-        conditions.push(match random.random_range(0..5) {
+        conditions.push(match random.random_range(0..6) {
             0 => format!("{column} IS NULL"),
+            5 => format!("({column} IS NULL OR {column} > 2)"),
             1 => format!("coalesce({column}, 3) > 1"),
             2 => format!("{column} < 5"),
             3 => format!("EXISTS (SELECT 1 FROM t2 AS e WHERE e.x = {column})"),
             _ => format!("NOT EXISTS (SELECT 1 FROM t3 AS e WHERE e.x = {column} AND e.y > 4)"),
         });
     }
+    let conditions = conditions.join(" AND ");
+    if random.random() {
+        let columns = [column(random, count), column(random, count)].join(", ");
+        return format!("SELECT {columns} FROM {from} WHERE {conditions} ORDER BY 1, 2");
+    }
     let sums = (0..count).map(|at| format!(", count(r{at}.x), sum(r{at}.id * {})", at + 2));
-    let (sums, conditions) = (sums.collect::<String>(), conditions.join(" AND "));
-    format!("SELECT count(*){sums} FROM {from} WHERE {conditions}")
+    format!("SELECT count(*){} FROM {from} WHERE {conditions}", sums.collect::<String>())
 }
 
 #[test]
