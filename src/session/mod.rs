@@ -93,6 +93,8 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
     // The rows of a matrix have an order: an ORDER BY in a sub-query means something there. Where it
     // does not, the physical planner drops the sort all the same.
     config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
+    // A CASE that cannot be NULL by its conditions is known to be so in logical plans alone.
+    config.options_mut().execution.skip_physical_aggregate_schema_check = true;
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(&resources.environment))
