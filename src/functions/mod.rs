@@ -96,11 +96,13 @@ macro_rules! as_datafusion_does {
             self.any.order_sensitivity()
         }
 
+        /// A running one is NULL until there is a value, wherever NULLs are: DataFusion would take it for sorted, and they may be
+        /// asked for last.
         fn set_monotonicity(
             &self,
-            data_type: &arrow::datatypes::DataType,
+            _: &arrow::datatypes::DataType,
         ) -> datafusion::logical_expr::SetMonotonicity {
-            self.any.inner().set_monotonicity(data_type)
+            datafusion::logical_expr::SetMonotonicity::NotMonotonic
         }
 
         fn simplify_expr_op_literal(

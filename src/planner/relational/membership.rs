@@ -38,7 +38,7 @@ impl AnalyzerRule for UnknownMembership {
             let schema = filter.input.schema();
             let mut changed = false;
             let conditions = conditions.into_iter().map(|condition| {
-                if is_membership(condition) {
+                if is_membership(condition, false) {
                     return Ok(condition.clone());
                 }
                 let spelled = condition.clone().transform_down(|part| spell_out(part, schema))?;
@@ -57,11 +57,16 @@ impl AnalyzerRule for UnknownMembership {
     }
 }
 
-/// A whole condition, which DataFusion joins for as it is: there unknown and false are alike.
-fn is_membership(condition: &Expr) -> bool {
+/// A whole condition, which DataFusion joins for as it is: there unknown and false are alike. That a constant is not among some
+/// values is none: there is no key to join by, and what is unknown would be true.
+fn is_membership(condition: &Expr, is_negated: bool) -> bool {
     match condition {
-        Expr::Not(inner) => is_membership(inner),
-        Expr::InSubquery(_) => true,
+        Expr::Not(inner) => is_membership(inner, !is_negated),
+        Expr::InSubquery(member) => {
+            member.negated == is_negated
+                || member.expr.any_column_refs()
+                || member.expr.contains_outer()
+        }
         _ => false,
     }
 }

@@ -19,6 +19,7 @@ mod membership;
 mod overflow;
 mod sort_keys;
 mod subquery;
+mod totals;
 mod types;
 mod values;
 
@@ -96,6 +97,7 @@ pub(crate) fn optimizer_rules(
         .into_iter()
         .map(keys::of_one_meaning)
         .map(distinct::of_short_keys)
+        .map(totals::filtered_above)
         .collect();
     // What DataFusion's rules leave of subqueries, before joins are looked at.
     let after = rules.iter().rposition(|rule| {
