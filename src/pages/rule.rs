@@ -117,10 +117,13 @@ fn by_pages(
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
 }
 
-/// The same scan, by pages, for who decodes its columns; nothing where it is none, or reads otherwise.
-pub(crate) fn encoded_scan(scan: &DataSourceExec) -> Option<Arc<dyn ExecutionPlan>> {
+/// The same scan, by pages, for who decodes its columns, or for who does not; nothing where it is so, or reads otherwise.
+pub(crate) fn encoded_scan(
+    scan: &DataSourceExec,
+    is_encoded: bool,
+) -> Option<Arc<dyn ExecutionPlan>> {
     let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
-    let source = config.file_source.downcast_ref::<PagedSource>()?.encoded();
+    let source = config.file_source.downcast_ref::<PagedSource>()?.given_encoded(is_encoded)?;
     let mut config = config.clone();
     config.file_source = Arc::new(source);
     Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))

@@ -114,11 +114,13 @@ impl PagedSource {
         is_ours.then(|| Self { parquet, means, first, given, metrics: Default::default() })
     }
 
-    /// The same source for who decodes its columns.
-    pub(super) fn encoded(&self) -> Self {
+    /// The same source for who decodes its columns, or for who does not; nothing where it is so.
+    pub(super) fn given_encoded(&self, is_encoded: bool) -> Option<Self> {
         let (parquet, means) = (self.parquet.clone(), self.means.clone());
-        let (given, metrics) = (Given { is_encoded: true, ..self.given }, self.metrics.clone());
-        Self { parquet, means, first: self.first.clone(), given, metrics }
+        let (given, metrics) = (Given { is_encoded, ..self.given }, self.metrics.clone());
+        let first = self.first.clone();
+        let is_new = is_encoded != self.given.is_encoded;
+        is_new.then_some(Self { parquet, means, first, given, metrics })
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.

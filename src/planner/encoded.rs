@@ -9,9 +9,8 @@ use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
-use super::operators::with_others;
+use super::operators::{with_children, with_others};
 use crate::exec::encoded::takes_encoded;
 use crate::pages::encoded_scan;
 
@@ -19,18 +18,20 @@ use crate::pages::encoded_scan;
 #[derive(Debug)]
 pub(crate) struct EncodedScans;
 
-/// The operator over such a scan; nothing where it reads none.
+/// The operator over scans that give it their columns as it takes them; nothing where they do. Those of a plan that was optimized
+/// by itself, before it became part of another one, may have had other operators above them.
 fn over_encoded(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let taken = takes_encoded(plan);
     let mut children: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
-    let Some(child) = takes_encoded(plan).and_then(|at| children.get_mut(at)) else {
-        return Ok(None);
-    };
-    let Some(scan) = child.downcast_ref::<DataSourceExec>().and_then(encoded_scan) else {
-        return Ok(None);
-    };
-    *child = scan;
-    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-    Arc::clone(plan).replace_children(children, options).map(Some)
+    let mut is_new = false;
+    for (at, child) in children.iter_mut().enumerate() {
+        let scan = child.downcast_ref::<DataSourceExec>();
+        if let Some(scan) = scan.and_then(|scan| encoded_scan(scan, taken == Some(at))) {
+            *child = scan;
+            is_new = true;
+        }
+    }
+    is_new.then(|| with_children(Arc::clone(plan), children)).transpose()
 }
 
 impl PhysicalOptimizerRule for EncodedScans {
