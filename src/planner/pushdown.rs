@@ -38,6 +38,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use super::operators::with_children;
+use crate::exec::relational::inner_side::InnerSideExec;
 
 /// The rules in the places of two of DataFusion's.
 pub(super) const RULES: [FiltersByPlace; 2] = [
@@ -157,7 +158,8 @@ fn source(plan: &dyn ExecutionPlan, child: usize, at: usize) -> Option<Arc<dyn P
         Some(Arc::new(Column::new(field.name(), at)) as Arc<dyn PhysicalExpr>)
     };
     let is_limited = plan.fetch().is_some();
-    if plan.is::<RepartitionExec>() || plan.is::<CooperativeExec>() || plan.is::<UnionExec>() {
+    let is_as_below = plan.is::<CooperativeExec>() || plan.is::<InnerSideExec>();
+    if is_as_below || plan.is::<RepartitionExec>() || plan.is::<UnionExec>() {
         return column(at);
     }
     if (plan.is::<CoalescePartitionsExec>() || plan.is::<SortExec>()) && !is_limited {

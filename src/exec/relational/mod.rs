@@ -7,6 +7,7 @@ mod feed;
 mod files;
 pub(crate) mod first_rows;
 mod groups;
+pub(crate) mod inner_side;
 pub(crate) mod join;
 mod memory;
 mod packed;

@@ -12,6 +12,7 @@ mod apart;
 mod coerce;
 mod distinct;
 mod filtered;
+mod inner_sides;
 mod insert;
 mod keys;
 mod lifted;
@@ -68,11 +69,11 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's rules for physical plans, after one of ours, for a later one may move expressions into scans; one that
+/// DataFusion's rules for physical plans, after two of ours, for later ones may move expressions into scans, and trust what operators promise; one that
 /// looks at what they have chosen for joins; one that cuts files, before scans are told what others ask of them; and one at the end that puts other operators in the place of its own.
 pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
-        vec![Arc::new(overflow::CheckedArithmetic)];
+        vec![Arc::new(overflow::CheckedArithmetic), Arc::new(inner_sides::InnerSides)];
     rules.extend(PhysicalOptimizer::new().rules);
     let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
     rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));
