@@ -1,12 +1,15 @@
-//! A function as one of DataFusion's optimizer rules, and a rule of DataFusion's that some plans are kept from.
+//! A function as one of DataFusion's optimizer rules, a rule of DataFusion's that some plans are kept from, and one that may fail.
 
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
+use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 
 /// What makes another plan of a node and what is below it.
 type Rewrite = fn(LogicalPlan, &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>>;
@@ -95,5 +98,27 @@ impl OptimizerRule for Except {
             true => Ok(Transformed::no(plan)),
             false => self.rule.rewrite(plan, config),
         }
+    }
+}
+
+/// A physical rule of DataFusion's whose failure leaves the plan as it was: nothing but speed depends on it.
+#[derive(Debug)]
+pub(super) struct IfItCan(pub(super) Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+impl PhysicalOptimizerRule for IfItCan {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.0.optimize(Arc::clone(&plan), config).unwrap_or(plan))
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
     }
 }
