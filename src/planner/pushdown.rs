@@ -38,7 +38,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use super::operators::with_children;
-use crate::exec::relational::inner_side::InnerSideExec;
+use crate::exec::relational::no_constants::NoConstantsExec;
 
 /// The rules in the places of two of DataFusion's.
 pub(super) const RULES: [FiltersByPlace; 2] = [
@@ -158,7 +158,7 @@ fn source(plan: &dyn ExecutionPlan, child: usize, at: usize) -> Option<Arc<dyn P
         Some(Arc::new(Column::new(field.name(), at)) as Arc<dyn PhysicalExpr>)
     };
     let is_limited = plan.fetch().is_some();
-    let is_as_below = plan.is::<CooperativeExec>() || plan.is::<InnerSideExec>();
+    let is_as_below = plan.is::<CooperativeExec>() || plan.is::<NoConstantsExec>();
     if is_as_below || plan.is::<RepartitionExec>() || plan.is::<UnionExec>() {
         return column(at);
     }

@@ -39,7 +39,7 @@ use super::operators::with_others;
 use super::parameters::{self, Values};
 use super::pushdown::TYING;
 use crate::exec::relational::first_rows::FirstRowsExec;
-use crate::exec::relational::inner_side::InnerSideExec;
+use crate::exec::relational::no_constants::NoConstantsExec;
 use crate::exec::relational::shared::SharedExec;
 use crate::storage::{Snapshot, TableScan};
 
@@ -235,7 +235,7 @@ fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
         || operator.is::<BoundedWindowAggExec>()
         || operator.is::<WindowAggExec>()
         || operator.is::<FirstRowsExec>()
-        || operator.is::<InnerSideExec>()
+        || operator.is::<NoConstantsExec>()
         || operator.is::<SharedExec>()
 }
 

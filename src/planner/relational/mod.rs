@@ -10,9 +10,9 @@
 mod aggregate;
 mod apart;
 mod coerce;
+mod constants;
 mod distinct;
 mod filtered;
-mod inner_sides;
 mod insert;
 mod keys;
 mod lifted;
@@ -73,7 +73,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// looks at what they have chosen for joins; one that cuts files, before scans are told what others ask of them; and one at the end that puts other operators in the place of its own.
 pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
-        vec![Arc::new(overflow::CheckedArithmetic), Arc::new(inner_sides::InnerSides)];
+        vec![Arc::new(overflow::CheckedArithmetic), Arc::new(constants::FewerConstants)];
     rules.extend(PhysicalOptimizer::new().rules);
     let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
     rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));

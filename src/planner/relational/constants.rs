@@ -1,4 +1,4 @@
-//! Keeps what is constant on the inner side of an outer join from being taken for constant above it.
+//! Keeps what is constant on the inner side of an outer join, or in each part of a union, from being taken for constant above it.
 
 use std::sync::Arc;
 
@@ -9,27 +9,32 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::union::UnionExec;
 
-use crate::exec::relational::inner_side::InnerSideExec;
+use crate::exec::relational::no_constants::NoConstantsExec;
 
 /// The rule. Before all that look at what operators promise.
 #[derive(Debug)]
-pub(super) struct InnerSides;
+pub(super) struct FewerConstants;
 
-impl PhysicalOptimizerRule for InnerSides {
+impl PhysicalOptimizerRule for FewerConstants {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            Ok(over_inner_sides(&plan)?.map_or_else(|| Transformed::no(plan), Transformed::yes))
+            let fewer = match plan.is::<UnionExec>() {
+                true => NoConstantsExec::of(&plan).map(|plan| Arc::new(plan) as _),
+                false => over_inner_sides(&plan)?,
+            };
+            Ok(fewer.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
     }
 
     fn name(&self) -> &str {
-        "inner_sides"
+        "fewer_constants"
     }
 
     fn schema_check(&self) -> bool {
@@ -50,7 +55,7 @@ fn over_inner_sides(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Exec
     let mut sides: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
     let mut is_new = false;
     for (side, is_inner) in sides.iter_mut().zip(are_inner) {
-        if let Some(inner) = InnerSideExec::of(side).filter(|_| is_inner) {
+        if let Some(inner) = NoConstantsExec::of(side).filter(|_| is_inner) {
             *side = Arc::new(inner);
             is_new = true;
         }

@@ -1,7 +1,9 @@
-//! The inner side of an outer join, which promises no constants.
+//! An operator whose rows promise no constants.
 //!
-//! A column that is constant on that side is NULL in rows without a partner. DataFusion takes it for constant above the join, too,
-//! and puts no rows in order by it: `a LEFT JOIN (SELECT k, 1 AS known FROM b) … ORDER BY known`.
+//! A column that is constant on the inner side of an outer join is NULL in rows without a partner. DataFusion takes it for constant
+//! above the join, too, and puts no rows in order by it: `a LEFT JOIN (SELECT k, 1 AS known FROM b) … ORDER BY known`. And a
+//! column that is another constant in each part of a union it leaves out of the keys by which parts are sorted, whose first rows
+//! then keep out those of another part.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +20,12 @@ use datafusion::physical_plan::{
 
 /// The operator; see the header of this file.
 #[derive(Debug)]
-pub(crate) struct InnerSideExec {
+pub(crate) struct NoConstantsExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
-impl InnerSideExec {
+impl NoConstantsExec {
     /// Over rows some of whose columns are constant; nothing where none is.
     pub(crate) fn of(input: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let has_constants = !input.equivalence_properties().constants().is_empty();
@@ -37,9 +39,9 @@ impl InnerSideExec {
     }
 }
 
-impl ExecutionPlan for InnerSideExec {
+impl ExecutionPlan for NoConstantsExec {
     fn name(&self) -> &str {
-        "InnerSideExec"
+        "NoConstantsExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -105,11 +107,11 @@ impl ExecutionPlan for InnerSideExec {
     }
 }
 
-impl DisplayAs for InnerSideExec {
+impl DisplayAs for NoConstantsExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match format {
             DisplayFormatType::TreeRender => Ok(()),
-            _ => f.write_str("InnerSideExec"),
+            _ => f.write_str("NoConstantsExec"),
         }
     }
 }
