@@ -98,17 +98,17 @@ impl FiltersByPlace {
         let mut answers = vec![Vec::new(); filters.len()];
         let (mut own_answers, mut children) = (Vec::new(), Vec::new());
         for (at, (child, own)) in plan.children().into_iter().zip(own).enumerate() {
-            let own = own.into_iter().map(|filter| (!is_volatile(&filter)).then_some(filter));
-            let own: Vec<_> = own.collect();
             let passed = filters.iter().map(|filter| below(&plan, at, filter));
             let passed: Vec<_> = passed.collect();
-            let told = own.iter().chain(&passed).flatten().cloned().collect();
+            let can_move = |filter: &Arc<dyn PhysicalExpr>| !is_volatile(filter);
+            let moved = own.iter().filter(|filter| can_move(filter));
+            let told = moved.chain(passed.iter().flatten()).cloned().collect();
             let (told, child) = self.handed_down(Arc::clone(child), told, config)?;
             children.push(child);
             let mut told = told.into_iter();
             let mut answer =
                 |was_told: bool| was_told.then(|| told.next()).flatten().unwrap_or(PushedDown::No);
-            let of_own = own.into_iter().flatten().map(|own| answer(true).wrap_expression(own));
+            let of_own = own.into_iter().map(|own| answer(can_move(&own)).wrap_expression(own));
             own_answers.push(of_own.collect());
             for (answers, passed) in answers.iter_mut().zip(passed) {
                 answers.push(answer(passed.is_some()));
