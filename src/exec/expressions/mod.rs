@@ -4,11 +4,13 @@
 //! - `decimals`: arithmetic of decimals, in 64 bits where these are enough
 //! - `patterns`: `LIKE` and regular expressions, whose patterns are compiled once
 //! - `replacements`: `regexp_replace`, compiled once, too
+//! - `of_texts`: what both of these are to DataFusion
 //! - `compiled`: what is compiled once, with a copy for each thread
 
 mod cases;
 mod compiled;
 mod decimals;
+mod of_texts;
 mod patterns;
 mod replacements;
 
@@ -24,8 +26,6 @@ use datafusion::physical_expr::utils::collect_columns;
 
 use self::cases::ChoiceExpr;
 use self::decimals::DecimalExpr;
-use self::patterns::PatternExpr;
-use self::replacements::ReplacementExpr;
 
 /// An expression over columns of a schema, in which what is ours stands for DataFusion's.
 ///
@@ -61,13 +61,11 @@ fn compiled(
     node: Arc<dyn PhysicalExpr>,
     schema: &Schema,
 ) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
-    if let Some(ours) = ReplacementExpr::of(&node, schema)? {
-        return Ok(Transformed::yes(Arc::new(ours) as _));
-    }
-    Ok(match PatternExpr::of(&node, schema)? {
-        Some(ours) => Transformed::yes(Arc::new(ours) as _),
-        None => Transformed::no(node),
-    })
+    let ours = match replacements::ours(&node, schema)? {
+        Some(ours) => Some(ours),
+        None => patterns::ours(&node, schema)?,
+    };
+    Ok(ours.map_or_else(|| Transformed::no(node), Transformed::yes))
 }
 
 /// What an expression answers of rows whose columns may be encoded, all but those of [`decoded_columns`]; it may be encoded, too.

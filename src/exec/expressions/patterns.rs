@@ -5,16 +5,13 @@
 //! Not here: a pattern that Arrow compares byte by byte, for which nothing is compiled, and one that cannot be compiled, of
 //! which DataFusion says what is wrong.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::take;
-use arrow::datatypes::{DataType, FieldRef, Schema};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, LikeExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -22,6 +19,7 @@ use datafusion::physical_expr_common::datum::apply_cmp;
 use regex::{Regex, RegexBuilder};
 
 use super::compiled::Compiled;
+use super::of_texts::{CompiledExpr, OfTexts};
 use crate::exec::kernels::parts::Parts;
 
 /// Parts from which on Arrow takes a regular expression.
@@ -29,10 +27,8 @@ const PARTS_MIN: usize = 2;
 
 /// Whether a text is as a pattern says.
 #[derive(Debug)]
-pub(super) struct PatternExpr {
-    /// As it was planned, which says all there is to know of it. Its first child is the text, its others are constants.
-    planned: Arc<dyn PhysicalExpr>,
-    pattern: Arc<Pattern>,
+struct Matching {
+    pattern: Pattern,
     is_negated: bool,
 }
 
@@ -46,34 +42,36 @@ enum Pattern {
     Folded(Compiled<Regex>, ScalarValue),
 }
 
-impl PatternExpr {
-    /// That of a constant pattern for which something is compiled.
-    ///
-    /// # Errors
-    /// None but DataFusion's, for an expression that does not fit the schema.
-    pub(super) fn of(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<Self>> {
-        let found = if let Some(like) = expression.downcast_ref::<LikeExpr>() {
-            of_like(like)
-        } else if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-            of_operator(binary)
-        } else if let Some(function) = expression.downcast_ref::<ScalarFunctionExpr>() {
-            of_function(function)
-        } else {
-            None
-        };
-        let Some((pattern, is_negated)) = found else { return Ok(None) };
-        let is_function = expression.is::<ScalarFunctionExpr>();
-        let is_ours = match expression.children()[0].data_type(schema)? {
-            DataType::Dictionary(_, values) => !is_function && is_text(&values),
-            data_type => is_text(&data_type),
-        };
-        let pattern = Arc::new(pattern);
-        Ok(is_ours.then(|| Self { planned: Arc::clone(expression), pattern, is_negated }))
-    }
+/// The expression that is an expression with a constant pattern, where something is compiled for that.
+///
+/// # Errors
+/// None but DataFusion's, for an expression that does not fit the schema.
+pub(super) fn ours(
+    expression: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let found = if let Some(like) = expression.downcast_ref::<LikeExpr>() {
+        of_like(like)
+    } else if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
+        of_operator(binary)
+    } else if let Some(function) = expression.downcast_ref::<ScalarFunctionExpr>() {
+        of_function(function)
+    } else {
+        None
+    };
+    let Some(matching) = found else { return Ok(None) };
+    let is_function = expression.is::<ScalarFunctionExpr>();
+    let is_ours = match expression.children()[0].data_type(schema)? {
+        DataType::Dictionary(_, values) => !is_function && is_text(&values),
+        data_type => is_text(&data_type),
+    };
+    Ok(is_ours.then(|| CompiledExpr::over(expression, matching)))
+}
 
-    /// The answers of texts; nothing where DataFusion has them, or says why there are none.
+impl Matching {
+    /// The answers of texts; nothing where DataFusion says why there are none.
     fn answers(&self, texts: &dyn Array) -> Result<Option<BooleanArray>> {
-        let regular = match &*self.pattern {
+        let regular = match &self.pattern {
             Pattern::Parts(parts) => {
                 return each(texts, &|text| parts.are_of(text.as_bytes()) != self.is_negated);
             }
@@ -96,7 +94,7 @@ pub(super) fn constant(expression: &Arc<dyn PhysicalExpr>) -> Option<&str> {
 }
 
 /// As Arrow takes them, but for parts.
-fn of_like(like: &LikeExpr) -> Option<(Pattern, bool)> {
+fn of_like(like: &LikeExpr) -> Option<Matching> {
     let pattern = constant(like.pattern())?;
     let is_plain = |part: &str| !part.contains(['%', '_', '\\']);
     let is_edge = is_plain(pattern)
@@ -120,10 +118,10 @@ fn of_like(like: &LikeExpr) -> Option<(Pattern, bool)> {
         let parts = Parts::of(pattern).filter(|parts| parts.count() >= PARTS_MIN);
         parts.map_or_else(|| Pattern::Regular(of_regular(false)), Pattern::Parts)
     };
-    Some((known, like.negated()))
+    Some(Matching { pattern: known, is_negated: like.negated() })
 }
 
-fn of_operator(binary: &BinaryExpr) -> Option<(Pattern, bool)> {
+fn of_operator(binary: &BinaryExpr) -> Option<Matching> {
     let (flags, is_negated) = match binary.op() {
         Operator::RegexMatch => (None, false),
         Operator::RegexIMatch => (Some("i"), false),
@@ -131,10 +129,11 @@ fn of_operator(binary: &BinaryExpr) -> Option<(Pattern, bool)> {
         Operator::RegexNotIMatch => (Some("i"), true),
         _ => return None,
     };
-    Some((Pattern::Regular(regular(constant(binary.right())?, flags)), is_negated))
+    let pattern = Pattern::Regular(regular(constant(binary.right())?, flags));
+    Some(Matching { pattern, is_negated })
 }
 
-fn of_function(function: &ScalarFunctionExpr) -> Option<(Pattern, bool)> {
+fn of_function(function: &ScalarFunctionExpr) -> Option<Matching> {
     let [_, pattern, flags @ ..] = function.args() else { return None };
     let flags = match flags {
         [] => None,
@@ -142,12 +141,15 @@ fn of_function(function: &ScalarFunctionExpr) -> Option<(Pattern, bool)> {
         [flags] => Some(constant(flags).filter(|flags| !flags.contains('g'))?),
         _ => return None,
     };
-    let is_such = function.fun().name() == "regexp_like";
-    is_such.then(|| Some((Pattern::Regular(regular(constant(pattern)?, flags)), false)))?
+    if function.fun().name() != "regexp_like" {
+        return None;
+    }
+    let pattern = Pattern::Regular(regular(constant(pattern)?, flags));
+    Some(Matching { pattern, is_negated: false })
 }
 
 /// A regular expression with flags before it.
-pub(super) fn regular(pattern: &str, flags: Option<&str>) -> Compiled<Regex> {
+fn regular(pattern: &str, flags: Option<&str>) -> Compiled<Regex> {
     let pattern = match flags {
         Some(flags) => format!("(?{flags}){pattern}"),
         None => pattern.to_owned(),
@@ -206,72 +208,18 @@ fn is_ascii(texts: &dyn Array) -> bool {
     }
 }
 
-impl PartialEq for PatternExpr {
-    fn eq(&self, other: &Self) -> bool {
-        self.planned.eq(&other.planned)
-    }
-}
-
-impl Eq for PatternExpr {}
-
-impl Hash for PatternExpr {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.planned.hash(state);
-    }
-}
-
-impl PhysicalExpr for PatternExpr {
-    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        let texts = self.planned.children()[0].evaluate(batch)?;
-        if let ColumnarValue::Array(of_rows) = &texts {
-            if let Pattern::Folded(_, pattern) = &*self.pattern
-                && is_ascii(of_rows)
-            {
-                let negated = self.is_negated;
-                let compare = if negated { Operator::NotILikeMatch } else { Operator::ILikeMatch };
-                return apply_cmp(compare, &texts, &ColumnarValue::Scalar(pattern.clone()));
-            }
-            if let Some(answers) = self.answers(of_rows)? {
-                return Ok(ColumnarValue::Array(Arc::new(answers)));
-            }
+impl OfTexts for Matching {
+    fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>> {
+        if let Pattern::Folded(_, pattern) = &self.pattern
+            && is_ascii(texts)
+        {
+            let negated = self.is_negated;
+            let compare = if negated { Operator::NotILikeMatch } else { Operator::ILikeMatch };
+            let (of_rows, pattern) =
+                (ColumnarValue::Array(Arc::clone(texts)), ColumnarValue::Scalar(pattern.clone()));
+            return apply_cmp(compare, &of_rows, &pattern)?.into_array(texts.len()).map(Some);
         }
-        self.planned.evaluate(batch)
-    }
-
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.planned.return_field(schema)
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        self.planned.children()
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Result<Arc<dyn PhysicalExpr>> {
-        let is_same_pattern = self.children()[1..].iter().copied().eq(&children[1..]);
-        let planned = Arc::clone(&self.planned).with_new_children(children)?;
-        let (pattern, is_negated) = (Arc::clone(&self.pattern), self.is_negated);
-        Ok(match is_same_pattern {
-            true => Arc::new(Self { planned, pattern, is_negated }),
-            false => planned,
-        })
-    }
-
-    fn get_properties(&self, children: &[ExprProperties]) -> Result<ExprProperties> {
-        self.planned.get_properties(children)
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt_sql(f)
-    }
-}
-
-/// As DataFusion writes it.
-impl fmt::Display for PatternExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt(f)
+        Ok(self.answers(texts)?.map(|answers| Arc::new(answers) as ArrayRef))
     }
 }
 
@@ -280,7 +228,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    use arrow::array::{ArrayRef, DictionaryArray, StringArray, UInt8Array};
+    use arrow::array::{DictionaryArray, RecordBatch, StringArray, UInt8Array};
     use arrow::compute::cast;
     use arrow::datatypes::{Field, UInt8Type};
     use datafusion::functions::regex::regexp_like;
@@ -405,10 +353,7 @@ mod tests {
                     called(pattern, flags, data_type)
                 }
             };
-            let ours = PatternExpr::of(&planned, &schema(data_type)).unwrap();
-            let Some(ours) = ours.map(|ours| Arc::new(ours) as Arc<dyn PhysicalExpr>) else {
-                continue;
-            };
+            let Some(ours) = ours(&planned, &schema(data_type)).unwrap() else { continue };
             assert_eq!(ours.to_string(), planned.to_string());
             for _ in 0..2 {
                 let batch = batch(&texts(&mut random), data_type);
@@ -424,7 +369,7 @@ mod tests {
     #[test]
     fn patterns_for_which_arrow_compiles_nothing_are_left_to_it() {
         let is_ours = |planned: Arc<dyn PhysicalExpr>| {
-            PatternExpr::of(&planned, &schema(&DataType::Utf8View)).unwrap().is_some()
+            ours(&planned, &schema(&DataType::Utf8View)).unwrap().is_some()
         };
         let view = &DataType::Utf8View;
         for pattern in ["", "a", "%", "a%", "%a", "%a%", "%%"] {
@@ -453,14 +398,13 @@ mod tests {
             Regex::new("a.k").ok()
         });
         let planned = matched(Operator::RegexMatch, "a.k", view);
-        let pattern = Arc::new(Pattern::Regular(compiled));
-        let ours = Arc::new(PatternExpr { planned, pattern, is_negated: false });
+        let pattern = Pattern::Regular(compiled);
+        let ours = CompiledExpr::over(&planned, Matching { pattern, is_negated: false });
         let batch = batch(&["ask", "no", "ark"].map(|text| Some(text.to_owned())), view);
         let expected: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true]));
-        let again: Arc<dyn PhysicalExpr> = Arc::clone(&ours) as _;
-        let again = again
+        let again = Arc::clone(&ours)
             .with_new_children(vec![col("s", &schema(view)).unwrap(), beside(Some("a.k"), view)]);
-        for of in [ours as _, again.unwrap()] {
+        for of in [ours, again.unwrap()] {
             assert_eq!(answer(&of, &batch).as_ref(), Ok(&expected));
             assert_eq!(answer(&of, &batch).as_ref(), Ok(&expected));
             thread::scope(|scope| scope.spawn(|| answer(&of, &batch)).join().unwrap()).unwrap();
@@ -472,9 +416,9 @@ mod tests {
     fn another_pattern_in_its_place_is_another_expression() {
         let view = &DataType::Utf8View;
         let planned = like(false, false, "a_k", view);
-        let ours = PatternExpr::of(&planned, &schema(view)).unwrap().unwrap();
+        let ours = ours(&planned, &schema(view)).unwrap().unwrap();
         let children = vec![col("s", &schema(view)).unwrap(), beside(Some("n_"), view)];
-        let other = (Arc::new(ours) as Arc<dyn PhysicalExpr>).with_new_children(children).unwrap();
+        let other = ours.with_new_children(children).unwrap();
         let batch = batch(&["ask", "no"].map(|text| Some(text.to_owned())), view);
         let expected: ArrayRef = Arc::new(BooleanArray::from(vec![false, true]));
         assert_eq!(answer(&other, &batch), Ok(expected));

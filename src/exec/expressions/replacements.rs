@@ -4,65 +4,52 @@
 //! is compiled once. Not here: a pattern that cannot be compiled, of which DataFusion says what is wrong.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, GenericStringBuilder, OffsetSizeTrait, RecordBatch, StringViewBuilder,
+    Array, ArrayRef, AsArray, GenericStringBuilder, OffsetSizeTrait, StringViewBuilder,
 };
-use arrow::datatypes::{DataType, FieldRef, Schema};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::error::Result;
-use datafusion::logical_expr::ColumnarValue;
-use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use regex::{CaptureLocations, Regex};
 
 use super::compiled::Compiled;
+use super::of_texts::{CompiledExpr, OfTexts};
 use super::patterns::constant;
 
-/// Texts in which what a pattern matches is replaced.
-#[derive(Debug)]
-pub(super) struct ReplacementExpr {
-    /// As it was planned, which says all there is to know of it. Its first child is the text, its others are constants.
-    planned: Arc<dyn PhysicalExpr>,
-    replacement: Arc<Compiled<Replacement>>,
-}
-
-impl ReplacementExpr {
-    /// That of a call with constants.
-    ///
-    /// # Errors
-    /// None but DataFusion's, for an expression that does not fit the schema.
-    pub(super) fn of(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<Self>> {
-        let planned = expression.downcast_ref::<ScalarFunctionExpr>();
-        let Some(call) = planned.filter(|call| call.fun().name() == "regexp_replace") else {
-            return Ok(None);
-        };
-        let Some(constants) = call.args()[1..].iter().map(constant).collect::<Option<Vec<_>>>()
-        else {
-            return Ok(None);
-        };
-        let (pattern, with, flags) = match constants[..] {
-            [pattern, with] => (pattern, with, None),
-            [pattern, with, flags] => (pattern, with, Some(flags)),
-            _ => return Ok(None),
-        };
-        // The answer has the type of the text.
-        let data_type = call.args()[0].data_type(schema)?;
-        let is_text =
-            matches!(data_type, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8);
-        if !is_text || *call.return_type() != data_type {
-            return Ok(None);
-        }
-        let constants = (pattern.to_owned(), with.to_owned(), flags.map(str::to_owned));
-        let replacement = Compiled::by(move || {
-            let (pattern, with, flags) = constants;
-            Replacement::of(&pattern, &with, flags.as_deref())
-        });
-        let replacement = Arc::new(replacement);
-        Ok(Some(Self { planned: Arc::clone(expression), replacement }))
+/// The expression that is a call with constants.
+///
+/// # Errors
+/// None but DataFusion's, for an expression that does not fit the schema.
+pub(super) fn ours(
+    expression: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let planned = expression.downcast_ref::<ScalarFunctionExpr>();
+    let Some(call) = planned.filter(|call| call.fun().name() == "regexp_replace") else {
+        return Ok(None);
+    };
+    let Some(constants) = call.args()[1..].iter().map(constant).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let (pattern, with, flags) = match constants[..] {
+        [pattern, with] => (pattern, with, None),
+        [pattern, with, flags] => (pattern, with, Some(flags)),
+        _ => return Ok(None),
+    };
+    // The answer has the type of the text.
+    let data_type = call.args()[0].data_type(schema)?;
+    let is_text = matches!(data_type, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8);
+    if !is_text || *call.return_type() != data_type {
+        return Ok(None);
     }
+    let constants = (pattern.to_owned(), with.to_owned(), flags.map(str::to_owned));
+    let replacement = Compiled::by(move || {
+        let (pattern, with, flags) = constants;
+        Replacement::of(&pattern, &with, flags.as_deref())
+    });
+    Ok(Some(CompiledExpr::over(expression, replacement)))
 }
 
 /// What is replaced by what.
@@ -141,65 +128,9 @@ impl Replacement {
     }
 }
 
-impl PartialEq for ReplacementExpr {
-    fn eq(&self, other: &Self) -> bool {
-        self.planned.eq(&other.planned)
-    }
-}
-
-impl Eq for ReplacementExpr {}
-
-impl Hash for ReplacementExpr {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.planned.hash(state);
-    }
-}
-
-impl PhysicalExpr for ReplacementExpr {
-    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if let ColumnarValue::Array(texts) = self.planned.children()[0].evaluate(batch)?
-            && let Some(replacement) = self.replacement.own()
-            && let Some(replaced) = replacement.of_texts(texts.as_ref())
-        {
-            return Ok(ColumnarValue::Array(replaced));
-        }
-        self.planned.evaluate(batch)
-    }
-
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.planned.return_field(schema)
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        self.planned.children()
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Result<Arc<dyn PhysicalExpr>> {
-        let is_same_call = self.children()[1..].iter().copied().eq(&children[1..]);
-        let planned = Arc::clone(&self.planned).with_new_children(children)?;
-        let replacement = Arc::clone(&self.replacement);
-        Ok(match is_same_call {
-            true => Arc::new(Self { planned, replacement }),
-            false => planned,
-        })
-    }
-
-    fn get_properties(&self, children: &[ExprProperties]) -> Result<ExprProperties> {
-        self.planned.get_properties(children)
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt_sql(f)
-    }
-}
-
-/// As DataFusion writes it.
-impl fmt::Display for ReplacementExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt(f)
+impl OfTexts for Compiled<Replacement> {
+    fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>> {
+        Ok(self.own().and_then(|replacement| replacement.of_texts(texts.as_ref())))
     }
 }
 
@@ -207,7 +138,7 @@ impl fmt::Display for ReplacementExpr {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use arrow::array::StringArray;
+    use arrow::array::{RecordBatch, StringArray};
     use arrow::compute::cast;
     use arrow::datatypes::Field;
     use datafusion::common::ScalarValue;
@@ -280,8 +211,7 @@ mod tests {
                         let constants: Vec<_> =
                             [Some(pattern), Some(with), flags].into_iter().flatten().collect();
                         let planned = called(&constants, &data_type);
-                        let ours = ReplacementExpr::of(&planned, &schema(&data_type)).unwrap();
-                        let ours = Arc::new(ours.unwrap()) as Arc<dyn PhysicalExpr>;
+                        let ours = ours(&planned, &schema(&data_type)).unwrap().unwrap();
                         assert_eq!(ours.to_string(), planned.to_string());
                         let batch = texts(&mut random, &data_type);
                         let expected = answer(&planned, &batch);
@@ -296,13 +226,13 @@ mod tests {
     fn what_is_replaced_is_compiled_once_for_all_batches() {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
-        let replacement = Arc::new(Compiled::by(move || {
+        let replacement = Compiled::by(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             Replacement::of("(a)|(b)", r"<\1>", Some("g"))
-        }));
+        });
         let view = &DataType::Utf8View;
         let planned = called(&["(a)|(b)", r"<\1>", "g"], view);
-        let expression = Arc::new(ReplacementExpr { planned, replacement }) as Arc<_>;
+        let expression = CompiledExpr::over(&planned, replacement);
         let mut random = SmallRng::seed_from_u64(1);
         for _ in 0..3 {
             answer(&expression, &texts(&mut random, view)).unwrap();

@@ -1,0 +1,99 @@
+//! An expression of a text and constants, of which the constants are compiled once.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{FieldRef, Schema};
+use datafusion::error::Result;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::logical_expr::sort_properties::ExprProperties;
+use datafusion::physical_expr::PhysicalExpr;
+
+/// What is compiled of the constants.
+pub(super) trait OfTexts: fmt::Debug + Send + Sync {
+    /// The values of texts; nothing where DataFusion has them, or says why there are none.
+    ///
+    /// # Errors
+    /// None but Arrow's.
+    fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>>;
+}
+
+/// The expression; see the header of this file.
+#[derive(Debug)]
+pub(super) struct CompiledExpr {
+    /// As it was planned, which says all there is to know of it. Its first child is the text, its others are constants.
+    planned: Arc<dyn PhysicalExpr>,
+    compiled: Arc<dyn OfTexts>,
+}
+
+impl CompiledExpr {
+    pub(super) fn over(
+        planned: &Arc<dyn PhysicalExpr>,
+        compiled: impl OfTexts + 'static,
+    ) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Self { planned: Arc::clone(planned), compiled: Arc::new(compiled) })
+    }
+}
+
+impl PartialEq for CompiledExpr {
+    fn eq(&self, other: &Self) -> bool {
+        self.planned.eq(&other.planned)
+    }
+}
+
+impl Eq for CompiledExpr {}
+
+impl Hash for CompiledExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.planned.hash(state);
+    }
+}
+
+impl PhysicalExpr for CompiledExpr {
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        if let ColumnarValue::Array(texts) = self.planned.children()[0].evaluate(batch)?
+            && let Some(values) = self.compiled.values(&texts)?
+        {
+            return Ok(ColumnarValue::Array(values));
+        }
+        self.planned.evaluate(batch)
+    }
+
+    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
+        self.planned.return_field(schema)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.planned.children()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let has_same_constants = self.children()[1..].iter().copied().eq(&children[1..]);
+        let planned = Arc::clone(&self.planned).with_new_children(children)?;
+        let compiled = Arc::clone(&self.compiled);
+        Ok(match has_same_constants {
+            true => Arc::new(Self { planned, compiled }),
+            false => planned,
+        })
+    }
+
+    fn get_properties(&self, children: &[ExprProperties]) -> Result<ExprProperties> {
+        self.planned.get_properties(children)
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.planned.fmt_sql(f)
+    }
+}
+
+/// As DataFusion writes it.
+impl fmt::Display for CompiledExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.planned.fmt(f)
+    }
+}
