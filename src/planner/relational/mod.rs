@@ -3,8 +3,8 @@
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
 //!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
-//!   optimize   DataFusion's rules, and subquery, keys, apart and sort_keys among them; lifted and filtered at the end
-//! ExecutionPlan   overflow, then DataFusion's rules, then spilling
+//!   optimize   DataFusion's rules, and subquery, keys, totals, apart and sort_keys among them; lifted and filtered at the end
+//! ExecutionPlan   overflow and constants, then DataFusion's rules, with filters handed down by pushdown, then spilling
 //! ```
 
 mod aggregate;
