@@ -33,10 +33,32 @@ pub(crate) enum Constant {
     Memory,
     /// What every step takes, however little it does.
     Steps,
+    /// Rows that a filter reads.
+    Read,
+    /// Values that are kept and read again.
+    Kept,
+    /// Rows that are hashed, dealt out and put into the table of a join.
+    Built,
+    /// Rows that are hashed and looked up in a table within the caches.
+    Probed,
+    /// The same in one far beyond them.
+    ProbedFar,
+    /// Pairs of rows of which the columns are gathered.
+    Gathered,
+    /// Pairs of rows that are compared, where no key says which belong together.
+    Compared,
+    /// Rows that are hashed and dealt out to threads.
+    Dealt,
+    /// Rows that are added to groups within the caches.
+    Grouped,
+    /// The same to groups far beyond them.
+    GroupedFar,
+    /// Rows that are put in order.
+    Sorted,
 }
 
 impl Constant {
-    pub(crate) const COUNT: usize = 8;
+    pub(crate) const COUNT: usize = 19;
 
     pub(crate) const ALL: [Constant; Self::COUNT] = [
         Constant::Products64,
@@ -47,6 +69,17 @@ impl Constant {
         Constant::Elementwise,
         Constant::Memory,
         Constant::Steps,
+        Constant::Read,
+        Constant::Kept,
+        Constant::Built,
+        Constant::Probed,
+        Constant::ProbedFar,
+        Constant::Gathered,
+        Constant::Compared,
+        Constant::Dealt,
+        Constant::Grouped,
+        Constant::GroupedFar,
+        Constant::Sorted,
     ];
 
     pub(crate) fn index(self) -> usize {
@@ -64,6 +97,17 @@ impl Constant {
             Constant::Elementwise => "elementwise",
             Constant::Memory => "memory",
             Constant::Steps => "steps",
+            Constant::Read => "read",
+            Constant::Kept => "kept",
+            Constant::Built => "built",
+            Constant::Probed => "probed",
+            Constant::ProbedFar => "probed_far",
+            Constant::Gathered => "gathered",
+            Constant::Compared => "compared",
+            Constant::Dealt => "dealt",
+            Constant::Grouped => "grouped",
+            Constant::GroupedFar => "grouped_far",
+            Constant::Sorted => "sorted",
         }
     }
 
@@ -71,7 +115,22 @@ impl Constant {
         match self {
             Constant::Memory => "bytes/s",
             Constant::Steps => "s",
-            _ => "flop/s",
+            Constant::Products64
+            | Constant::Products32
+            | Constant::Decompositions
+            | Constant::SparseProducts
+            | Constant::SparsePairs
+            | Constant::Elementwise => "flop/s",
+            Constant::Kept => "values/s",
+            Constant::Gathered | Constant::Compared => "pairs/s",
+            Constant::Read
+            | Constant::Built
+            | Constant::Probed
+            | Constant::ProbedFar
+            | Constant::Dealt
+            | Constant::Grouped
+            | Constant::GroupedFar
+            | Constant::Sorted => "rows/s",
         }
     }
 }

@@ -24,13 +24,14 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use super::cost::rows::texts;
+use super::evidence::Evidence;
 use super::joins::choices::{Choice, Choices, RUNNER_UP, Way};
-use super::joins::cost;
 use super::joins::names::names;
 use super::parts::{name, numbered};
 use super::repeatable::{has_one_answer, is_repeatable};
 use super::shared::{kept, work};
-use super::statistics::{Estimates, Statistics};
+use super::statistics::Estimates;
 use crate::config::ForRules;
 
 /// What the aliases of groups begin with.
@@ -46,12 +47,12 @@ const WITHOUT_ORDER: [&str; 7] = ["count", "sum", "avg", "min", "max", "bool_and
 /// The rule; see the header of this file.
 #[derive(Debug)]
 pub(super) struct GroupedWindows {
-    statistics: Arc<Statistics>,
+    evidence: Evidence,
 }
 
 impl GroupedWindows {
-    pub(super) fn new(statistics: Arc<Statistics>) -> Self {
-        Self { statistics }
+    pub(super) fn new(evidence: Evidence) -> Self {
+        Self { evidence }
     }
 }
 
@@ -76,7 +77,7 @@ impl OptimizerRule for GroupedWindows {
             _ => return Ok(Transformed::no(plan)),
         };
         let Some(groups) = groups(window)? else { return Ok(Transformed::no(plan)) };
-        let costs = costs(window, &groups, &Estimates::new(&self.statistics))?;
+        let costs = costs(window, &groups, &self.evidence.estimates(&options))?;
         let Some([grouped, in_order]) = costs else { return Ok(Transformed::no(plan)) };
         let saved = in_order - grouped;
         let mut is_taken = saved > SAVED_MIN && saved > in_order * SAVED_SHARE;
@@ -162,18 +163,16 @@ fn costs(
         return Ok(None);
     }
     let rows = estimates.rows(input);
-    let in_order = rows * cost::SORT;
+    let in_order = estimates.costs.sorted(rows);
     // Nothing to choose where there is so little to save.
     if in_order < SAVED_MIN {
         return Ok(None);
     }
     let count = estimates.rows(&LogicalPlan::Aggregate(groups.clone())).min(rows);
-    let mut texts = 0;
-    for key in &groups.group_expr {
-        texts += usize::from(key.get_type(input.schema())?.is_string());
-    }
+    let texts = texts(&groups.group_expr, input.schema());
     let again = work(input, estimates).min(2.0 * kept(input, estimates));
-    let grouped = again + cost::grouped(rows, count, texts) + cost::keyed(count, rows, rows);
+    let costs = &estimates.costs;
+    let grouped = again + costs.grouped(rows, count, texts) + costs.keyed(count, rows, rows);
     Ok(Some([grouped, in_order]))
 }
 

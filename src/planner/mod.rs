@@ -7,7 +7,7 @@
 //!     └ matrix_node   the graph as a node of the relational plan; DataFusion optimizes its inputs
 //!        └ sparsity   whether ENTRIES lists the zeros of its result
 //! lower          called for each such node by DataFusion's physical planner
-//!  ├ cost        the machine's constants: built in, or by calibration
+//!  ├ cost        what operations and rows take by the machine's constants: built in, or by calibration
 //!  ├ algebra     another expression of equal value that costs less
 //!  ├ remembered  what is known of it, as matrices at hand
 //!  ├ estimate    sizes, sparsity, bytes, seconds; layouts follow from them
@@ -23,6 +23,7 @@
 //! parameters     operators for any values
 //! parts          of an aggregation's answers, which can be merged
 //! modify         UPDATE and DELETE: a query that finds the rows, and a node that changes them
+//! evidence       what plans of SQL are chosen by: statistics and the constants of the machine
 //! joins          the order of joins by cost, which statistics estimate; choices by cost, for EXPLAIN
 //! grouped_windows   windows over whole partitions as joins with what is aggregated of these
 //! shared         plans that a statement contains more than once, run once
@@ -53,6 +54,7 @@ pub(crate) mod cooperative;
 mod cost;
 pub(crate) mod encoded;
 mod estimate;
+mod evidence;
 mod expected;
 mod expressions;
 mod first_rows;
@@ -101,6 +103,7 @@ mod written;
 pub(crate) use bind::Parameter;
 pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub(crate) use contraction::ContractionPlanner;
+pub(crate) use evidence::Evidence;
 pub(crate) use expected::expected;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;

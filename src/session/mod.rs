@@ -67,8 +67,8 @@ use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
-    Calibration, Choices, ContractionPlanner, FirstRowsPlanner, MatrixPlanner, NearestRows,
-    Statistics, ordered, relational,
+    Calibration, Choices, ContractionPlanner, Evidence, FirstRowsPlanner, MatrixPlanner,
+    NearestRows, Statistics, ordered, relational,
 };
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
@@ -95,6 +95,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
     config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
     // A CASE that cannot be NULL by its conditions is known to be so in logical plans alone.
     config.options_mut().execution.skip_physical_aggregate_schema_check = true;
+    let evidence = Evidence::new(&resources.statistics, &resources.calibration);
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(&resources.environment))
@@ -102,8 +103,8 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_default_features()
         .with_type_planner(Arc::new(relational::TypeNames))
         .with_analyzer_rules(relational::analyzer_rules())
-        .with_optimizer_rules(relational::optimizer_rules(&resources.statistics))
-        .with_physical_optimizer_rules(relational::physical_optimizer_rules())
+        .with_optimizer_rules(relational::optimizer_rules(&evidence))
+        .with_physical_optimizer_rules(relational::physical_optimizer_rules(&evidence))
         .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns, with_ours)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! first plan that is worth it ─► the file of an earlier run, else measure and write it ─► CostModel
+//! joins before that           ─► the file of an earlier run, else the built-in constants
 //! CALIBRATE ─► measure, corrected by what runs showed ─► the file, CostModel
 //! ```
 //!
@@ -26,7 +27,15 @@ type Constants = [f64; Constant::COUNT];
 pub(crate) struct Calibration {
     /// Where it is kept, if anywhere.
     file: Option<PathBuf>,
-    measured: Mutex<Option<Constants>>,
+    known: Mutex<Known>,
+}
+
+/// What has been found out so far.
+#[derive(Debug, Default)]
+struct Known {
+    constants: Option<Constants>,
+    /// Whether it was looked for in the file.
+    is_read: bool,
 }
 
 /// A constant as CALIBRATE and SHOW COSTS present it.
@@ -41,40 +50,36 @@ pub(crate) struct Line {
 impl Calibration {
     /// That of this user, kept in the folder for what can be made anew.
     pub(crate) fn of_user() -> Self {
-        Self { file: store::user_file(), measured: Mutex::default() }
+        Self { file: store::user_file(), known: Mutex::default() }
     }
 
     /// The model by what was measured; measures where nobody has.
     pub(super) fn model(&self) -> CostModel {
-        let mut measured = self.lock();
-        let known = measured.or_else(|| self.stored());
-        let constants = known.unwrap_or_else(|| self.keep(measure::constants()));
-        *measured = Some(constants);
-        CostModel::of(constants)
+        let mut known = self.lock();
+        let measure = || self.keep(measure::constants());
+        CostModel::of(*known.constants.get_or_insert_with(measure))
+    }
+
+    /// The model by what was measured, if anything was.
+    pub(super) fn known(&self) -> Option<CostModel> {
+        self.lock().constants.map(CostModel::of)
     }
 
     /// Measures anew, and takes what runs showed into account.
     pub(crate) fn renew(&self, shown: [Ratio; Constant::COUNT]) -> Vec<Line> {
-        let mut measured = self.lock();
-        let before = measured.or_else(|| self.stored());
+        let mut known = self.lock();
         let fresh = measure::constants();
-        let constants = match before {
+        let constants = match known.constants {
             Some(before) => corrected(fresh, before, shown),
             None => fresh,
         };
-        *measured = Some(self.keep(constants));
-        lines(*measured, shown)
+        known.constants = Some(self.keep(constants));
+        lines(known.constants, shown)
     }
 
     /// What is known, without measuring.
     pub(crate) fn lines(&self, shown: [Ratio; Constant::COUNT]) -> Vec<Line> {
-        let mut measured = self.lock();
-        *measured = measured.or_else(|| self.stored());
-        lines(*measured, shown)
-    }
-
-    fn stored(&self) -> Option<Constants> {
-        store::read(self.file.as_deref()?)
+        lines(self.lock().constants, shown)
     }
 
     /// Writes the constants, rounded to what they are worth. A folder that cannot be written is no error: the next
@@ -87,8 +92,14 @@ impl Calibration {
         constants
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Constants>> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is known, with what is in the file.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.is_read {
+            known.is_read = true;
+            known.constants = self.file.as_deref().and_then(store::read);
+        }
+        known
     }
 }
 
@@ -137,11 +148,11 @@ mod tests {
     fn temporary() -> (tempfile::TempDir, Calibration) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("relatrix").join("costs.txt");
-        (folder, Calibration { file: Some(file), measured: Mutex::default() })
+        (folder, Calibration { file: Some(file), known: Mutex::default() })
     }
 
     fn again(calibration: &Calibration) -> Calibration {
-        Calibration { file: calibration.file.clone(), measured: Mutex::default() }
+        Calibration { file: calibration.file.clone(), known: Mutex::default() }
     }
 
     #[test]
@@ -163,8 +174,7 @@ mod tests {
         std::fs::write(&file, format!("{}\nmemory fast", store::VERSION)).unwrap();
         let model = calibration.model();
         assert_eq!(again(&calibration).model(), model);
-        let nowhere =
-            Calibration { file: Some("/proc/no/costs".into()), measured: Mutex::default() };
+        let nowhere = Calibration { file: Some("/proc/no/costs".into()), known: Mutex::default() };
         assert_eq!(nowhere.model(), nowhere.model());
     }
 

@@ -2,7 +2,7 @@
 //! debugging, which runs many times slower, has a file of its own.
 //!
 //! ```text
-//! relatrix costs 4
+//! relatrix costs 5
 //! processor AMD EPYC 9354
 //! threads 2
 //! products_float64 1.93e11 flop/s
@@ -20,7 +20,7 @@ use crate::exec::costs::{Constant, machine_threads};
 use crate::planner::cost::CostModel;
 
 /// First line; another version is another file.
-pub(super) const VERSION: &str = "relatrix costs 4";
+pub(super) const VERSION: &str = "relatrix costs 5";
 
 /// Its name in the user's folder.
 const NAME: &str = if cfg!(debug_assertions) { "costs-debug.txt" } else { "costs.txt" };

@@ -14,20 +14,21 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, JoinType, Result};
 use datafusion::logical_expr::{
-    Aggregate, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Projection,
+    Aggregate, Expr, Join, LogicalPlan, LogicalPlanBuilder, Projection,
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::choices::{Choice, Choices, RUNNER_UP, Way};
-use super::{cost, names};
+use super::names;
 use crate::config::ForRules;
+use crate::planner::cost::rows::texts;
+use crate::planner::evidence::Evidence;
 use crate::planner::parts::{Parts, Rounding, keys, name, numbered};
 use crate::planner::remembered::has_query;
-use crate::planner::statistics::{Estimates, Statistics};
+use crate::planner::statistics::Estimates;
 
 /// What the aliases of parts begin with.
 const PARTS: &str = "__parts";
@@ -39,12 +40,12 @@ const SAVED_SHARE: f64 = 0.2;
 /// The rule; see the header of this file.
 #[derive(Debug)]
 pub(in crate::planner) struct EagerGroups {
-    statistics: Arc<Statistics>,
+    evidence: Evidence,
 }
 
 impl EagerGroups {
-    pub(in crate::planner) fn new(statistics: Arc<Statistics>) -> Self {
-        Self { statistics }
+    pub(in crate::planner) fn new(evidence: Evidence) -> Self {
+        Self { evidence }
     }
 }
 
@@ -70,7 +71,7 @@ impl OptimizerRule for EagerGroups {
             _ => return Ok(Transformed::no(plan)),
         };
         let Some(asked) = Asked::of(aggregate) else { return Ok(Transformed::no(plan)) };
-        let estimates = Estimates::new(&self.statistics);
+        let estimates = self.evidence.estimates(&options);
         let mut all: Vec<(Costs, Early)> = Vec::new();
         for is_left in [true, false] {
             let Some(early) = asked.early(is_left)? else { continue };
@@ -217,14 +218,15 @@ impl<'p> Asked<'p> {
         }
         let joined_early = joined * (early_rows / own_rows).min(1.0);
         let groups = estimates.rows(&LogicalPlan::Aggregate(aggregate.clone()));
-        let key_texts = texts(&aggregate.group_expr, &aggregate.input)?;
+        let costs = &estimates.costs;
+        let key_texts = texts(&aggregate.group_expr, aggregate.input.schema());
         let rest = |own: f64, joined: f64| {
             let (build, probe) = (own.min(other_rows), own.max(other_rows));
-            let joining = cost::keyed(build, probe, joined);
-            joining + cost::grouped(joined, groups.min(joined), key_texts)
+            let joining = costs.keyed(build, probe, joined);
+            joining + costs.grouped(joined, groups.min(joined), key_texts)
         };
         let late = rest(own_rows, joined);
-        let before = cost::grouped(own_rows, early_rows, texts(&early.keys, own)?);
+        let before = costs.grouped(own_rows, early_rows, texts(&early.keys, own.schema()));
         Ok(Some(Costs { early: before + rest(early_rows, joined_early), late }))
     }
 
@@ -312,15 +314,4 @@ fn are_parts(plan: &LogicalPlan) -> bool {
         LogicalPlan::Projection(projection) => are_parts(&projection.input),
         _ => false,
     }
-}
-
-/// How many of some keys are texts.
-fn texts(keys: &[Expr], plan: &LogicalPlan) -> Result<usize> {
-    let mut texts = 0;
-    for key in keys {
-        let of = key.get_type(plan.schema())?;
-        texts +=
-            usize::from(matches!(of, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8));
-    }
-    Ok(texts)
 }

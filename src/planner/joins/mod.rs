@@ -19,7 +19,6 @@
 mod cardinality;
 pub(super) mod choices;
 pub(super) mod collected;
-pub(super) mod cost;
 pub(super) mod eager;
 mod edges;
 mod enumerate;
@@ -30,10 +29,11 @@ mod rebuild;
 mod restrict;
 mod set;
 
-use std::sync::Arc;
+use std::cell::Cell;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Join, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
@@ -44,18 +44,23 @@ use self::enumerate::{Orders, Problem};
 use self::graph::Graph;
 use self::noted::Noted;
 use self::set::Set;
-use super::statistics::{Estimates, Statistics};
+use super::cost::rows::RowCosts;
+use super::evidence::Evidence;
+use super::statistics::Estimates;
 use crate::config::ForRules;
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
 pub(super) struct JoinOrder {
-    statistics: Arc<Statistics>,
+    evidence: Evidence,
 }
 
+/// What joins are estimated to take, in nanoseconds by the built-in constants, from which on the measured ones are worth asking for.
+const CALIBRATED_MIN: f64 = 1e9;
+
 impl JoinOrder {
-    pub(super) fn new(statistics: Arc<Statistics>) -> Self {
-        Self { statistics }
+    pub(super) fn new(evidence: Evidence) -> Self {
+        Self { evidence }
     }
 }
 
@@ -83,14 +88,19 @@ impl OptimizerRule for JoinOrder {
         if !(is_on || choices.is_some()) || !has_joins(&plan)? {
             return Ok(Transformed::no(plan));
         }
-        let estimates = Estimates::new(&self.statistics);
-        let orderer = Orderer { estimates, config, choices, is_on };
-        if is_on {
-            return orderer.ordered(plan);
+        let ordered = |estimates: Estimates<'_>| {
+            let orderer = Orderer { estimates, config, choices, is_on, dearest: Cell::new(0.0) };
+            Ok::<_, DataFusionError>((orderer.ordered(plan.clone())?, orderer.dearest.get()))
+        };
+        let (mut found, dearest) = ordered(self.evidence.estimates(&options))?;
+        if dearest >= CALIBRATED_MIN
+            && let Some(estimates) = self.evidence.measured(&options)
+        {
+            choices.iter().for_each(|choices| choices.forget());
+            (found, _) = ordered(estimates)?;
         }
-        // What would be chosen is only shown.
-        orderer.ordered(plan.clone())?;
-        Ok(Transformed::no(plan))
+        // Where joins stay as they are written, what would be chosen is only shown.
+        Ok(if is_on { found } else { Transformed::no(plan) })
     }
 }
 
@@ -112,6 +122,8 @@ struct Orderer<'a> {
     choices: Option<&'a Choices>,
     /// Whether joins are ordered, and not only looked at.
     is_on: bool,
+    /// What the dearest graph is estimated to take.
+    dearest: Cell<f64>,
 }
 
 impl Orderer<'_> {
@@ -144,6 +156,7 @@ impl Orderer<'_> {
         }
         let query = Query::new(&graph, &self.estimates);
         let orders = Orders::of(&query);
+        self.dearest.set(self.dearest.get().max(orders.best().1));
         let noted = self.choices.map(|choices| (Noted::new(&query, &orders), choices));
         let tree = match noted {
             Some((noted, choices)) if self.is_on => noted.note_best(plan, choices),
@@ -188,16 +201,17 @@ impl Orderer<'_> {
 /// A graph as the search for an order sees it.
 struct Query<'g> {
     graph: &'g Graph,
+    costs: &'g RowCosts,
     cardinality: Cardinality,
     edges: Vec<[Set; 2]>,
     keys: Keys,
 }
 
 impl<'g> Query<'g> {
-    fn new(graph: &'g Graph, estimates: &Estimates<'_>) -> Self {
+    fn new(graph: &'g Graph, estimates: &'g Estimates<'_>) -> Self {
         let cardinality = Cardinality::of(graph, estimates);
         let edges = graph.edges(|set| cardinality.rows(set));
-        Self { graph, cardinality, edges, keys: Keys::of(graph) }
+        Self { graph, costs: &estimates.costs, cardinality, edges, keys: Keys::of(graph) }
     }
 }
 
@@ -216,8 +230,8 @@ impl Problem for Query<'_> {
 
     fn cost(&self, sides: [Set; 2], [build, probe]: [f64; 2], result: f64) -> f64 {
         match self.keys.join(sides) {
-            true => cost::keyed(build, probe, result),
-            false => cost::paired(build, probe, result),
+            true => self.costs.keyed(build, probe, result),
+            false => self.costs.paired(build, probe, result),
         }
     }
 }

@@ -6,7 +6,7 @@ use datafusion::logical_expr::{Join, LogicalPlan};
 
 use super::choices::{Choice, Choices, RUNNER_UP, Way};
 use super::enumerate::{Orders, Tree};
-use super::{Query, cost, names};
+use super::{Query, names};
 use crate::planner::statistics::Estimates;
 
 /// What the order is called in which joins were written.
@@ -98,7 +98,10 @@ pub(super) fn note_side(
     estimates: &Estimates<'_>,
     choices: &Choices,
 ) -> bool {
-    let cost = if join.on.is_empty() { cost::paired } else { cost::keyed };
+    let cost = |build: f64, probe: f64, result: f64| match join.on.is_empty() {
+        true => estimates.costs.paired(build, probe, result),
+        false => estimates.costs.keyed(build, probe, result),
+    };
     let result = estimates.rows(&LogicalPlan::Join(join.clone()));
     let [left, right] =
         [&join.left, &join.right].map(|side| (names::names(side), estimates.rows(side)));

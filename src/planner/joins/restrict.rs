@@ -25,7 +25,8 @@ use datafusion::optimizer::OptimizerConfig;
 
 use super::choices::{Choice, Choices, RUNNER_UP, Way};
 use super::graph::{Attached, Attachment, Graph, Member, can_move};
-use super::{cost, names};
+use super::names;
+use crate::planner::cost::rows::texts;
 use crate::planner::statistics::{ASKED_KEYS, Estimates, share_of_matches};
 
 /// Keys of a relation that decide which groups of an aggregate are asked for.
@@ -103,11 +104,13 @@ fn best_restriction(
         return Ok(None);
     }
     let rows = estimates.rows(&aggregate.input);
+    let columns = aggregate.input.schema().fields().len() as f64;
     let mut best: Option<Restriction> = None;
     for (own, others) in links(graph, at) {
         let Some(key) = key_of(plan, &own) else { continue };
         let of = key.get_type(aggregate.input.schema())?;
         let domain = estimates.distinct(&aggregate.input, &key);
+        let texts = texts(&aggregate.group_expr, aggregate.input.schema());
         for keys in others {
             let source = &graph.relations[keys.relation].plan;
             if !is_scan(source, estimates) || keys.expr.get_type(source.schema())? != of {
@@ -115,9 +118,15 @@ fn best_restriction(
             }
             let count = estimates.distinct(source, &keys.expr).min(estimates.rows(source));
             let kept = share_of_matches(domain, count);
-            let spent = estimates.rows_unfiltered(source) * cost::READ
-                + cost::keyed(count, rows, rows * kept);
-            let [all, asked] = [1.0, kept].map(|share| rows * share * cost::AGGREGATE);
+            let costs = &estimates.costs;
+            let spent = costs.read(estimates.rows_unfiltered(source))
+                + costs.keyed(count, rows, rows * kept);
+            // What is not asked for is not read by its columns either.
+            let grouped = |share: f64| {
+                let rows = rows * share;
+                costs.kept(rows * columns) + costs.grouped(rows, domain * share, texts)
+            };
+            let [all, asked] = [1.0, kept].map(grouped);
             let one = Restriction { key: key.clone(), keys, all, asked: asked + spent };
             if best.as_ref().is_none_or(|best| one.saved() > best.saved()) {
                 best = Some(one);

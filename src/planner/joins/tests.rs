@@ -22,6 +22,9 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use crate::config::Settings;
 use crate::exec::kernels::distinct::mixed;
 use crate::memory::Kept;
+use crate::planner::calibration::Calibration;
+use crate::planner::cost::rows::RowCosts;
+use crate::planner::evidence::Evidence;
 use crate::planner::relational;
 use crate::planner::statistics::{ASKED_KEYS, Analysis, Estimates, Statistics};
 use crate::storage::{Batch, MemoryTable, Snapshot, TableDefinition};
@@ -176,16 +179,17 @@ fn draw() -> ScalarUDF {
 
 fn context() -> (SessionContext, Arc<Statistics>) {
     // One thread: files whose rows come in one order.
-    let settings = Settings { threads: 1, ..Settings::default() };
+    let settings = Settings { threads: 1, measured_costs: false, ..Settings::default() };
     let mut config = SessionConfig::new();
     settings.apply(config.options_mut());
     let plain = SessionContext::new();
     let footers = plain.runtime_env().cache_manager.get_file_metadata_cache();
     let statistics = Arc::new(Statistics::new(footers));
+    let evidence = Evidence::new(&statistics, &Arc::new(Calibration::of_user()));
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
-        .with_optimizer_rules(relational::optimizer_rules(&statistics))
+        .with_optimizer_rules(relational::optimizer_rules(&evidence))
         .build();
     let context = SessionContext::new_with_state(state);
     context.register_udf(draw());
@@ -264,7 +268,7 @@ async fn q_error(
     query: &str,
     filters: bool,
 ) -> f64 {
-    let estimates = Estimates::new(statistics);
+    let estimates = Estimates::new(statistics, RowCosts::default());
     let plan = context.sql(query).await.unwrap();
     let plan = context.state().optimize(plan.logical_plan()).unwrap();
     let mut nodes = Vec::new();

@@ -31,6 +31,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+use super::evidence::Evidence;
 use super::grouped_windows::GroupedWindows;
 use super::joins::JoinOrder;
 use super::joins::collected::CollectedBuilds;
@@ -40,7 +41,6 @@ use super::rule::{IfItCan, Rule};
 use super::scans::FileParts;
 use super::shared::SharedPlans;
 use super::spilling::SpillingOperators;
-use super::statistics::Statistics;
 use super::{best_entries, contraction, first_rows, pair_sums};
 use crate::functions::StringSubscript;
 
@@ -71,12 +71,17 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 
 /// DataFusion's rules for physical plans, after two of ours, for later ones may move expressions into scans, and trust what operators promise; one that
 /// looks at what they have chosen for joins; one that cuts files, before scans are told what others ask of them; and one at the end that puts other operators in the place of its own.
-pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+pub(crate) fn physical_optimizer_rules(
+    evidence: &Evidence,
+) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
         vec![Arc::new(overflow::CheckedArithmetic), Arc::new(constants::FewerConstants)];
     rules.extend(PhysicalOptimizer::new().rules);
     let chosen = rules.iter().rposition(|rule| rule.name() == "join_selection");
-    rules.insert(chosen.map_or(rules.len(), |at| at + 1), Arc::new(CollectedBuilds));
+    rules.insert(
+        chosen.map_or(rules.len(), |at| at + 1),
+        Arc::new(CollectedBuilds::new(evidence.clone())),
+    );
     // It fails where it meets two columns of one name.
     for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
         *rule = Arc::new(IfItCan(Arc::clone(rule)));
@@ -94,9 +99,7 @@ pub(crate) fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + 
 }
 
 /// DataFusion's rules, and ours in their places among them.
-pub(crate) fn optimizer_rules(
-    statistics: &Arc<Statistics>,
-) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+pub(crate) fn optimizer_rules(evidence: &Evidence) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules: Vec<_> = Optimizer::new()
         .rules
         .into_iter()
@@ -119,7 +122,7 @@ pub(crate) fn optimizer_rules(
     // Where conditions are as far down as they go, and before columns are dropped that nobody reads above.
     let filters = rules.iter().rposition(|rule| rule.name() == "push_down_filter");
     let place = filters.map_or(rules.len(), |last| last + 1);
-    rules.insert(place, Arc::new(JoinOrder::new(Arc::clone(statistics))));
+    rules.insert(place, Arc::new(JoinOrder::new(evidence.clone())));
     // Before the rule for those with one argument that is DISTINCT.
     let distinct =
         rules.iter().position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
@@ -136,10 +139,10 @@ pub(crate) fn optimizer_rules(
     rules.push(Arc::new(Rule::bottom_up("lifted_arithmetic", lifted::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("filtered_windows", filtered::rewrite)));
     // Before plans that are read twice are shared.
-    rules.push(Arc::new(GroupedWindows::new(Arc::clone(statistics))));
-    rules.push(Arc::new(SharedPlans::new(Arc::clone(statistics))));
+    rules.push(Arc::new(GroupedWindows::new(evidence.clone())));
+    rules.push(Arc::new(SharedPlans::new(evidence.clone())));
     // Joins that are shared have all their rows.
-    rules.push(Arc::new(EagerGroups::new(Arc::clone(statistics))));
+    rules.push(Arc::new(EagerGroups::new(evidence.clone())));
     // Windows that are shared have all their rows.
     rules.push(Arc::new(Rule::top_down("first_rows", first_rows::rewrite)));
     rules.push(Arc::new(Rule::bottom_up("contractions", contraction::rewrite)));

@@ -34,10 +34,11 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use self::merge::{Merged, merged, selection};
 use self::node::SharedNode;
+use super::cost::rows::texts;
+use super::evidence::Evidence;
 use super::joins::choices::{Choice, Choices, RUNNER_UP, Way};
-use super::joins::cost;
 use super::joins::names::names;
-use super::statistics::{Estimates, Statistics};
+use super::statistics::Estimates;
 use crate::config::ForRules;
 
 pub(super) use self::node::behind;
@@ -46,18 +47,15 @@ pub(crate) use self::node::{RunOnce, SharedPlanner};
 /// What sharing must save at least, in nanoseconds.
 const SAVED_MIN: f64 = 1e6;
 
-/// Keeping a value of a row and reading it again, in nanoseconds.
-const KEEP: f64 = 5.0;
-
 /// The rule; see the header of this file.
 #[derive(Debug)]
 pub(super) struct SharedPlans {
-    statistics: Arc<Statistics>,
+    evidence: Evidence,
 }
 
 impl SharedPlans {
-    pub(super) fn new(statistics: Arc<Statistics>) -> Self {
-        Self { statistics }
+    pub(super) fn new(evidence: Evidence) -> Self {
+        Self { evidence }
     }
 }
 
@@ -83,7 +81,7 @@ impl OptimizerRule for SharedPlans {
         }
         let mut parts = Parts::default();
         parts.add(&plan)?;
-        let estimates = Estimates::new(&self.statistics);
+        let estimates = self.evidence.estimates(&options);
         let mut uses = parts.shared(&estimates, Choices::of(&options))?;
         if uses.is_empty() {
             return Ok(Transformed::no(plan));
@@ -326,16 +324,19 @@ fn choice(plan: &LogicalPlan, times: usize, [once, each]: [f64; 2], is_shared: b
 
 /// What a plan takes to run, in nanoseconds of one thread.
 pub(super) fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
-    let rows = |plan: &LogicalPlan| estimates.rows(plan);
+    let (costs, rows) = (&estimates.costs, |plan: &LogicalPlan| estimates.rows(plan));
     let own = match plan {
-        LogicalPlan::TableScan(_) => estimates.rows_unfiltered(plan) * cost::READ,
-        LogicalPlan::Aggregate(aggregate) => rows(&aggregate.input) * cost::AGGREGATE,
-        LogicalPlan::Join(join) if join.on.is_empty() => {
-            cost::paired(rows(&join.left), rows(&join.right), rows(plan))
+        LogicalPlan::TableScan(_) => costs.read(estimates.rows_unfiltered(plan)),
+        LogicalPlan::Aggregate(aggregate) => {
+            let texts = texts(&aggregate.group_expr, aggregate.input.schema());
+            costs.grouped(rows(&aggregate.input), rows(plan), texts)
         }
-        LogicalPlan::Join(join) => cost::keyed(rows(&join.left), rows(&join.right), rows(plan)),
-        LogicalPlan::Window(window) => rows(&window.input) * cost::SORT,
-        LogicalPlan::Sort(sort) => rows(&sort.input) * cost::SORT,
+        LogicalPlan::Join(join) if join.on.is_empty() => {
+            costs.paired(rows(&join.left), rows(&join.right), rows(plan))
+        }
+        LogicalPlan::Join(join) => costs.keyed(rows(&join.left), rows(&join.right), rows(plan)),
+        LogicalPlan::Window(window) => costs.sorted(rows(&window.input)),
+        LogicalPlan::Sort(sort) => costs.sorted(rows(&sort.input)),
         _ => 0.0,
     };
     own + plan.inputs().into_iter().map(|input| work(input, estimates)).sum::<f64>()
@@ -343,7 +344,7 @@ pub(super) fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
 
 /// What keeping the rows of a plan and reading them once again takes.
 pub(super) fn kept(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
-    estimates.rows(plan) * plan.schema().fields().len() as f64 * KEEP
+    estimates.costs.kept(estimates.rows(plan) * plan.schema().fields().len() as f64)
 }
 
 /// These columns of a plan, in this order.

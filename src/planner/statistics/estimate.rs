@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use super::pinned::is_pinned;
 use super::profile::{Profile, comparable};
 use super::{Relation, Spread, Statistics};
+use crate::planner::cost::rows::RowCosts;
 use crate::planner::shared::behind;
 
 /// Rows of a relation at least: an estimate of none would hide all that is done with it.
@@ -40,6 +41,8 @@ const UNNESTED_ROWS: f64 = 10.0;
 /// Estimates of the plans of one statement.
 pub(in crate::planner) struct Estimates<'a> {
     statistics: &'a Statistics,
+    /// What is done to the rows costs.
+    pub(in crate::planner) costs: RowCosts,
     /// By the address of a scan's source, which is held so that no other takes its place.
     relations: RefCell<HashMap<usize, (Arc<dyn TableSource>, Option<Rc<Relation>>)>>,
     /// Rows of the plans below the one that was asked about, by their addresses, while that is being estimated.
@@ -48,9 +51,9 @@ pub(in crate::planner) struct Estimates<'a> {
 }
 
 impl<'a> Estimates<'a> {
-    pub(in crate::planner) fn new(statistics: &'a Statistics) -> Self {
+    pub(in crate::planner) fn new(statistics: &'a Statistics, costs: RowCosts) -> Self {
         let (relations, below, depth) = Default::default();
-        Self { statistics, relations, below, depth }
+        Self { statistics, costs, relations, below, depth }
     }
 
     /// Rows that a plan yields.

@@ -1,5 +1,7 @@
-//! Seconds of an operation: its arithmetic over the machine's rate, or its bytes over the bandwidth,
-//! whichever takes longer.
+//! What a machine takes: seconds of an operation of matrices, which are those of its arithmetic over the rate of that or of its
+//! bytes over the bandwidth, whichever takes longer; nanoseconds of what is done to rows of tables (`rows`).
+
+pub(super) mod rows;
 
 use crate::config::{Pattern, Settings};
 use crate::exec::costs::Constant;
@@ -27,10 +29,29 @@ pub(crate) struct Cost {
     pub(crate) bound: Option<Constant>,
 }
 
-/// The constants of two cores of a Zen 4 server, in the order of [`Constant::ALL`]. Plans are chosen by their ratios,
-/// which vary less between machines than they themselves do.
-const BUILT_IN: [f64; Constant::COUNT] =
-    [1.0e11, 2.0e11, 3.0e10, 2.0e9, 1.6e9, 8.0e9, 3.0e10, 2.0e-6];
+/// The constants of a Zen 4 server. Plans are chosen by their ratios, which vary less between machines than they themselves do.
+/// What is done to rows is of one thread, and all else of two.
+fn built_in(constant: Constant) -> f64 {
+    match constant {
+        Constant::Products64 => 1.0e11,
+        Constant::Products32 => 2.0e11,
+        Constant::Decompositions | Constant::Memory => 3.0e10,
+        Constant::SparseProducts => 2.0e9,
+        Constant::SparsePairs => 1.6e9,
+        Constant::Elementwise => 8.0e9,
+        Constant::Steps => 2.0e-6,
+        Constant::Read | Constant::Kept => 2.0e8,
+        Constant::Built => 2.5e7,
+        Constant::Probed => 8.3e7,
+        Constant::ProbedFar => 3.1e7,
+        Constant::Gathered => 1.0e8,
+        Constant::Compared => 5.0e8,
+        Constant::Dealt => 5.0e7,
+        Constant::Grouped => 1.25e8,
+        Constant::GroupedFar => 2.1e7,
+        Constant::Sorted => 1.0e7,
+    }
+}
 
 /// The side of a result that takes twice the time of its arithmetic: 100 a side run at six tenths of the rate of large ones, and
 /// 512 at nine.
@@ -53,7 +74,7 @@ const HELD_SHARE: f64 = 0.25;
 impl Default for CostModel {
     fn default() -> Self {
         Self {
-            constants: BUILT_IN,
+            constants: Constant::ALL.map(built_in),
             spare_bytes_max: f64::MAX,
             held_bytes_max: f64::MAX,
             samples: true,
