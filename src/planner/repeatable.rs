@@ -110,7 +110,8 @@ fn is_known(scan: &TableScan) -> bool {
     })
 }
 
-fn is_immutable(expr: &Expr) -> bool {
+/// Whether an expression, whatever it is made of, comes to the same each time.
+pub(super) fn is_immutable(expr: &Expr) -> bool {
     let volatility = match expr {
         Expr::ScalarFunction(call) => call.func.signature().volatility,
         Expr::AggregateFunction(call) => call.func.signature().volatility,

@@ -74,7 +74,7 @@ const TABLES: [(&str, &str); 8] = [
 ];
 
 /// Over skewed columns.
-const SKEWED: [(&str, &str); 10] = [
+const SKEWED: [(&str, &str); 14] = [
     ("a common value", "visit WHERE page = 0"),
     ("a rare value", "visit WHERE page = 451"),
     ("all but a common value", "visit WHERE page <> 0 AND kind <> 'view'"),
@@ -85,6 +85,10 @@ const SKEWED: [(&str, &str); 10] = [
     ("not between", "visit WHERE price NOT BETWEEN 10 AND 5000"),
     ("common keys", "visit, click WHERE visit.page = click.page"),
     ("one key", "visit, click WHERE visit.page = click.page AND visit.page = 2"),
+    ("a pattern", "visit WHERE kind LIKE '%u%'"),
+    ("a remainder", "visit WHERE price % 10 < 2"),
+    ("a part of a text", "visit WHERE substr(kind, 1, 1) IN ('v', 'w')"),
+    ("no row", "visit WHERE kind LIKE 'x%'"),
 ];
 
 /// The data that is shipped with examples.

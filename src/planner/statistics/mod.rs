@@ -5,11 +5,13 @@
 //!  ├ files       rows, ranges and NULLs by the metadata of Parquet files, and a few runs of their rows
 //!  ├ distinct    how many values a column has that differ, by such runs
 //!  ├ profile     what is known of a column by its rows: all of them by ANALYZE
+//!  ├ drawn       some of its rows, each as likely as any other
 //!  ├ sample      the rows of a table in memory that are looked at before, all of them if they are few
 //!  └ axis        numbers, dates and times as places on one line
 //! estimate       rows of a plan and values of its columns
 //!  ├ pinned        columns that a filter holds to one value
-//!  └ selectivity   the share of rows that a condition keeps
+//!  ├ selectivity   the share of rows that a condition keeps
+//!  └ tried         the same by some rows, on which it is tried
 //! ```
 //!
 //! Enters: logical plans. Leaves: numbers. Facts are looked up when a column is first asked for, by reads that
@@ -18,12 +20,14 @@
 
 mod axis;
 mod distinct;
+mod drawn;
 mod estimate;
 mod files;
 mod pinned;
 mod profile;
 mod sample;
 mod selectivity;
+mod tried;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,16 +1,18 @@
-//! What ANALYZE keeps of a column once it has read all of its rows: about a kilobyte.
+//! What ANALYZE keeps of a column once it has read all of its rows: about a kilobyte, and some of its rows.
 //!
 //! ```text
-//! Reader    while rows are read   NULLs, a sketch of values that differ, counters of those that are common, a sample
-//! Profile   kept                  shares, a count, up to 16 values with their shares, 64 bounds
+//! Reader    while rows are read   NULLs, a sketch of values that differ, counters of those that are common, samples
+//! Profile   kept                  shares, a count, up to 16 values with their shares, 64 bounds, up to 1,024 rows
 //! ```
 //!
 //! Values are known by their hashes, so that all types have common ones; those on the line of `axis` are cut into
 //! parts of as many rows each, so that ranges know where values are dense. Common values: Misra and Gries, *Finding Repeated
 //! Elements*, Science of Computer Programming 2(2), 1982.
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::compute::{cast, concat, rank};
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::{HashMap, ScalarValue};
@@ -19,10 +21,12 @@ use rand::{Rng, SeedableRng};
 
 use super::axis;
 use super::distinct::{Occurrence, Occurrences};
+use super::drawn::{self, DRAWN_BYTES, Draw};
+use super::tried::Trials;
 use crate::exec::kernels::distinct::DistinctSketch;
 
-/// Bytes that a reader takes at most: its sketch, its sample and its counters.
-pub(super) const READER_BYTES: usize = REGISTERS + 8 * SAMPLE + 96 * COUNTED;
+/// Bytes that a reader takes at most: its sketch, its samples and its counters.
+pub(super) const READER_BYTES: usize = REGISTERS + 8 * SAMPLE + 96 * COUNTED + DRAWN_BYTES;
 
 /// Common values that are kept.
 const COMMON: usize = 16;
@@ -43,6 +47,9 @@ const UNLIKE: f64 = 0.25;
 
 /// Parts of as many rows each.
 const PARTS: usize = 64;
+
+/// Neighbouring texts of a run that are put in order beside those of others: the middle one of them is about that of the run.
+const RANKED: usize = 256;
 
 /// Registers of the sketch of values that differ: 0.8 % off in two cases of three.
 const REGISTERS: usize = 1 << 14;
@@ -66,6 +73,9 @@ pub(super) struct Profile {
     bounds: Vec<f64>,
     /// The share of a value that was not met where all others are common, at most: none if all rows were read.
     unseen: f64,
+    /// Some rows, NULLs among them, for conditions of which nothing else here tells. None where they are not like all others.
+    pub(super) drawn: Option<ArrayRef>,
+    pub(super) trials: Trials,
 }
 
 impl Profile {
@@ -99,15 +109,23 @@ impl Profile {
             of_other.total_cmp(share).then(one.cmp(other))
         });
         common.truncate(COMMON);
-        Some(Self { nulls, distinct, common, bounds: bounds_of(runs), unseen: 0.5 / seen as f64 })
+        let (bounds, drawn) = (bounds_of(runs), drawn::of_runs(runs));
+        let (unseen, trials) = (0.5 / seen as f64, Trials::default());
+        Some(Self { nulls, distinct, common, bounds, unseen, drawn, trials })
     }
 
     /// The same by so few runs that a table which is sorted is not met in all of its parts. Of such a column nothing is
-    /// said about where its values lie, and a value that was not met may be as common as any other.
+    /// said about where its values lie nor which meet a condition, and a value that was not met may be as common as any other.
     pub(super) fn of_few_runs(runs: &[ArrayRef], rows: f64, distinct_max: f64) -> Option<Self> {
         let of_runs = Self::of_runs(runs, rows, distinct_max)?;
-        let bounds = if are_alike(runs) { of_runs.bounds } else { Vec::new() };
-        Some(Self { bounds, unseen: 1.0, ..of_runs })
+        let has_places = runs.iter().any(|run| axis::places(run).is_some());
+        let is_alike = match has_places {
+            true => are_alike(runs),
+            false => ranks(runs).is_some_and(|ranks| are_alike(&ranks)),
+        };
+        let (bounds, drawn) =
+            if is_alike { (of_runs.bounds, of_runs.drawn) } else { (Vec::new(), None) };
+        Some(Self { bounds, drawn, unseen: 1.0, ..of_runs })
     }
 
     /// The least and the greatest place of values.
@@ -202,6 +220,7 @@ pub(super) struct Reader {
     places: u64,
     range: Option<[f64; 2]>,
     random: SmallRng,
+    draw: Draw,
 }
 
 impl Reader {
@@ -217,11 +236,13 @@ impl Reader {
             places: 0,
             range: None,
             random: SmallRng::seed_from_u64(0),
+            draw: Draw::new(),
         }
     }
 
     /// Looks at some rows.
     pub(super) fn look(&mut self, values: &ArrayRef) {
+        self.draw.look(values);
         let nulls = values.logical_nulls();
         let is_there = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
         self.rows += values.len() as u64;
@@ -303,6 +324,8 @@ impl Reader {
             common: if self.has_hashes { common.collect() } else { Vec::new() },
             bounds: self.range.map_or_else(Vec::new, |range| bounds(self.sample, range)),
             unseen: 0.0,
+            drawn: self.draw.drawn(),
+            trials: Trials::default(),
         }
     }
 }
@@ -350,6 +373,24 @@ fn are_alike(runs: &[ArrayRef]) -> bool {
     })
 }
 
+/// Some rows of each run by their ranks among those of all, NULLs aside; nothing of types that have no order.
+fn ranks(runs: &[ArrayRef]) -> Option<Vec<ArrayRef>> {
+    let texts = runs.iter().map(|run| {
+        let rows = run.len().min(RANKED);
+        cast(&run.slice(0, rows), &DataType::LargeUtf8).ok()
+    });
+    let texts = texts.collect::<Option<Vec<_>>>()?;
+    let all = concat(&texts.iter().map(AsRef::as_ref).collect::<Vec<_>>()).ok()?;
+    let ranks = UInt32Array::new(rank(&all, None).ok()?.into(), all.logical_nulls());
+    let mut before = 0;
+    let ranks = texts.iter().map(|run| {
+        let ranks: ArrayRef = Arc::new(ranks.slice(before, run.len()));
+        before += run.len();
+        ranks
+    });
+    Some(ranks.collect())
+}
+
 /// The hashes of values, the same for equal ones of types that are compared without a loss.
 pub(super) fn hashes(values: &ArrayRef) -> Option<Vec<u64>> {
     let values = match comparable(values.data_type()) {
@@ -374,8 +415,6 @@ pub(super) fn comparable(of: &DataType) -> DataType {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Int32Array, Int64Array, StringArray};
 
     use super::*;
@@ -462,6 +501,22 @@ mod tests {
         assert!((share_of(&sorted, 0) - 0.25).abs() < 0.01 && share_of(&sorted, 9) > 0.2);
         let common = runs(1e6, |row| row * 7919 % 10 / 9);
         assert!((share_of(&common, 0) - 0.9).abs() < 0.01 && share_of(&common, 9) > 0.05);
+    }
+
+    #[test]
+    fn rows_of_few_runs_are_tried_only_if_these_are_alike() {
+        let runs = |text: fn(i64) -> Option<String>| {
+            let runs = (0..4).map(|run| {
+                let rows = run * 250_000..run * 250_000 + 2048;
+                Arc::new(rows.map(text).collect::<StringArray>()) as ArrayRef
+            });
+            Profile::of_few_runs(&runs.collect::<Vec<_>>(), 1e6, 1e6).unwrap().drawn
+        };
+        assert_eq!(runs(|row| Some(format!("{row:09}"))), None);
+        let mixed = runs(|row| Some(format!("{:09}", row * 7919 % 1_000_000)));
+        assert_eq!(mixed.map(|drawn| drawn.len()), Some(1024));
+        let few = runs(|row| (row % 3 > 0).then(|| ["view", "buy"][row as usize % 2].to_owned()));
+        assert_eq!(few.map(|drawn| drawn.len()), Some(1024));
     }
 
     #[test]

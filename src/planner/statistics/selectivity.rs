@@ -1,8 +1,9 @@
 //! The share of rows that conditions keep.
 //!
 //! Bounds of one column are one interval, cut out of where its values lie: as rows have shown them, else as if they were spread
-//! evenly, and so it is with one value among all. Conditions are taken to be half independent of one another: the strongest counts whole,
-//! each further one to a power less.
+//! evenly, and so it is with one value among all. Any other condition on one column is tried on rows that were drawn of it, and is as
+//! conditions of its kind often are where there are none. Conditions are taken to be half independent of one another: the strongest
+//! counts whole, each further one to a power less.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ const BOUND: f64 = 1.0 / 3.0;
 /// A comparison of two columns, or a condition of which nothing is known.
 const OTHER: f64 = 1.0 / 3.0;
 
-/// A pattern that any place of a text may match, and one that its beginning must.
+/// A pattern that any place of a text of which nothing is known may match, and one that its beginning must.
 const PATTERN: f64 = 0.1;
 const PREFIX: f64 = 0.05;
 
@@ -113,49 +114,81 @@ impl Estimates<'_> {
         Some((column, share))
     }
 
+    /// The share of rows for which a condition other than bounds holds.
     fn kept_by(&self, condition: &Expr, plans: &[&LogicalPlan]) -> f64 {
-        let one_of = |expr: &Expr| {
-            let nulls = self.spread(plans, expr).map_or(0.0, |spread| spread.nulls);
-            (1.0 - nulls) / self.distinct_in(plans, expr).max(1.0)
-        };
-        let nulls = |expr: &Expr| self.spread(plans, expr).map_or(0.0, |spread| spread.nulls);
-        let unless = |negated: bool, share: f64| if negated { 1.0 - share } else { share };
-        let share = match condition {
+        let share = self.counted(condition, plans).unwrap_or_else(|| {
+            let guess = self.guessed(condition, plans);
+            self.tried(condition, plans).map_or(guess, |trial| trial.share(guess))
+        });
+        share.clamp(LEAST, 1.0)
+    }
+
+    /// The same where that follows of what is counted of columns.
+    fn counted(&self, condition: &Expr, plans: &[&LogicalPlan]) -> Option<f64> {
+        match condition {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
-                Operator::And => self.kept(&split_conjunction(condition), plans),
+                Operator::And => Some(self.kept(&split_conjunction(condition), plans)),
                 Operator::Or => {
                     let lost = |side| 1.0 - self.kept(&split_conjunction(side), plans);
-                    1.0 - lost(left) * lost(right)
+                    Some(1.0 - lost(left) * lost(right))
                 }
                 Operator::Eq | Operator::IsNotDistinctFrom => {
-                    let known = self.share_of(left, right, plans);
-                    known.map_or_else(|| one_of(left).min(one_of(right)), |(_, share)| share)
+                    self.share_of(left, right, plans).map(|(_, share)| share)
                 }
-                Operator::NotEq => match self.share_of(left, right, plans) {
+                Operator::NotEq => {
+                    let (column, share) = self.share_of(left, right, plans)?;
                     // A NULL is not unlike anything.
-                    Some((column, share)) => 1.0 - nulls(column) - share,
-                    None => 1.0 - one_of(left).min(one_of(right)),
-                },
-                Operator::IsDistinctFrom => {
-                    let known = self.share_of(left, right, plans);
-                    1.0 - known.map_or_else(|| one_of(left).min(one_of(right)), |(_, share)| share)
+                    Some(1.0 - self.nulls(column, plans).unwrap_or(0.0) - share)
                 }
+                Operator::IsDistinctFrom => {
+                    self.share_of(left, right, plans).map(|(_, share)| 1.0 - share)
+                }
+                _ => None,
+            },
+            Expr::InList(list) => {
+                let known = list.list.iter().map(|value| self.share_of(&list.expr, value, plans));
+                let known = known.map(|known| known.map(|(_, share)| share));
+                let share = known.sum::<Option<f64>>()?.min(1.0);
+                Some(match list.negated {
+                    true => 1.0 - share - self.nulls(&list.expr, plans).unwrap_or(0.0),
+                    false => share,
+                })
+            }
+            Expr::IsNull(inner) => self.nulls(inner, plans),
+            Expr::IsNotNull(inner) => self.nulls(inner, plans).map(|nulls| 1.0 - nulls),
+            Expr::Between(between) if between.negated => {
+                self.profile(plans, &between.expr)?;
+                let inverse = Expr::Between(Between { negated: false, ..between.clone() });
+                let bounds = bounds(&inverse);
+                let [(column, Some(from), Some(to))] = bounds.as_slice() else { return None };
+                let (column, from, to) = (*column, *from, *to);
+                let within = self.within(&Interval { column, from, to, bounds: 2 }, plans);
+                Some(1.0 - self.nulls(column, plans).unwrap_or(0.0) - within)
+            }
+            Expr::Literal(ScalarValue::Boolean(value), _) => {
+                Some(f64::from(u8::from(*value == Some(true))))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same by how many values differ, where that tells anything, and by what conditions of a kind keep more often than not.
+    fn guessed(&self, condition: &Expr, plans: &[&LogicalPlan]) -> f64 {
+        let one_of = |expr: &Expr| {
+            let nulls = self.nulls(expr, plans).unwrap_or(0.0);
+            (1.0 - nulls) / self.distinct_in(plans, expr).max(1.0)
+        };
+        let unless = |negated: bool, share: f64| if negated { 1.0 - share } else { share };
+        match condition {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                Operator::Eq | Operator::IsNotDistinctFrom => one_of(left).min(one_of(right)),
+                Operator::NotEq | Operator::IsDistinctFrom => 1.0 - one_of(left).min(one_of(right)),
                 _ => OTHER,
             },
             Expr::Not(inner) => 1.0 - self.kept(&split_conjunction(inner), plans),
             Expr::InList(list) => {
-                let known = list.list.iter().map(|value| self.share_of(&list.expr, value, plans));
-                match known.collect::<Option<Vec<_>>>() {
-                    Some(known) => {
-                        let share: f64 = known.into_iter().map(|(_, share)| share).sum();
-                        unless(list.negated, share.min(1.0))
-                            - if list.negated { nulls(&list.expr) } else { 0.0 }
-                    }
-                    None => {
-                        let share = one_of(&list.expr) * list.list.len() as f64;
-                        unless(list.negated, share.min(1.0))
-                    }
-                }
+                let share = one_of(&list.expr) * list.list.len() as f64;
+                unless(list.negated, share.min(1.0))
             }
             Expr::Like(like) => {
                 let anywhere = match plain(&like.pattern) {
@@ -166,29 +199,14 @@ impl Estimates<'_> {
                 };
                 unless(like.negated, if anywhere { PATTERN } else { PREFIX })
             }
-            Expr::IsNull(inner) => self.spread(plans, inner).map_or(OTHER, |spread| spread.nulls),
-            Expr::IsNotNull(inner) => {
-                1.0 - self.spread(plans, inner).map_or(0.0, |spread| spread.nulls)
-            }
-            Expr::Between(between) if between.negated => {
-                let inverse = Between { negated: false, ..between.clone() };
-                let known = self.profile(plans, &between.expr).is_some();
-                match bounds(&Expr::Between(inverse)).as_slice() {
-                    [(column, from, to)] if known => {
-                        let (from, to) =
-                            (from.unwrap_or(f64::NEG_INFINITY), to.unwrap_or(f64::INFINITY));
-                        let interval = Interval { column, from, to, bounds: 2 };
-                        1.0 - nulls(column) - self.within(&interval, plans)
-                    }
-                    _ => OTHER,
-                }
-            }
-            Expr::Literal(ScalarValue::Boolean(value), _) => {
-                f64::from(u8::from(*value == Some(true)))
-            }
+            Expr::IsNotNull(_) => 1.0,
             _ => OTHER,
-        };
-        share.clamp(LEAST, 1.0)
+        }
+    }
+
+    /// The share of a column's rows that are NULL.
+    fn nulls(&self, column: &Expr, plans: &[&LogicalPlan]) -> Option<f64> {
+        self.spread(plans, column).map(|spread| spread.nulls)
     }
 }
 

@@ -61,3 +61,18 @@ and exists (select 1 from dependencies where depends_on = packages.package);
 
 -- name: one digit
 select 1 from digits where digit = 3;
+
+-- name: libraries
+select 1 from packages where package like 'lib%';
+
+-- name: documentation
+select 1 from packages where package like '%-doc';
+
+-- name: libraries that are needed
+select 1 from dependencies, packages where depends_on = packages.package and packages.package ~ '^lib.*[0-9]$';
+
+-- name: before noon
+select 1 from flights where sched_dep_time / 100 < 12 and substr(dest, 1, 1) = 'S';
+
+-- name: weekends
+select 1 from weather where extract(dow from time_hour) in (0, 6);
