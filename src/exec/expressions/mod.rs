@@ -3,13 +3,14 @@
 //! - `cases`: `CASE`, its values chosen by bits
 //! - `decimals`: arithmetic of decimals, in 64 bits where these are enough
 //! - `patterns`: `LIKE` and regular expressions, whose patterns are compiled once
-//! - `replacements`: `regexp_replace`, compiled once, too
-//! - `of_texts`: what both of these are to DataFusion
+//! - `replacements`, `matches`: `regexp_replace`, and `regexp_match`, `regexp_count` and `regexp_instr`, compiled once, too
+//! - `of_texts`: what all of these are to DataFusion
 //! - `compiled`: what is compiled once, with a copy for each thread
 
 mod cases;
 mod compiled;
 mod decimals;
+mod matches;
 mod of_texts;
 mod patterns;
 mod replacements;
@@ -61,11 +62,12 @@ fn compiled(
     node: Arc<dyn PhysicalExpr>,
     schema: &Schema,
 ) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
-    let ours = match replacements::ours(&node, schema)? {
-        Some(ours) => Some(ours),
-        None => patterns::ours(&node, schema)?,
-    };
-    Ok(ours.map_or_else(|| Transformed::no(node), Transformed::yes))
+    for ours in [patterns::ours, replacements::ours, matches::ours] {
+        if let Some(ours) = ours(&node, schema)? {
+            return Ok(Transformed::yes(ours));
+        }
+    }
+    Ok(Transformed::no(node))
 }
 
 /// What an expression answers of rows whose columns may be encoded, all but those of [`decoded_columns`]; it may be encoded, too.

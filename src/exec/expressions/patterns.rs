@@ -84,7 +84,8 @@ impl Matching {
     }
 }
 
-fn is_text(data_type: &DataType) -> bool {
+/// Whether values are texts.
+pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8)
 }
 
@@ -149,7 +150,7 @@ fn of_function(function: &ScalarFunctionExpr) -> Option<Matching> {
 }
 
 /// A regular expression with flags before it.
-fn regular(pattern: &str, flags: Option<&str>) -> Compiled<Regex> {
+pub(super) fn regular(pattern: &str, flags: Option<&str>) -> Compiled<Regex> {
     let pattern = match flags {
         Some(flags) => format!("(?{flags}){pattern}"),
         None => pattern.to_owned(),

@@ -16,7 +16,7 @@ use regex::{CaptureLocations, Regex};
 
 use super::compiled::Compiled;
 use super::of_texts::{CompiledExpr, OfTexts};
-use super::patterns::constant;
+use super::patterns::{constant, is_text};
 
 /// The expression that is a call with constants.
 ///
@@ -40,8 +40,7 @@ pub(super) fn ours(
     };
     // The answer has the type of the text.
     let data_type = call.args()[0].data_type(schema)?;
-    let is_text = matches!(data_type, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8);
-    if !is_text || *call.return_type() != data_type {
+    if !is_text(&data_type) || *call.return_type() != data_type {
         return Ok(None);
     }
     let constants = (pattern.to_owned(), with.to_owned(), flags.map(str::to_owned));
