@@ -81,9 +81,9 @@ impl Reads {
         }
     }
 
-    /// A view that was read, if not by its name.
-    pub(super) fn add_view(&mut self, name: &TableName, view: &Arc<View>) {
-        self.tables.push((name.clone(), Content::View(Arc::clone(view))));
+    /// What was read under a name, if nobody has looked that up.
+    pub(super) fn add(&mut self, name: &TableName, content: &Content) {
+        self.tables.push((name.clone(), content.clone()));
     }
 
     pub(super) fn add_change(&mut self) {

@@ -205,23 +205,35 @@ impl Scope {
     }
 
     /// Reads what another statement has read, in the versions that this one sees: tables by their numbers. Nothing where a
-    /// name stands for something else than that table or that view.
+    /// name stands for something else than that table or that view, or for files that are not as they were.
     pub(crate) fn read_again(&self, reads: &Reads) -> Option<HashMap<u64, Snapshot>> {
         let mut tables = HashMap::new();
         for (name, content) in &reads.tables {
-            match (content, self.entry(name)?) {
-                (Content::Rows(Source::Version { table, .. }), Entry::Table(now))
+            match (content, self.entry(name)) {
+                (Content::Rows(Source::Version { table, .. }), Some(Entry::Table(now)))
                     if *table == now.id() =>
                 {
                     tables.insert(*table, self.snapshot(name).ok()?);
                 }
-                (Content::View(view), Entry::View(now)) if Arc::ptr_eq(view, &now) => {
-                    self.others().add_view(name, view);
-                }
+                _ if self.content(name).is_same(content) => self.others().add(name, content),
                 _ => return None,
             }
         }
         Some(tables)
+    }
+
+    /// The tables in memory that another statement has read, by their numbers, in the versions that this one sees; nothing where one
+    /// is another table by now. Nothing is noted as read but these.
+    pub(crate) fn tables(&self, reads: &Reads) -> Option<HashMap<u64, Snapshot>> {
+        let read = reads.tables.iter().filter_map(|(name, content)| match content {
+            Content::Rows(Source::Version { table, .. }) => Some((name, *table)),
+            _ => None,
+        });
+        let seen = |(name, table)| {
+            let snapshot = self.snapshot(name).ok()?;
+            (snapshot.table().id() == table).then_some((table, snapshot))
+        };
+        read.map(seen).collect()
     }
 
     /// Reads what another statement has read, which is there as it was: tables by their numbers.
@@ -259,15 +271,17 @@ impl Scope {
 
     /// Whether the names of tables stand for what another statement has read under them.
     pub(crate) fn is_current(&self, reads: &Reads) -> bool {
-        reads.tables.iter().all(|(name, content)| {
-            let now = match self.entry(name) {
-                Some(Entry::Table(table)) => Content::Rows(Source::of_table(&Snapshot::new(table))),
-                Some(Entry::View(view)) => Content::View(view),
-                Some(Entry::Foreign(table)) => Content::of_foreign(table),
-                None => files::content(&name.table),
-            };
-            now.is_same(content)
-        })
+        reads.tables.iter().all(|(name, content)| self.content(name).is_same(content))
+    }
+
+    /// What a name of a table stands for now.
+    fn content(&self, name: &TableName) -> Content {
+        match self.entry(name) {
+            Some(Entry::Table(table)) => Content::Rows(Source::of_table(&Snapshot::new(table))),
+            Some(Entry::View(view)) => Content::View(view),
+            Some(Entry::Foreign(table)) => Content::of_foreign(table),
+            None => files::content(&name.table),
+        }
     }
 
     /// The tables that have got rows since another statement has read them, as this statement sees them; nothing where

@@ -14,12 +14,14 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableType};
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{Optimizer, OptimizerConfig};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::{first_rows, shared};
+use super::statistics::Statistics;
+use super::{first_rows, relational, shared};
 use crate::storage::Snapshot;
 
 /// The place of a table's rows in a plan.
@@ -51,7 +53,8 @@ impl TableProvider for Rows {
     }
 }
 
-/// Whether no other values and no other rows would ask for another plan: joins have an order, and sub-queries are joins.
+/// Whether other values and other rows are likely to ask for the same plan: joins have an order, which is looked at apart
+/// (`neighbourhood`). Files are those of their names, which may be kept.
 ///
 /// # Errors
 /// None but DataFusion's.
@@ -59,11 +62,12 @@ pub(crate) fn is_for_any(plan: &LogicalPlan) -> Result<bool> {
     let mut is_for_any = true;
     plan.apply(|node| {
         is_for_any &= match node {
-            LogicalPlan::TableScan(scan) => snapshot(scan)?.is_some(),
+            LogicalPlan::TableScan(scan) => snapshot(scan)?.is_some() || is_of_files(scan)?,
             LogicalPlan::Projection(_)
             | LogicalPlan::Filter(_)
             | LogicalPlan::SubqueryAlias(_)
             | LogicalPlan::Aggregate(_)
+            | LogicalPlan::Join(_)
             | LogicalPlan::Sort(_)
             | LogicalPlan::Limit(_)
             | LogicalPlan::Distinct(_)
@@ -99,12 +103,8 @@ pub(crate) fn held(plan: &LogicalPlan) -> Result<Holds> {
     plan.apply_with_subqueries(|node| {
         let of_node = match node {
             LogicalPlan::TableScan(scan) if snapshot(scan)?.is_some() => Holds::Rows,
-            LogicalPlan::TableScan(scan) => {
-                match source_as_provider(&scan.source)?.is::<ListingTable>() {
-                    true => Holds::Names,
-                    false => Holds::Others,
-                }
-            }
+            LogicalPlan::TableScan(scan) if is_of_files(scan)? => Holds::Names,
+            LogicalPlan::TableScan(_) => Holds::Others,
             LogicalPlan::Extension(_)
                 if shared::behind(node).is_some() || first_rows::is_node(node) =>
             {
@@ -136,6 +136,23 @@ pub(crate) fn held(plan: &LogicalPlan) -> Result<Holds> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(held)
+}
+
+/// A plan with parameters, optimized as for the values that statistics are given for these.
+///
+/// # Errors
+/// None but DataFusion's.
+pub(crate) fn optimized(
+    plan: LogicalPlan,
+    state: &SessionState,
+    statistics: &Arc<Statistics>,
+) -> Result<LogicalPlan> {
+    let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| ())?;
+    let optimizer = Optimizer::with_rules(relational::optimizer_rules(statistics));
+    let mut state = state.clone();
+    // What was a sub-query is called by a number, which begins anew.
+    state.execution_props_mut().alias_generator = Arc::default();
+    optimizer.optimize(analyzed, &state, |_, _| ())
 }
 
 /// The plan without the rows of its tables.
@@ -188,6 +205,10 @@ pub(crate) fn of_rows(plan: LogicalPlan, tables: &HashMap<u64, Snapshot>) -> Res
 /// The rows of a table as a statement sees them, where a scan has such.
 fn snapshot(scan: &TableScan) -> Result<Option<Snapshot>> {
     Ok(source_as_provider(&scan.source)?.downcast_ref::<Snapshot>().cloned())
+}
+
+fn is_of_files(scan: &TableScan) -> Result<bool> {
+    Ok(source_as_provider(&scan.source)?.is::<ListingTable>())
 }
 
 /// A node, with other rows if it is a scan for which there are some.

@@ -17,6 +17,7 @@
 //!  └ MatrixExec
 //!
 //! generic        plans for any values and any rows
+//! neighbourhood  values for which a plan is taken that was chosen for others
 //! template       operators chosen once, and made anew for each run
 //! repeatable     whether a plan comes to the same each time
 //! remembered     groups that are remembered, in place of an aggregation or of most of its rows; and parts of expressions
@@ -72,6 +73,7 @@ mod matrix_node;
 pub(crate) mod modify;
 mod narrow;
 mod nearest;
+mod neighbourhood;
 mod network;
 mod operators;
 pub(crate) mod ordered;
@@ -110,8 +112,9 @@ pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use joins::choices::{Alternative, Choices};
 pub(crate) use lower::{MatrixPlanner, has_matrix, lone_exec, matrix_exec, whole_node};
 pub(crate) use nearest::NearestRows;
+pub(crate) use neighbourhood::Neighbourhood;
 pub(crate) use parameters::Values;
 pub(crate) use relations::{Catalog, MatrixRelations, Planning, lone_plan, whole_plan};
 pub(crate) use repeatable::{has_one_answer, is_repeatable};
-pub(crate) use statistics::{Analysis, Statistics};
+pub(crate) use statistics::{Analysis, Given, Statistics};
 pub(crate) use template::Template;

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 type Operator = Arc<dyn ExecutionPlan>;
 
@@ -25,14 +25,19 @@ pub(super) fn with_others(
     Ok(other(&plan)?.unwrap_or(plan))
 }
 
-/// The operator over other children, which promise what its own did.
+/// The operator over other children, which promise what its own did; where one has fewer partitions, so may the operator.
 ///
 /// # Errors
 /// None but DataFusion's, for an operator that cannot be made again.
 pub(super) fn with_children(plan: Operator, children: Vec<Operator>) -> Result<Operator> {
-    let mut pairs = children.iter().zip(plan.children());
-    if pairs.all(|(new, old)| Arc::ptr_eq(new, old)) {
+    let pairs = || children.iter().zip(plan.children());
+    if pairs().all(|(new, old)| Arc::ptr_eq(new, old)) {
         return Ok(plan);
     }
-    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+    let partitions = |of: &Operator| of.output_partitioning().partition_count();
+    let properties = match pairs().all(|(new, old)| partitions(new) == partitions(old)) {
+        true => ChildrenPropertiesMode::Keep,
+        false => ChildrenPropertiesMode::Recompute,
+    };
+    plan.replace_children(children, ReplaceChildrenOptions::new(properties))
 }

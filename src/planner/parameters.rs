@@ -12,7 +12,7 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    TableProviderFilterPushDown, TableScan, Volatility,
 };
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
@@ -47,13 +47,23 @@ impl ScalarUDFImpl for Parameter {
     }
 }
 
-/// The plan with functions for its parameters; nothing where one is part of anything but a condition.
+/// Whether an expression of a plan has a parameter in it.
+pub(super) fn names_parameter(expr: &Expr) -> bool {
+    matches!(expr.exists(|expr| Ok(matches!(expr, Expr::Placeholder(_)))), Ok(true))
+}
+
+/// The plan with functions for its parameters; nothing where one is part of anything but a condition. Scans of files are not told
+/// of these conditions: they are when operators are chosen.
 ///
 /// # Errors
 /// None but DataFusion's.
 pub(crate) fn as_functions(plan: LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut in_conditions = true;
     let plan = plan.transform_up(|node| {
+        let node = match node {
+            LogicalPlan::TableScan(scan) => LogicalPlan::TableScan(without_told(scan)?),
+            other => other,
+        };
         let is_filter = matches!(node, LogicalPlan::Filter(_));
         node.map_expressions(|expr| {
             expr.transform_up(|expr| {
@@ -76,6 +86,19 @@ pub(crate) fn as_functions(plan: LogicalPlan) -> Result<Option<LogicalPlan>> {
         })
     })?;
     Ok(in_conditions.then_some(plan.data))
+}
+
+/// A scan that is not told of conditions with parameters which are looked at again above it.
+fn without_told(scan: TableScan) -> Result<TableScan> {
+    let answers =
+        scan.source.supports_filters_pushdown(&scan.filters.iter().collect::<Vec<_>>())?;
+    let mut kept = Vec::with_capacity(scan.filters.len());
+    for (filter, answer) in scan.filters.into_iter().zip(answers) {
+        if answer == TableProviderFilterPushDown::Exact || !names_parameter(&filter) {
+            kept.push(filter);
+        }
+    }
+    Ok(TableScan { filters: kept, ..scan })
 }
 
 /// The expression with values for its parameters, over columns of a schema.

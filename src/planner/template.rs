@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::session_state::SessionState;
@@ -24,7 +24,9 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode,
+};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -87,7 +89,7 @@ impl Template {
         let Some(template) = Self::of(&plan, state).await? else { return Ok(None) };
         let mut in_conditions = true;
         template.0.apply(|operator| {
-            if !operator.is::<FilterExec>() {
+            if !operator.is::<FilterExec>() && parquet(operator).is_none() {
                 operator.apply_expressions(&mut |expr| {
                     in_conditions &= !parameters::has_parameter(expr)?;
                     Ok(TreeNodeRecursion::Continue)
@@ -96,6 +98,14 @@ impl Template {
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(in_conditions.then_some(template))
+    }
+
+    /// Whether joins collect what they build for all threads, or deal it out, as those of another template do.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn joins_like(&self, other: &Self) -> Result<bool> {
+        Ok(partition_modes(&self.0)? == partition_modes(&other.0)?)
     }
 
     /// Operators to be run over tables by their numbers, with values for what parameters there are; nothing where a table has
@@ -118,7 +128,10 @@ impl Template {
             }
             let Some(scan) = table_scan(operator) else {
                 is_usable &= !is_worn(operator.as_ref());
-                return anew(Arc::clone(operator)).map(Some);
+                return match told_values(operator, values)? {
+                    Some(scan) => Ok(Some(scan)),
+                    None => anew(Arc::clone(operator)).map(Some),
+                };
             };
             let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
             is_usable &= scan.is_some();
@@ -138,6 +151,16 @@ impl Template {
     }
 }
 
+fn partition_modes(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<PartitionMode>> {
+    let mut modes = Vec::new();
+    plan.apply(|operator| {
+        let join = operator.downcast_ref::<HashJoinExec>();
+        modes.extend(join.map(|join| *join.partition_mode()));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(modes)
+}
+
 /// The operator with values for the parameters in its condition, if it has any.
 fn with_values(
     operator: &Arc<dyn ExecutionPlan>,
@@ -150,6 +173,32 @@ fn with_values(
     }
     let filter = FilterExecBuilder::from(filter).with_predicate(condition).build()?;
     Ok(Some(Arc::new(filter)))
+}
+
+/// The scan of Parquet files that an operator is, once it knows the values of parameters in its condition; nothing where it has none.
+fn told_values(
+    operator: &Arc<dyn ExecutionPlan>,
+    values: Values<'_>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some((scan, config, parquet)) = parquet(operator) else { return Ok(None) };
+    let Some(told) = parquet.filter() else { return Ok(None) };
+    let schema = parquet.table_schema().table_schema();
+    let condition = parameters::with_values(&told, values, schema)?;
+    if Arc::ptr_eq(&condition, &told) {
+        return Ok(None);
+    }
+    let mut config = config.clone();
+    config.file_source = Arc::new(parquet.with_predicate(condition));
+    Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
+}
+
+/// A scan of Parquet files, whose conditions are all that may have parameters: what it gives are columns.
+fn parquet(
+    operator: &Arc<dyn ExecutionPlan>,
+) -> Option<(&DataSourceExec, &FileScanConfig, &ParquetSource)> {
+    let scan = operator.downcast_ref::<DataSourceExec>()?;
+    let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    Some((scan, config, config.file_source.downcast_ref()?))
 }
 
 /// The scan of a table in memory that an operator is.
@@ -241,8 +290,10 @@ fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::common::ScalarValue;
+    use datafusion::dataframe::DataFrameWriteOptions;
     use datafusion::execution::options::CsvReadOptions;
-    use datafusion::physical_plan::collect;
+    use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::SessionContext;
 
     use super::*;
@@ -251,6 +302,31 @@ mod tests {
         let of_inputs: usize = plan.children().into_iter().map(gathered).sum();
         let metrics = plan.metrics().filter(|_| plan.is::<DataSourceExec>());
         of_inputs + metrics.map_or(0, |metrics| metrics.iter().count())
+    }
+
+    #[tokio::test]
+    async fn a_scan_of_parquet_files_is_told_of_values_before_it_is_tied_to_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let context = SessionContext::new();
+        let rows = context.sql("SELECT value AS x FROM range(100)").await.unwrap();
+        let path = path.to_str().unwrap();
+        rows.write_parquet(path, DataFrameWriteOptions::new(), None).await.unwrap();
+        context.register_parquet("t", path, Default::default()).await.unwrap();
+        let rows = context.sql("SELECT x FROM t WHERE x < $1").await.unwrap();
+        let (state, plan) = rows.into_parts();
+        let plan = state.optimize(&plan).unwrap();
+        let template = Template::of_any(plan, &state).await.unwrap().expect("it can be kept");
+        for value in [3, 7] {
+            let values = |_: &str| Some(ScalarValue::Int64(Some(value)));
+            let operators = template.operators(&HashMap::new(), &values, &state).unwrap().unwrap();
+            let text = displayable(operators.as_ref()).indent(false).to_string();
+            let told = format!("predicate=x@0 < {value}, pruning_predicate=");
+            assert!(text.contains(&told), "{text}");
+            let batches = collect(operators, context.task_ctx()).await.unwrap();
+            let count: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+            assert_eq!(count, value as usize);
+        }
     }
 
     #[tokio::test]

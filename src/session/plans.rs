@@ -6,7 +6,11 @@
 //! from then on          that one, with values and the tables' versions in it
 //! while tables stay     its operators, with values in their conditions
 //! ```
+//!
+//! A plan that joins is for values by which its relations have about as many rows as they had (`planner::Neighbourhood`); for others
+//! there are other plans, of which a few are kept.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -20,18 +24,33 @@ use crate::cache::{Question, query_of};
 use crate::catalog::{Reads, Scope};
 use crate::error::Result;
 use crate::matrices::Statements;
-use crate::planner::{Template, generic};
+use crate::planner::{Choices, Given, Neighbourhood, Statistics, Template, generic};
 use crate::query::Running;
+use crate::storage::Snapshot;
 use crate::value::Parameters;
+
+/// So many plans of one query are kept, each for values near those that it was made for.
+const PLANS_OF_QUERY_MAX: usize = 4;
+
+/// Once values were near those of no plan so often, all plans are forgotten: there may be other rows by now, or other askers.
+const MISSES_MAX: usize = 16;
 
 /// What a session knows of a query, by its text and the types of its parameters.
 #[derive(Debug, Clone)]
 pub(super) enum Known {
     /// It was asked once.
     Asked,
-    Plan(Arc<Plan>),
+    Plans(Plans),
     /// Its plan is another one for other values.
     Unfit,
+}
+
+/// Plans of a query, of which each is for values near those that it was made for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Plans {
+    kept: Vec<Arc<Plan>>,
+    /// How often values were near those of none.
+    misses: usize,
 }
 
 /// A plan for any values and rows, and what was read for it.
@@ -39,6 +58,9 @@ pub(super) enum Known {
 pub(super) struct Plan {
     plan: LogicalPlan,
     reads: Reads,
+    neighbourhood: Neighbourhood,
+    /// How often tables had been analyzed.
+    analyses: u64,
     operators: Mutex<Operators>,
 }
 
@@ -75,38 +97,22 @@ impl Session {
         scope: &Arc<Scope>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(question) = self.question_for_any(syntax, parameters) else { return Ok(None) };
-        let Some(Known::Plan(known)) = locked(&self.plans).get(&question) else { return Ok(None) };
-        let state = scope.session();
-        let (reads, chosen) = match &*locked(&known.operators) {
-            Operators::Bound(reads) if scope.is_current(reads) => (reads.clone(), None),
-            Operators::Chosen(reads, of) if scope.is_current(reads) => {
-                (reads.clone(), Some(Arc::clone(of)))
+        let Some(Known::Plans(plans)) = locked(&self.plans).get(&question) else { return Ok(None) };
+        let statistics = self.shared.statistics.given(given(parameters));
+        for known in &plans.kept {
+            let Some((reads, chosen)) = known.operators_now(scope) else { continue };
+            if known.is_outdated(statistics.analyses()) || !known.is_for(&statistics, scope)? {
+                continue;
             }
-            _ => return Ok(None),
-        };
-        let tables = scope.reads_the_same(&reads)?;
-        let template = match chosen {
-            Some(template) => template,
-            None => {
-                let plan = generic::of_rows(known.plan.clone(), &tables)?;
-                let Some(template) = Template::of_any(plan, state).await? else {
-                    *locked(&known.operators) = Operators::Unfit;
-                    return Ok(None);
-                };
-                let template = Arc::new(template);
-                *locked(&known.operators) = Operators::Chosen(reads.clone(), Arc::clone(&template));
-                template
+            // Those of these values alone may be the fastest of the ways that were tried.
+            if !known.neighbourhood.is_everywhere() && self.has_template(syntax, parameters) {
+                return Ok(None);
             }
-        };
-        let value = |name: &str| parameters.scalar(name).map(|value| value.scalar().clone());
-        let operators = template.operators(&tables, &value, state)?;
-        if operators.is_some() {
-            self.plan_hits.fetch_add(1, Ordering::Relaxed);
-        } else {
-            // The next time others are chosen.
-            *locked(&known.operators) = Operators::Bound(reads);
+            let operators = known.operators(reads, chosen, parameters, scope).await?;
+            self.plan_hits.fetch_add(u64::from(operators.is_some()), Ordering::Relaxed);
+            return Ok(operators);
         }
-        Ok(operators)
+        Ok(None)
     }
 
     /// A query with the types of its values; nothing where it has none.
@@ -129,23 +135,41 @@ impl Session {
             return Ok(Planning::Made);
         };
         let known = locked(&self.plans).get(&question);
-        match known {
-            None => locked(&self.plans).keep(question, Known::Asked),
-            Some(Known::Asked) => return Ok(Planning::Learnt(question, syntax.clone())),
-            Some(Known::Unfit) => {}
-            Some(Known::Plan(known)) => {
-                if let Some(plan) = bound(&known, parameters, scope, scope.session())? {
-                    self.plan_hits.fetch_add(1, Ordering::Relaxed);
-                    known.was_bound(scope);
-                    return Ok(Planning::Known(plan));
-                }
+        let mut plans = match known {
+            None => {
                 locked(&self.plans).keep(question, Known::Asked);
+                return Ok(Planning::Made);
             }
+            Some(Known::Asked) => return Ok(Planning::Learnt(question, syntax.clone())),
+            Some(Known::Unfit) => return Ok(Planning::Made),
+            Some(Known::Plans(plans)) => plans,
+        };
+        let statistics = self.shared.statistics.given(given(parameters));
+        if plans.kept.iter().any(|known| known.is_outdated(statistics.analyses())) {
+            locked(&self.plans).keep(question.clone(), Known::Asked);
+            return Ok(Planning::Learnt(question, syntax.clone()));
         }
-        Ok(Planning::Made)
+        for known in &plans.kept {
+            if !known.is_for(&statistics, scope)? {
+                continue;
+            }
+            let Some(plan) = bound(known, parameters, scope, scope.session())? else {
+                locked(&self.plans).keep(question, Known::Asked);
+                return Ok(Planning::Made);
+            };
+            self.plan_hits.fetch_add(1, Ordering::Relaxed);
+            known.was_bound(scope);
+            return Ok(Planning::Known(plan));
+        }
+        plans.misses += 1;
+        let is_learnt = plans.misses < PLANS_OF_QUERY_MAX;
+        let are_forgotten = plans.misses >= MISSES_MAX;
+        let known = if are_forgotten { Known::Asked } else { Known::Plans(plans) };
+        locked(&self.plans).keep(question.clone(), known);
+        Ok(if is_learnt { Planning::Learnt(question, syntax.clone()) } else { Planning::Made })
     }
 
-    /// Keeps the plan of a query for any values, if it is this one with these values.
+    /// Keeps the plan of a query for any values near these, if it is this one with these values.
     pub(super) async fn learn(
         &self,
         question: Question,
@@ -155,17 +179,99 @@ impl Session {
         scope: &Arc<Scope>,
         running: &Arc<Running>,
     ) {
+        let choices = Choices::of(optimized.state.config_options());
+        // What was measured of these values says nothing of others.
+        if choices.is_some_and(|choices| choices.instead().is_some()) {
+            return;
+        }
         let statements = self.matrices(scope, parameters.clone(), running);
+        let statistics = Arc::new(self.shared.statistics.given(given(parameters)));
         // Whatever keeps the plan from being made, the query has one of its own.
-        let known = match learnt(&statements, syntax, optimized).await {
-            Ok(Some(plan)) => Known::Plan(Arc::new(plan)),
-            Ok(None) | Err(_) => Known::Unfit,
+        let learnt = learnt(&statements, syntax, optimized, &statistics).await.ok().flatten();
+        let mut plans = match locked(&self.plans).get(&question) {
+            Some(Known::Plans(plans)) => plans,
+            Some(Known::Asked | Known::Unfit) | None => Plans::default(),
         };
+        plans.kept.extend(learnt.map(Arc::new));
+        let known = if plans.kept.is_empty() { Known::Unfit } else { Known::Plans(plans) };
         locked(&self.plans).keep(question, known);
     }
 }
 
 impl Plan {
+    /// Whether it is likely to be the plan of the values that statistics are given.
+    fn is_for(&self, statistics: &Statistics, scope: &Scope) -> Result<bool> {
+        if self.neighbourhood.is_everywhere() {
+            return Ok(true);
+        }
+        match scope.tables(&self.reads) {
+            Some(tables) => Ok(self.neighbourhood.includes(&tables, statistics)?),
+            // That a table has gone is found when the plan is bound.
+            None => Ok(true),
+        }
+    }
+
+    /// Whether more is known of tables than when it was chosen.
+    fn is_outdated(&self, analyses: u64) -> bool {
+        self.analyses != analyses && !self.neighbourhood.is_everywhere()
+    }
+
+    /// What its operators were chosen for, and they if they are, where that is as it was.
+    fn operators_now(&self, scope: &Scope) -> Option<(Reads, Option<Arc<Template>>)> {
+        match &*locked(&self.operators) {
+            Operators::Bound(reads) if scope.is_current(reads) => Some((reads.clone(), None)),
+            Operators::Chosen(reads, of) if scope.is_current(reads) => {
+                Some((reads.clone(), Some(Arc::clone(of))))
+            }
+            _ => None,
+        }
+    }
+
+    /// Operators with these values, of those that are chosen for any, by now or before; nothing where these values' own would be
+    /// others.
+    async fn operators(
+        &self,
+        reads: Reads,
+        chosen: Option<Arc<Template>>,
+        parameters: &Parameters,
+        scope: &Arc<Scope>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let (state, tables) = (scope.session(), scope.reads_the_same(&reads)?);
+        let chosen = match chosen {
+            Some(template) => Some(template),
+            None => self.template(parameters, &tables, state).await?.map(Arc::new),
+        };
+        let Some(template) = chosen else {
+            *locked(&self.operators) = Operators::Unfit;
+            return Ok(None);
+        };
+        let value = |name: &str| parameters.scalar(name).map(|value| value.scalar().clone());
+        let operators = template.operators(&tables, &value, state)?;
+        *locked(&self.operators) = match operators {
+            Some(_) => Operators::Chosen(reads, template),
+            // The next time others are chosen.
+            None => Operators::Bound(reads),
+        };
+        Ok(operators)
+    }
+
+    /// Operators for any values; nothing where those of these values would be others.
+    async fn template(
+        &self,
+        parameters: &Parameters,
+        tables: &HashMap<u64, Snapshot>,
+        state: &SessionState,
+    ) -> Result<Option<Template>> {
+        let plan = generic::of_rows(self.plan.clone(), tables)?;
+        let Some(template) = Template::of_any(plan, state).await? else { return Ok(None) };
+        if self.neighbourhood.is_everywhere() {
+            return Ok(Some(template));
+        }
+        let plan = generic::of_values(parameters.fill(self.plan.clone())?, tables, state)?;
+        let Some(own) = Template::of(&plan, state).await? else { return Ok(None) };
+        Ok(if template.joins_like(&own)? { Some(template) } else { None })
+    }
+
     /// Notes the tables that it was bound to, for the next time.
     fn was_bound(&self, scope: &Scope) {
         let mut operators = locked(&self.operators);
@@ -175,23 +281,32 @@ impl Plan {
     }
 }
 
+/// The values of parameters, for estimates.
+fn given(parameters: &Parameters) -> Given {
+    let parameters = parameters.clone();
+    Arc::new(move |name| parameters.scalar(name).map(|value| value.scalar().clone()))
+}
+
 /// A plan with parameters, to be kept if it is the one with values once these are in it.
 async fn learnt(
     statements: &Statements,
     syntax: SqlStatement,
     Optimized { state, plan }: &Optimized,
+    statistics: &Arc<Statistics>,
 ) -> Result<Option<Plan>> {
     // Planning may run what matrix expressions ask for; then the plan is not for any values.
     if !generic::is_for_any(plan)? {
         return Ok(None);
     }
-    let generic = state.optimize(&statements.generic_plan(syntax).await?)?;
+    let generic = generic::optimized(statements.generic_plan(syntax).await?, state, statistics)?;
     let Some(reads) = statements.scope.reads() else { return Ok(None) };
     if !generic::is_for_any(&generic)? {
         return Ok(None);
     }
     let operators = Mutex::new(Operators::Bound(reads.clone()));
-    let learnt = Plan { plan: generic::without_rows(generic)?, reads, operators };
+    let neighbourhood = Neighbourhood::of(&generic, statistics)?;
+    let (plan_for_any, analyses) = (generic::without_rows(generic)?, statistics.analyses());
+    let learnt = Plan { plan: plan_for_any, reads, neighbourhood, analyses, operators };
     let again = bound(&learnt, &statements.parameters, &statements.scope, state)?;
     Ok(again.filter(|again| again == plan).map(|_| learnt))
 }

@@ -105,6 +105,13 @@ impl Session {
         Ok((choice.unwrap_or(Choice::Keep(question)), again))
     }
 
+    /// Whether something is kept of the plan of a query with these values.
+    pub(super) fn has_template(&self, syntax: &SqlStatement, parameters: &Parameters) -> bool {
+        let question = self.question(syntax, parameters);
+        let known = question.and_then(|question| locked(&self.templates).get(&question));
+        matches!(known, Some(Known::Kept(_)))
+    }
+
     /// What is kept of a plan, for another run; nothing where it is to be kept anew.
     fn once_more(
         &self,

@@ -40,7 +40,7 @@ const UNNESTED_ROWS: f64 = 10.0;
 
 /// Estimates of the plans of one statement.
 pub(in crate::planner) struct Estimates<'a> {
-    statistics: &'a Statistics,
+    pub(super) statistics: &'a Statistics,
     /// What is done to the rows costs.
     pub(in crate::planner) costs: RowCosts,
     /// By the address of a scan's source, which is held so that no other takes its place.

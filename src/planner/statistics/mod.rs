@@ -9,6 +9,7 @@
 //!  ├ sample      the rows of a table in memory that are looked at before, all of them if they are few
 //!  └ axis        numbers, dates and times as places on one line
 //! estimate       rows of a plan and values of its columns
+//!  ├ given         values that stand for parameters
 //!  ├ pinned        columns that a filter holds to one value
 //!  ├ selectivity   the share of rows that a condition keeps
 //!  └ tried         the same by some rows, on which it is tried
@@ -23,6 +24,7 @@ mod distinct;
 mod drawn;
 mod estimate;
 mod files;
+mod given;
 mod pinned;
 mod profile;
 mod sample;
@@ -48,6 +50,8 @@ use self::profile::{Profile, READER_BYTES, Reader};
 use crate::catalog::Source;
 use crate::storage::Snapshot;
 
+pub(crate) use self::given::Given;
+
 pub(super) use self::estimate::{
     ASKED_KEYS, Estimates, LEAST_ROWS, UNMATCHED_MIN, domain, share_of_matches,
 };
@@ -61,8 +65,9 @@ const GROWTH_PART: usize = 10;
 /// What is known of tables and files, for all connections of a database.
 pub(crate) struct Statistics {
     footers: Arc<FileMetadataCache>,
-    kept: Mutex<HashMap<Source, Arc<Facts>>>,
-    analyses: AtomicU64,
+    kept: Arc<Mutex<HashMap<Source, Arc<Facts>>>>,
+    analyses: Arc<AtomicU64>,
+    given: Option<Given>,
 }
 
 /// What is known of a source.
@@ -124,7 +129,13 @@ impl fmt::Debug for Statistics {
 impl Statistics {
     /// Nothing is known yet; `footers` is where the metadata of Parquet files is kept.
     pub(crate) fn new(footers: Arc<FileMetadataCache>) -> Self {
-        Self { footers, kept: Mutex::default(), analyses: AtomicU64::new(0) }
+        Self { footers, kept: Arc::default(), analyses: Arc::default(), given: None }
+    }
+
+    /// The same, for conditions whose parameters have values.
+    pub(crate) fn given(&self, values: Given) -> Self {
+        let (footers, kept) = (Arc::clone(&self.footers), Arc::clone(&self.kept));
+        Self { footers, kept, analyses: Arc::clone(&self.analyses), given: Some(values) }
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<Source, Arc<Facts>>> {

@@ -12,7 +12,7 @@ use super::estimate::{place_of, plain};
 /// Whether an expression over a plan has one value.
 pub(super) fn is_pinned(plan: &LogicalPlan, expr: &Expr) -> bool {
     match plain(expr) {
-        Expr::Literal(..) => true,
+        Expr::Literal(..) | Expr::Placeholder(_) => true,
         Expr::Column(column) => is_column_pinned(plan, column),
         _ => false,
     }
@@ -54,6 +54,6 @@ fn pins(condition: &Expr, column: &Column) -> bool {
         return false;
     };
     let is_column = |expr: &Expr| matches!(plain(expr), Expr::Column(own) if own == column);
-    let is_value = |expr: &Expr| matches!(plain(expr), Expr::Literal(..));
+    let is_value = |expr: &Expr| matches!(plain(expr), Expr::Literal(..) | Expr::Placeholder(_));
     is_column(left) && is_value(right) || is_value(left) && is_column(right)
 }

@@ -41,6 +41,13 @@ struct Interval<'e> {
 impl Estimates<'_> {
     /// The share of the rows of plans, or of their pairs, for which all of these hold.
     pub(in crate::planner) fn kept(&self, conditions: &[&Expr], plans: &[&LogicalPlan]) -> f64 {
+        match self.statistics.with_given(conditions) {
+            Some(conditions) => self.kept_by_all(&conditions.iter().collect::<Vec<_>>(), plans),
+            None => self.kept_by_all(conditions, plans),
+        }
+    }
+
+    fn kept_by_all(&self, conditions: &[&Expr], plans: &[&LogicalPlan]) -> f64 {
         let mut intervals: BTreeMap<String, Interval<'_>> = BTreeMap::new();
         let mut shares = Vec::new();
         for condition in conditions {
