@@ -9,7 +9,7 @@
     run.py join-orders HARNESS      queries of TPC-H with FROM in every order, beside the orders as written: join_orders.py
     run.py grouping-sets            ROLLUP, CUBE and GROUPING SETS beside DuckDB: grouping_sets.py
     run.py shapes [native] [NAME ...]    46 statements of many shapes, of no benchmark, beside DuckDB: shapes.py
-    run.py random [SEED [COUNT]]    random queries whose answers must be DuckDB's: random_queries.py
+    run.py random [SEED [COUNT]]    random queries whose answers must be DuckDB's: random_queries/
     run.py small-files              5,000 files of 9 kB as one table, beside DuckDB: small_files.py
     run.py product [SIDE]           the product of two matrices as a join of their entries, beside a @ b and DuckDB
     run.py start                    processes from their start to the answer of SELECT 1, and their peak memory
