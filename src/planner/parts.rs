@@ -18,7 +18,8 @@ use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion::logical_expr::{
-    Aggregate, AggregateUDF, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, ident, lit,
+    Aggregate, AggregateUDF, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
+    cast, ident, lit,
 };
 
 use crate::functions;
@@ -205,7 +206,8 @@ impl Parts {
             Ok(answer.alias_qualified(table.cloned(), field.name()))
         });
         let answers = answers.collect::<Result<Vec<_>>>()?;
-        LogicalPlanBuilder::from(groups).project(answers)?.build()
+        // A key and the same one as another type have names that a builder would not tell apart.
+        Projection::try_new(answers, Arc::new(groups)).map(LogicalPlan::Projection)
     }
 }
 

@@ -13,6 +13,7 @@
 //! FROM RANGE(5)       FROM range(5)
 //! FROM MATRIX(x)      FROM MATRIX(x) AS matrix, for columns are found by the name of their relation
 //! {'t': 5}.t          {'t': 5}['t']
+//! [x, 1]              make_array(x, 1), in which a name may be one of an outer query
 //! JOIN … USING (k)    the same, with k as one of the tables has it (`using`)
 //! ```
 //!
@@ -21,10 +22,10 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    Ident, ObjectNamePart, Query, Select, SelectFlavor, SelectItem, Subscript, TableAlias,
-    TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
-    WildcardAdditionalOptions,
+    AccessExpr, Array, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query,
+    Select, SelectFlavor, SelectItem, Subscript, TableAlias, TableFactor, TableWithJoins,
+    UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
@@ -140,6 +141,9 @@ impl VisitorMut for Desugar {
                     interval.value = inner.clone();
                 }
                 None
+            }
+            Expr::Array(Array { elem, .. }) if !elem.iter().all(is_literal) => {
+                Some(call("make_array", std::mem::take(elem)))
             }
             Expr::CompoundFieldAccess { root, access_chain } => {
                 access_chain.iter_mut().for_each(close_slice);
@@ -258,6 +262,29 @@ fn close_slice(access: &mut AccessExpr) {
         *lower_bound = lower_bound.take().or_else(|| number("1"));
         *upper_bound = upper_bound.take().or_else(|| number("-1"));
     }
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(ValueWithSpan { value, .. }) if !matches!(value, Value::Placeholder(_)))
+}
+
+/// A function of values.
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let unnamed = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.into_iter().map(unnamed).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 fn not(expr: Expr) -> Expr {

@@ -5,20 +5,21 @@
 //! boolean = number          the boolean becomes 0 or 1
 //! number IS TRUE            the number becomes a boolean
 //! CAST(text AS INTEGER)     reads 12, 1e3, 0x1f, 0b101 and 1_000; a fraction is rounded
+//! date - date               the numbers of both days become integers, for DataFusion's bounds of their difference are no number
 //! ```
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::{Cast, TryCast};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::expr::{BinaryExpr, Cast, TryCast};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, cast};
 use datafusion::optimizer::AnalyzerRule;
 use sqlparser::ast::BinaryOperator;
 
+use super::names;
 use crate::functions::text_to_integer;
 
 /// The rule; see the header of this file.
@@ -39,11 +40,8 @@ impl AnalyzerRule for Coerce {
                     &scan.source.schema(),
                 )?);
             }
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let coerced = expression.transform_up(|inner| coerce(inner, &schema))?;
-                Ok(coerced.update_data(|data| name.restore(data)))
+            names::rewritten(node, |expression| {
+                expression.transform_up(|inner| coerce(inner, &schema))
             })
         })
         .map(|transformed| transformed.data)
@@ -68,6 +66,12 @@ fn coerce(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             if field.data_type().is_integer() && type_of(&expr).is_some_and(|t| t.is_string()) =>
         {
             Transformed::yes(text_to_integer(field.data_type(), true).call(vec![*expr]))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right })
+            if [&left, &right].iter().all(|day| type_of(day) == Some(DataType::Date32)) =>
+        {
+            let number = |day| cast(cast(day, DataType::Int32), DataType::Int64);
+            Transformed::yes(binary_expr(number(*left), Operator::Minus, number(*right)))
         }
         other => Transformed::no(other),
     })

@@ -8,6 +8,9 @@
 //!      WHEN x IS NULL THEN CASE WHEN count(*) > 0 THEN NULL ELSE false END        over q
 //!      WHEN count(*) > count(y) THEN NULL ELSE false END                          over q(y)
 //! ```
+//!
+//! `x NOT IN (q)`, a whole condition where `q` refers to outer rows, is `NOT EXISTS (SELECT 1 FROM q(y) WHERE y = x OR y IS NULL OR
+//! x IS NULL)`: DataFusion's join that knows of NULLs looks for them among all rows, not those that belong to a row outside.
 
 use std::sync::Arc;
 
@@ -15,12 +18,14 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::functions_aggregate::count::count;
-use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Subquery, lit, not, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use super::subquery::{is_open, seen_from_inside};
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
@@ -38,6 +43,10 @@ impl AnalyzerRule for UnknownMembership {
             let schema = filter.input.schema();
             let mut changed = false;
             let conditions = conditions.into_iter().map(|condition| {
+                if let Some(member) = outer_member(condition) {
+                    changed = true;
+                    return absence(member, schema);
+                }
                 if is_membership(condition, false) {
                     return Ok(condition.clone());
                 }
@@ -69,6 +78,38 @@ fn is_membership(condition: &Expr, is_negated: bool) -> bool {
         }
         _ => false,
     }
+}
+
+/// What is not among values that depend on the row it belongs to, where a condition is just that.
+fn outer_member(condition: &Expr) -> Option<&InSubquery> {
+    let (member, is_negated) = match condition {
+        Expr::Not(inner) => match inner.as_ref() {
+            Expr::InSubquery(member) => (member, !member.negated),
+            _ => return None,
+        },
+        Expr::InSubquery(member) => (member, member.negated),
+        _ => return None,
+    };
+    let depends = !member.subquery.outer_ref_columns.is_empty();
+    (is_negated && depends && !is_open(&member.expr)).then_some(member)
+}
+
+/// That no value is, or might be, the one that is looked for.
+fn absence(member: &InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let values = member.subquery.subquery.as_ref();
+    let y = Expr::Column(values.schema().columns().swap_remove(0));
+    let (x, references) = seen_from_inside(&member.expr, schema)?;
+    let mut could_be = x.clone().eq(y.clone());
+    if values.schema().field(0).is_nullable() {
+        could_be = could_be.or(y.is_null());
+    }
+    if member.expr.nullable(schema)? {
+        could_be = could_be.or(x.is_null());
+    }
+    let plan = LogicalPlanBuilder::from(values.clone()).filter(could_be)?.build()?;
+    let mut subquery = member.subquery.with_plan(Arc::new(plan));
+    subquery.outer_ref_columns.extend(references);
+    Ok(Expr::Exists(Exists { subquery, negated: true }))
 }
 
 fn spell_out(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

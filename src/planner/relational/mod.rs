@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
-//!   analyze    values, insert, membership, subquery::SingleRow, coerce, then DataFusion's rules, then overflow
+//!   analyze    repeated, values, insert, membership, hoisted, subquery::SingleRow, coerce, then DataFusion's rules, then texts and overflow
 //!   optimize   DataFusion's rules, and subquery, keys, totals, apart and sort_keys among them; lifted and filtered at the end
-//! ExecutionPlan   overflow and constants, then DataFusion's rules, with filters handed down by pushdown, then spilling
+//! ExecutionPlan   overflow and constants, then DataFusion's rules, with filters handed down by pushdown and sorted before the last, then spilling
 //! ```
 
 mod aggregate;
@@ -13,13 +13,18 @@ mod coerce;
 mod constants;
 mod distinct;
 mod filtered;
+mod hoisted;
 mod insert;
 mod keys;
 mod lifted;
 mod membership;
+mod names;
 mod overflow;
+mod repeated;
 mod sort_keys;
+mod sorted;
 mod subquery;
+mod texts;
 mod totals;
 mod types;
 mod values;
@@ -58,13 +63,16 @@ pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// DataFusion's rules, and ours before them: they make of a statement what DataFusion accepts.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(repeated::RepeatedRows),
         Arc::new(values::ComputedValues),
         Arc::new(insert::NullableValues),
         Arc::new(membership::UnknownMembership),
+        Arc::new(hoisted::HoistedSubqueries),
         Arc::new(subquery::SingleRow),
         Arc::new(coerce::Coerce),
     ];
     rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(texts::TextsInOrders));
     rules.push(Arc::new(overflow::CheckedConstants));
     rules
 }
@@ -94,6 +102,8 @@ pub(crate) fn physical_optimizer_rules(
     }
     let tying = rules.iter().rposition(|rule| rule.name() == TYING);
     rules.insert(tying.unwrap_or(rules.len()), Arc::new(FileParts));
+    let checking = rules.iter().rposition(|rule| rule.name() == "SanityCheckPlan");
+    rules.insert(checking.unwrap_or(rules.len()), Arc::new(sorted::SortedInputs));
     rules.push(Arc::new(SpillingOperators));
     rules
 }
@@ -105,6 +115,7 @@ pub(crate) fn optimizer_rules(evidence: &Evidence) -> Vec<Arc<dyn OptimizerRule 
         .into_iter()
         .map(keys::of_one_meaning)
         .map(distinct::of_short_keys)
+        .map(aggregate::of_unlike_keys)
         .map(totals::filtered_above)
         .collect();
     // What DataFusion's rules leave of subqueries, before joins are looked at.

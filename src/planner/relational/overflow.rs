@@ -13,7 +13,6 @@ use datafusion::common::utils::take_function_args;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::BinaryExpr;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
@@ -30,6 +29,7 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
 };
 
+use super::names;
 use crate::exec::kernels::decimals::{self, Operation};
 use crate::planner::expressions::{Rewritten, with_rewritten};
 
@@ -123,11 +123,9 @@ impl AnalyzerRule for CheckedConstants {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let no_columns = DFSchema::empty();
         plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
             let columns = merge_schema(&node.inputs());
-            node.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let checked = expression.transform_up(|inner| {
+            names::rewritten(node, |expression| {
+                expression.transform_up(|inner| {
                     let inner = subtracted(inner, &columns);
                     let data_type = inner.data.get_type(&no_columns);
                     Ok(match (inner.data, data_type) {
@@ -141,8 +139,7 @@ impl AnalyzerRule for CheckedConstants {
                         }
                         (other, _) => Transformed { data: other, ..inner },
                     })
-                })?;
-                Ok(checked.update_data(|data| name.restore(data)))
+                })
             })
         })
         .map(|transformed| transformed.data)

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
     Column, DFSchema, NullEquality, Result, ScalarValue, Spans, TableReference,
 };
@@ -36,6 +36,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig};
 
+use super::names;
 use crate::functions::single_value;
 
 /// Makes an error of a second row of a subquery that stands for a value, where its plan could have one.
@@ -50,10 +51,8 @@ impl AnalyzerRule for SingleRow {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let checked = expression.transform_up(|node| match node {
+            names::rewritten(node, |expression| {
+                expression.transform_up(|node| match node {
                     Expr::ScalarSubquery(subquery)
                         if !subquery.outer_ref_columns.is_empty()
                             && !at_most_one_row(&subquery.subquery) =>
@@ -63,8 +62,7 @@ impl AnalyzerRule for SingleRow {
                         Ok(Transformed::yes(Expr::ScalarSubquery(subquery)))
                     }
                     _ => Ok(Transformed::no(node)),
-                })?;
-                Ok(checked.update_data(|data| name.restore(data)))
+                })
             })
         })
         .map(|transformed| transformed.data)
@@ -101,9 +99,9 @@ pub(super) fn rewrite(
         .expressions()
         .into_iter()
         .map(|expression| {
-            let name = names.save(&expression);
-            let replaced = expression.transform_up(|node| joins.replace(node, &mut failed))?;
-            Ok(name.restore(replaced.data))
+            let mut change =
+                |whole: Expr| whole.transform_up(|node| joins.replace(node, &mut failed));
+            names::named(&names, expression, &mut change).data()
         })
         .collect::<Result<Vec<Expr>>>()?;
     if failed {
@@ -123,6 +121,9 @@ pub(super) fn rewrite(
 fn lateral(join: &Join, config: &dyn OptimizerConfig) -> Result<Option<LogicalPlan>> {
     let mut outer = Vec::new();
     outer_columns(&join.right, &mut outer)?;
+    if outer.is_empty() {
+        return independent(join);
+    }
     outer.retain(|column| join.left.schema().has_column(column));
     if outer.is_empty() || !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
         return Ok(None);
@@ -141,6 +142,16 @@ fn lateral(join: &Join, config: &dyn OptimizerConfig) -> Result<Option<LogicalPl
         .map(Some)
 }
 
+/// A lateral join whose right side names no column of the left one any more, as where its condition is never true, is a plain one.
+fn independent(join: &Join) -> Result<Option<LogicalPlan>> {
+    let right = join.right.as_ref().clone().transform_down(|node| match node {
+        LogicalPlan::Subquery(inner) => Ok(Transformed::yes(Arc::unwrap_or_clone(inner.subquery))),
+        _ => Ok(Transformed::no(node)),
+    })?;
+    let plain = Join { right: Arc::new(right.data), ..join.clone() };
+    Ok(right.transformed.then_some(LogicalPlan::Join(plain)))
+}
+
 /// The one input whose rows an expression of this node sees, for the nodes that may hold subqueries.
 fn input_of(plan: &LogicalPlan) -> Option<&LogicalPlan> {
     match plan {
@@ -154,7 +165,7 @@ fn input_of(plan: &LogicalPlan) -> Option<&LogicalPlan> {
 }
 
 /// Whether an expression holds a subquery that no DataFusion operator evaluates.
-fn is_open(expression: &Expr) -> bool {
+pub(super) fn is_open(expression: &Expr) -> bool {
     expression
         .exists(|node| {
             Ok(match node {
@@ -246,23 +257,8 @@ fn existence(subquery: &Subquery) -> Result<Subquery> {
 
 /// `x IN (q)` as a value, which is NULL where an unknown element could have been `x`.
 fn membership(x: &Expr, subquery: &Subquery, outer: &DFSchema) -> Result<Subquery> {
-    let x = x
-        .clone()
-        .transform_up(|node| match node {
-            Expr::Column(column) => {
-                let (_, field) = outer.qualified_field_from_column(&column)?;
-                Ok(Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(field), column)))
-            }
-            _ => Ok(Transformed::no(node)),
-        })?
-        .data;
-    let mut references = subquery.outer_ref_columns.clone();
-    x.apply(|node| {
-        if let Expr::OuterReferenceColumn(_, _) = node {
-            references.push(node.clone());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
+    let (x, mut references) = seen_from_inside(x, outer)?;
+    references.extend(subquery.outer_ref_columns.iter().cloned());
     let element = Expr::Column(subquery.subquery.schema().columns().swap_remove(0));
     let column = |name: &str| Expr::Column(Column::from_name(name));
     let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone())
@@ -283,6 +279,25 @@ fn membership(x: &Expr, subquery: &Subquery, outer: &DFSchema) -> Result<Subquer
         ])?
         .build()?;
     Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns: references, spans: Spans::new() })
+}
+
+/// An expression over outer rows as a subquery has it, and the columns that it refers to.
+pub(super) fn seen_from_inside(expression: &Expr, outer: &DFSchema) -> Result<(Expr, Vec<Expr>)> {
+    let mut references = Vec::new();
+    let inside = expression.clone().transform_up(|node| match node {
+        Expr::Column(column) => {
+            let (_, field) = outer.qualified_field_from_column(&column)?;
+            let reference = Expr::OuterReferenceColumn(Arc::clone(field), column);
+            references.push(reference.clone());
+            Ok(Transformed::yes(reference))
+        }
+        Expr::OuterReferenceColumn(..) => {
+            references.push(node.clone());
+            Ok(Transformed::no(node))
+        }
+        _ => Ok(Transformed::no(node)),
+    })?;
+    Ok((inside.data, references))
 }
 
 /// Whether a plan yields one row or none for each value of its outer columns.
