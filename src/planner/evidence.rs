@@ -21,9 +21,13 @@ impl Evidence {
         Self { statistics: Arc::clone(statistics), calibration: Arc::clone(calibration) }
     }
 
+    pub(crate) fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
     /// Estimates for one statement, by the measured constants where there are any.
     pub(super) fn estimates(&self, options: &ConfigOptions) -> Estimates<'_> {
-        Estimates::new(&self.statistics, self.costs(options))
+        Estimates::new(&self.statistics).at(self.costs(options))
     }
 
     /// The constants without the rows, for operators.
@@ -35,7 +39,7 @@ impl Evidence {
     /// Estimates by measured constants, where there were none and a statement may have them.
     pub(super) fn measured(&self, options: &ConfigOptions) -> Option<Estimates<'_>> {
         let is_due = measures(options) && self.calibration.known().is_none();
-        is_due.then(|| Estimates::new(&self.statistics, self.calibration.model().rows()))
+        is_due.then(|| Estimates::new(&self.statistics).at(self.calibration.model().rows()))
     }
 }
 

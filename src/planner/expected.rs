@@ -26,7 +26,6 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
-use super::cost::rows::RowCosts;
 use super::statistics::{Estimates, Statistics};
 use crate::exec::expected::Expected;
 use crate::exec::relational::aggregate::SpillingAggregateExec;
@@ -41,7 +40,7 @@ pub(crate) fn expected(
     sides_are_kept: bool,
 ) -> Expected {
     let expected = Expected::of(Arc::clone(&physical));
-    let estimates = Estimates::new(statistics, RowCosts::default());
+    let estimates = Estimates::new(statistics);
     let mut pairing = Pairing { estimates, expected, sides_are_kept };
     pairing.pair(logical, &physical, None);
     pairing.expected

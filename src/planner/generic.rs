@@ -20,7 +20,7 @@ use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{Optimizer, OptimizerConfig};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::statistics::Statistics;
+use super::evidence::Evidence;
 use super::{first_rows, relational, shared};
 use crate::storage::Snapshot;
 
@@ -145,10 +145,10 @@ pub(crate) fn held(plan: &LogicalPlan) -> Result<Holds> {
 pub(crate) fn optimized(
     plan: LogicalPlan,
     state: &SessionState,
-    statistics: &Arc<Statistics>,
+    evidence: &Evidence,
 ) -> Result<LogicalPlan> {
     let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| ())?;
-    let optimizer = Optimizer::with_rules(relational::optimizer_rules(statistics));
+    let optimizer = Optimizer::with_rules(relational::optimizer_rules(evidence));
     let mut state = state.clone();
     // What was a sub-query is called by a number, which begins anew.
     state.execution_props_mut().alias_generator = Arc::default();

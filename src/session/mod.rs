@@ -484,7 +484,11 @@ impl Session {
             Choice::Keep(question) => Some(question),
             Choice::Choose => None,
         };
-        let planning = self.planning(&syntax, parameters, &scope)?;
+        // Whoever is to know what was chosen, or to choose otherwise, plans for these values.
+        let planning = match again.as_ref().is_some_and(Again::notes) {
+            true => Planning::Made,
+            false => self.planning(&syntax, parameters, &scope)?,
+        };
         let learnt = match planning {
             Planning::Known(plan) => {
                 // Names are not looked up any more.

@@ -24,7 +24,7 @@ use crate::cache::{Question, query_of};
 use crate::catalog::{Reads, Scope};
 use crate::error::Result;
 use crate::matrices::Statements;
-use crate::planner::{Choices, Given, Neighbourhood, Statistics, Template, generic};
+use crate::planner::{Choices, Evidence, Given, Neighbourhood, Statistics, Template, generic};
 use crate::query::Running;
 use crate::storage::Snapshot;
 use crate::value::Parameters;
@@ -187,7 +187,8 @@ impl Session {
         let statements = self.matrices(scope, parameters.clone(), running);
         let statistics = Arc::new(self.shared.statistics.given(given(parameters)));
         // Whatever keeps the plan from being made, the query has one of its own.
-        let learnt = learnt(&statements, syntax, optimized, &statistics).await.ok().flatten();
+        let evidence = Evidence::new(&statistics, &self.shared.calibration);
+        let learnt = learnt(&statements, syntax, optimized, &evidence).await.ok().flatten();
         let mut plans = match locked(&self.plans).get(&question) {
             Some(Known::Plans(plans)) => plans,
             Some(Known::Asked | Known::Unfit) | None => Plans::default(),
@@ -292,18 +293,19 @@ async fn learnt(
     statements: &Statements,
     syntax: SqlStatement,
     Optimized { state, plan }: &Optimized,
-    statistics: &Arc<Statistics>,
+    evidence: &Evidence,
 ) -> Result<Option<Plan>> {
     // Planning may run what matrix expressions ask for; then the plan is not for any values.
     if !generic::is_for_any(plan)? {
         return Ok(None);
     }
-    let generic = generic::optimized(statements.generic_plan(syntax).await?, state, statistics)?;
+    let generic = generic::optimized(statements.generic_plan(syntax).await?, state, evidence)?;
     let Some(reads) = statements.scope.reads() else { return Ok(None) };
     if !generic::is_for_any(&generic)? {
         return Ok(None);
     }
     let operators = Mutex::new(Operators::Bound(reads.clone()));
+    let statistics = evidence.statistics();
     let neighbourhood = Neighbourhood::of(&generic, statistics)?;
     let (plan_for_any, analyses) = (generic::without_rows(generic)?, statistics.analyses());
     let learnt = Plan { plan: plan_for_any, reads, neighbourhood, analyses, operators };

@@ -73,6 +73,24 @@ fn answers_are_the_same_whatever_is_tried() {
 }
 
 #[test]
+fn prepared_joins_with_the_same_values_are_tried_in_other_ways() {
+    let connection = connect();
+    connection
+        .execute(
+            "PREPARE early AS SELECT region, sum(price), max(day) FROM sales JOIN buyer ON buyer = buyer.id
+             WHERE day < $1 GROUP BY region ORDER BY region",
+        )
+        .unwrap();
+    let expected = answer(&connection, "EXECUTE early(360)");
+    for _ in 0..44 {
+        assert_eq!(answer(&connection, "EXECUTE early(360)"), expected);
+    }
+    let ways = ways(&connection);
+    assert!(ways.iter().any(|(choice, _)| choice.is_some()), "{ways:?}");
+    assert!(ways.iter().all(|(_, state)| state != "to be tried"), "{ways:?}");
+}
+
+#[test]
 fn what_a_plan_would_show_in_is_run_by_cost() {
     let connection = connect();
     for query in [

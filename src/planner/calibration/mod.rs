@@ -107,7 +107,7 @@ fn lines(measured: Option<Constants>, shown: [Ratio; Constant::COUNT]) -> Vec<Li
     let built_in = CostModel::default();
     let line = |constant: Constant| Line {
         constant,
-        built_in: built_in.constant(constant),
+        built_in: rounded(built_in.constant(constant)),
         measured: measured.map(|measured| measured[constant.index()]),
         shown: shown[constant.index()],
     };

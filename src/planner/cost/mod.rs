@@ -42,13 +42,13 @@ fn built_in(constant: Constant) -> f64 {
         Constant::Steps => 2.0e-6,
         Constant::Read | Constant::Kept => 2.0e8,
         Constant::Built => 2.5e7,
-        Constant::Probed => 8.3e7,
-        Constant::ProbedFar => 3.1e7,
+        Constant::Probed => 1e9 / 12.0,
+        Constant::ProbedFar => 1e9 / 32.0,
         Constant::Gathered => 1.0e8,
         Constant::Compared => 5.0e8,
         Constant::Dealt => 5.0e7,
         Constant::Grouped => 1.25e8,
-        Constant::GroupedFar => 2.1e7,
+        Constant::GroupedFar => 1e9 / 48.0,
         Constant::Sorted => 1.0e7,
     }
 }

@@ -23,7 +23,6 @@ use crate::config::Settings;
 use crate::exec::kernels::distinct::mixed;
 use crate::memory::Kept;
 use crate::planner::calibration::Calibration;
-use crate::planner::cost::rows::RowCosts;
 use crate::planner::evidence::Evidence;
 use crate::planner::relational;
 use crate::planner::statistics::{ASKED_KEYS, Analysis, Estimates, Statistics};
@@ -272,7 +271,7 @@ async fn q_error(
     query: &str,
     filters: bool,
 ) -> f64 {
-    let estimates = Estimates::new(statistics, RowCosts::default());
+    let estimates = Estimates::new(statistics);
     let plan = context.sql(query).await.unwrap();
     let plan = context.state().optimize(plan.logical_plan()).unwrap();
     let mut nodes = Vec::new();

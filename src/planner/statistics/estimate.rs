@@ -51,9 +51,14 @@ pub(in crate::planner) struct Estimates<'a> {
 }
 
 impl<'a> Estimates<'a> {
-    pub(in crate::planner) fn new(statistics: &'a Statistics, costs: RowCosts) -> Self {
-        let (relations, below, depth) = Default::default();
+    /// By the built-in costs.
+    pub(in crate::planner) fn new(statistics: &'a Statistics) -> Self {
+        let (costs, relations, below, depth) = Default::default();
         Self { statistics, costs, relations, below, depth }
+    }
+
+    pub(in crate::planner) fn at(self, costs: RowCosts) -> Self {
+        Self { costs, ..self }
     }
 
     /// Rows that a plan yields.

@@ -118,6 +118,11 @@ impl Again {
         self.tried.is_some()
     }
 
+    /// Whether somebody wants to know what is chosen.
+    pub(super) fn notes(&self) -> bool {
+        self.notes
+    }
+
     /// A list for what is chosen, where somebody wants to know it.
     pub(super) fn choices(&self) -> Option<Choices> {
         self.notes.then(|| Choices::taking(self.in_use.clone()))
@@ -290,14 +295,15 @@ mod tests {
     use super::*;
     use crate::{Connection, Database};
 
-    const QUERY: &str = "SELECT kind, sum(price) FROM sales JOIN item ON item = item.id GROUP BY kind ORDER BY kind";
+    /// Either side of its join might be built.
+    const QUERY: &str = "SELECT kind, max(price + item.id) FROM sales JOIN item ON item = item.id GROUP BY kind ORDER BY kind";
 
     fn connect() -> Connection {
         let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
         let builder = builder.set("strategies_after_ms", "0").unwrap();
         let connection = builder.build().unwrap().connect();
-        let make = "CREATE TABLE sales AS SELECT (value * 7919) % 1000 AS item, value % 100 AS price FROM range(200000);
-             CREATE TABLE item AS SELECT value AS id, 'i' || (value % 40) AS kind FROM range(1000)";
+        let make = "CREATE TABLE sales AS SELECT (value * 7919) % 100000 AS item, value % 100 AS price FROM range(200000);
+             CREATE TABLE item AS SELECT value AS id, 'i' || (value % 40) AS kind FROM range(100000)";
         connection.execute(make).unwrap();
         connection
     }
