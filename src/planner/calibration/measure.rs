@@ -1,13 +1,9 @@
-//! Measures the constants, each by the kernels that it stands for: those of matrices here, within [`SECONDS_MAX`] altogether, and
-//! those of rows by operators (`rows`).
+//! Measures the constants of matrices, within [`SECONDS_MAX`] altogether, each by the kernels that it stands for.
 //!
 //! The best of some repetitions counts, for whoever else uses the machine can only make them slower. Sizes grow
 //! until a repetition takes long enough to tell, so a slow machine is done in time too.
 
-mod rows;
-
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
@@ -23,7 +19,7 @@ use crate::matrix::{CellBuffer, Cells, Csr, Dense, Shape};
 use crate::memory::{Pool, PoolLimits};
 use crate::planner::cost::{CostModel, PLACED};
 
-/// What all measurements of matrices together take, about.
+/// What all measurements together take, about.
 const SECONDS_MAX: f64 = 0.28;
 
 /// Repetitions of one size.
@@ -64,7 +60,6 @@ pub(super) fn constants() -> Constants {
     let rate = |share: f64, sizes: &[usize], task: fn(usize) -> Task| {
         pool.install(|| rate(share, sizes, task))
     };
-    let of_rows = of_rows();
     Constant::ALL.map(|constant| match constant {
         Constant::Products64 => rate(0.15, &[64, 256, 768], product::<f64>),
         Constant::Products32 => rate(0.15, &[64, 256, 768], product::<f32>),
@@ -74,21 +69,8 @@ pub(super) fn constants() -> Constants {
         Constant::Elementwise => rate(0.10, &[1, 8, 64], exponentials),
         Constant::Memory => rate(0.20, &[1 << 22], copies),
         Constant::Steps => step_seconds(0.05, &pool),
-        _ => {
-            let found = of_rows.iter().find(|(of, _)| *of == constant);
-            found.map_or_else(|| CostModel::default().constant(constant), |(_, rate)| *rate)
-        }
+        of_rows => CostModel::default().constant(of_rows),
     })
-}
-
-/// Those of rows, on a thread of their own: whoever plans may be driven by an executor, in which no other runs. None where there is
-/// no such thread.
-fn of_rows() -> Vec<(Constant, f64)> {
-    let found = thread::scope(|scope| {
-        let measuring = thread::Builder::new().spawn_scoped(scope, rows::constants);
-        measuring.ok().and_then(|measuring| measuring.join().ok().flatten())
-    });
-    found.unwrap_or_default()
 }
 
 /// The best work by seconds of tasks of these sizes, within a share of the time.
