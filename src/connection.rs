@@ -25,8 +25,8 @@ use crate::value::Parameters;
 
 /// A connection to a database; settings and prepared statements belong to it, tables to the database.
 ///
-/// Cheap to clone: clones are the same connection. Every blocking call may be made on a thread of an
-/// asynchronous runtime too, which it then blocks.
+/// Cheap to clone: clones are the same connection. A blocking call does what it can on the thread that makes it, which may be
+/// one of an asynchronous runtime, and leaves the rest to the database's threads; an asynchronous one leaves them all of it.
 ///
 /// ```
 /// let connection = relatrix::Database::memory()?.connect();
@@ -77,7 +77,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::run`].
     pub fn run_with(&self, statement: &Statement, parameters: Parameters) -> Result<Outcome> {
-        wait(self.start(vec![statement.clone()], parameters)).map(Started::outcome)
+        self.begin(vec![statement.clone()], parameters).map(Started::outcome)
     }
 
     /// Runs every statement of a text and counts the rows that the last one wrote.
@@ -109,7 +109,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::execute`].
     pub fn execute_with(&self, text: &str, parameters: Parameters) -> Result<u64> {
-        wait(self.execute_async_with(text, parameters))
+        wait(written(self.begin(sql::parse(text)?, parameters)?))
     }
 
     /// [`Connection::execute`] for asynchronous code, on any executor.
@@ -178,7 +178,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::run`].
     pub fn query_with(&self, text: &str, parameters: Parameters) -> Result<ResultSet> {
-        wait(self.query_async_with(text, parameters)).map(ResultSet::new)
+        self.begin(sql::parse(text)?, parameters)?.rows().map(ResultSet::new)
     }
 
     /// [`Connection::query`] for asynchronous code, on any executor.
@@ -336,7 +336,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::matrix`].
     pub fn matrix_with(&self, expression: &str, parameters: Parameters) -> Result<Matrix> {
-        wait(self.matrix_async_with(expression, parameters))
+        self.database.run(self.computed(expression, parameters))
     }
 
     /// [`Connection::matrix`] for asynchronous code, on any executor.
@@ -373,12 +373,7 @@ impl Connection {
         expression: &str,
         parameters: Parameters,
     ) -> Result<Matrix> {
-        let (session, text) = (Arc::clone(&self.session), expression.to_owned());
-        let running = session.statements.begin(session.time_limit());
-        let computed = async move {
-            running.unless_stopped(session.matrix(&text, parameters, &running)).await
-        };
-        self.database.spawn(computed).await
+        self.database.spawn(self.computed(expression, parameters)).await
     }
 
     /// How long the latest statement took from its syntax to a plan ready to run.
@@ -419,14 +414,27 @@ impl Connection {
         self.session.set_time_limit(limit);
     }
 
-    /// Starts statements one after the other on the database's threads; yields what the last becomes.
+    /// What the last of some statements becomes, which are started one after the other: for a thread that waits.
+    fn begin(&self, statements: Vec<Statement>, parameters: Parameters) -> Result<Started> {
+        self.database.run(self.started(statements, parameters))
+    }
+
+    /// The same for asynchronous code, on the database's threads.
     fn start(
         &self,
         statements: Vec<Statement>,
         parameters: Parameters,
     ) -> impl Future<Output = Result<Started>> + Send + use<> {
+        self.database.spawn(self.started(statements, parameters))
+    }
+
+    fn started(
+        &self,
+        statements: Vec<Statement>,
+        parameters: Parameters,
+    ) -> impl Future<Output = Result<Started>> + Send + use<> {
         let session = Arc::clone(&self.session);
-        self.database.spawn(async move {
+        async move {
             let mut last = None;
             for statement in &statements {
                 if let Some(Started::Rows(stream)) = last.take() {
@@ -437,7 +445,18 @@ impl Connection {
                 last = Some(running.unless_stopped(started).await?);
             }
             last.ok_or_else(|| Error::syntax("the text holds no statement"))
-        })
+        }
+    }
+
+    /// The matrix of an expression.
+    fn computed(
+        &self,
+        expression: &str,
+        parameters: Parameters,
+    ) -> impl Future<Output = Result<Matrix>> + Send + use<> {
+        let (session, text) = (Arc::clone(&self.session), expression.to_owned());
+        let running = session.statements.begin(session.time_limit());
+        async move { running.unless_stopped(session.matrix(&text, parameters, &running)).await }
     }
 }
 
@@ -486,7 +505,8 @@ impl Prepared {
     /// # Errors
     /// As [`Connection::run`].
     pub fn query(&self, parameters: Parameters) -> Result<ResultSet> {
-        wait(self.query_async(parameters)).map(ResultSet::new)
+        let started = self.connection.begin(vec![self.statement.clone()], parameters)?;
+        started.rows().map(ResultSet::new)
     }
 
     /// [`Prepared::query`] for asynchronous code, on any executor.
@@ -520,7 +540,7 @@ impl Prepared {
     /// # Errors
     /// As [`Connection::execute`].
     pub fn execute(&self, parameters: Parameters) -> Result<u64> {
-        wait(self.execute_async(parameters))
+        wait(written(self.connection.begin(vec![self.statement.clone()], parameters)?))
     }
 
     /// [`Prepared::execute`] for asynchronous code, on any executor.

@@ -1,19 +1,23 @@
 //! A [`Database`]: its settings, its threads, and what its connections share.
 
+use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use datafusion::execution::SessionState;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::catalog::unknown;
 use crate::config::{Directory, Setting, Settings};
 use crate::connection::Connection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{IDLE_MAX, MemoryUsage, Pool};
+use crate::query::wait;
 use crate::session::{self, Resources, Session};
 
 /// A database: its tables, matrices, threads and memory.
@@ -50,6 +54,8 @@ mod tests;
 struct Shared {
     /// `None` only while it is being dropped.
     runtime: Option<Runtime>,
+    /// Held by the thread that does work for itself, see [`Database::run`].
+    guest: Mutex<()>,
     shared: Resources,
     /// What every connection's session starts from.
     state: SessionState,
@@ -202,7 +208,13 @@ impl Builder {
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;
         runtime.spawn(expired(Arc::downgrade(&shared.blocks)));
         let state = session::new_state(&settings, &shared)?;
-        Ok(Database(Arc::new(Shared { runtime: Some(runtime), shared, state, settings })))
+        Ok(Database(Arc::new(Shared {
+            runtime: Some(runtime),
+            guest: Mutex::new(()),
+            shared,
+            state,
+            settings,
+        })))
     }
 }
 
@@ -264,6 +276,31 @@ impl Database {
         self.0.shared.blocks.usage()
     }
 
+    /// Runs a future for a thread that waits for it: there as far as it comes without waiting itself, for to wake two threads takes
+    /// longer than most small statements, and then on the database's threads. One thread at a time does so: where there are several,
+    /// the database's are awake, and no more than one works beside those.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut future = Box::pin(future);
+        // A thread of a runtime must not enter another one.
+        let is_guest = Handle::try_current().is_err();
+        if let Some(_guest) = is_guest.then(|| self.0.guest.try_lock().ok()).flatten() {
+            // Who polls next is the one that is woken. Within the runtime, for there long work gives way.
+            let mut context = Context::from_waker(Waker::noop());
+            let once = poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut context)));
+            let polled = || catch_unwind(AssertUnwindSafe(|| self.runtime().block_on(once)));
+            let within = || stacker::maybe_grow(STACK_BYTES, STACK_BYTES, polled);
+            match self.0.shared.blocks.serve(within) {
+                Ok(Poll::Ready(result)) => return result,
+                Ok(Poll::Pending) => {}
+                Err(panic) => return Err(panicked(&*panic)),
+            }
+        }
+        wait(self.spawn(future))
+    }
+
     /// Runs a future on the database's threads; dropping the result stops it.
     pub(crate) fn spawn<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
@@ -275,8 +312,7 @@ impl Database {
                 self.0.abort();
             }
         }
-        let runtime = self.0.runtime.as_ref().expect("the runtime lives as long as the database");
-        let mut task = AbortOnDrop(runtime.spawn(future));
+        let mut task = AbortOnDrop(self.runtime().spawn(future));
         async move {
             match (&mut task.0).await {
                 Ok(result) => result,
@@ -284,6 +320,18 @@ impl Database {
             }
         }
     }
+
+    fn runtime(&self) -> &Runtime {
+        self.0.runtime.as_ref().expect("the runtime lives as long as the database")
+    }
+}
+
+/// The error of work that has panicked.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = format!("a statement panicked: {}", said.unwrap_or("without a word"));
+    ErrorKind::Internal(message).into()
 }
 
 /// Gives back to the system what a database keeps and does not use, as long as there is one.
@@ -295,6 +343,6 @@ async fn expired(blocks: Weak<Pool>) {
     }
 }
 
-/// Stack of each thread. Syntax trees are cloned and dropped by recursion, about 1.2 KB a level
+/// Stack of each thread, and of who does the work of one. Syntax trees are cloned and dropped by recursion, about 1.2 KB a level
 /// (measured), and a chain of operators is as deep as it is long: room for some ten thousand.
 const STACK_BYTES: usize = 16 << 20;

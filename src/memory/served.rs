@@ -1,7 +1,7 @@
 //! The pool whose database a thread works for.
 //!
-//! Kernels make matrices in many places and on threads of the database alone, so its pool comes with the thread rather
-//! than through each of them; so does what they ask of it.
+//! Kernels make matrices in many places and on threads of the database, or of those who wait for it, so its pool comes with the
+//! thread rather than through each of them; so does what they ask of it.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -20,6 +20,18 @@ impl Pool {
     /// From now on the matrices that this thread makes are in blocks of this pool.
     pub(crate) fn serve_this_thread(self: &Arc<Self>) {
         SERVED_BY.set(Arc::downgrade(self));
+    }
+
+    /// The same while `work` is done, of a thread that is not the database's.
+    pub(crate) fn serve<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        struct Before(Weak<Pool>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                SERVED_BY.set(std::mem::take(&mut self.0));
+            }
+        }
+        let _before = Before(SERVED_BY.replace(Arc::downgrade(self)));
+        work()
     }
 }
 
