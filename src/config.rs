@@ -337,6 +337,7 @@ impl Settings {
             reads_pages: self.reads_pages,
             threads: self.threads,
             orders_joins: self.orders_joins,
+            measured_costs: self.measured_costs,
             groups_early: self.groups_early,
             groups_windows: self.groups_windows,
             reversible_rows: self.reversible_rows,

@@ -16,6 +16,8 @@ pub(crate) struct ForRules {
     pub(crate) threads: usize,
     /// Whether joins are put in the order that costs least.
     pub(crate) orders_joins: bool,
+    /// Whether constants of the machine may be measured ones.
+    pub(crate) measured_costs: bool,
     /// Rows of a build side from which on it is looked whether the probe side has few; none is never.
     pub(crate) reversible_rows: usize,
     /// Whether what is aggregated of one side of a join may be before it.

@@ -86,11 +86,6 @@ impl Constant {
         self as usize
     }
 
-    /// Whether it is one of matrices, which are measured; those of rows are built in.
-    pub(crate) fn is_measured(self) -> bool {
-        self.index() <= Constant::Steps.index()
-    }
-
     /// The name users know it by.
     pub(crate) fn name(self) -> &'static str {
         match self {

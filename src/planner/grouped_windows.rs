@@ -77,7 +77,7 @@ impl OptimizerRule for GroupedWindows {
             _ => return Ok(Transformed::no(plan)),
         };
         let Some(groups) = groups(window)? else { return Ok(Transformed::no(plan)) };
-        let costs = costs(window, &groups, &self.evidence.estimates())?;
+        let costs = costs(window, &groups, &self.evidence.estimates(&options))?;
         let Some([grouped, in_order]) = costs else { return Ok(Transformed::no(plan)) };
         let saved = in_order - grouped;
         let mut is_taken = saved > SAVED_MIN && saved > in_order * SAVED_SHARE;

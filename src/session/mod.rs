@@ -95,7 +95,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
     config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
     // A CASE that cannot be NULL by its conditions is known to be so in logical plans alone.
     config.options_mut().execution.skip_physical_aggregate_schema_check = true;
-    let evidence = Evidence::new(&resources.statistics);
+    let evidence = Evidence::new(&resources.statistics, &resources.calibration);
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(&resources.environment))

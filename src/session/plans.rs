@@ -187,7 +187,7 @@ impl Session {
         let statements = self.matrices(scope, parameters.clone(), running);
         let statistics = Arc::new(self.shared.statistics.given(given(parameters)));
         // Whatever keeps the plan from being made, the query has one of its own.
-        let evidence = Evidence::new(&statistics);
+        let evidence = Evidence::new(&statistics, &self.shared.calibration);
         let learnt = learnt(&statements, syntax, optimized, &evidence).await.ok().flatten();
         let mut plans = match locked(&self.plans).get(&question) {
             Some(Known::Plans(plans)) => plans,

@@ -2,9 +2,11 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use relatrix::{Connection, Database};
+use relatrix::Connection;
 
 use crate::{connection, error, number};
+
+use super::builder;
 
 /// Pages are visited the more often the lower their number. What is returned lies together, where a sample of a table does not
 /// meet it, and that of a file does too often.
@@ -159,7 +161,7 @@ fn condition(random: &mut SmallRng, column: &str) -> String {
 
 #[test]
 fn no_answer_changes() {
-    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let connection = builder().threads(2).build().unwrap().connect();
     connection.execute("SET result_cache = off").unwrap();
     let mut found = 0;
     for seed in 0..12 {

@@ -2,13 +2,15 @@
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use relatrix::{Connection, Database};
+use relatrix::Connection;
 
 use crate::join_order::Snowflake;
 
+use super::builder;
+
 fn connect() -> Connection {
     // Plans are compared, of queries that were asked before.
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     builder.build().unwrap().connect()
 }
 

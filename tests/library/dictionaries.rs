@@ -1,11 +1,10 @@
 //! Texts that many rows share are kept as codes once they were read twice, which no answer shows.
 
 use relatrix::Connection;
-use relatrix::Database;
 use relatrix::arrow::array::RecordBatch;
 use relatrix::arrow::compute::concat_batches;
 
-use super::figure;
+use super::{builder, figure};
 
 const MAKE: &str = "CREATE TABLE t AS SELECT value AS id, 'customer number ' || ((value * 7919) % 700) AS who,
        CASE WHEN value % 11 > 0 THEN 'n' || ((value * 31) % 900) END AS item, value % 17 AS amount FROM range(40000)";
@@ -42,7 +41,7 @@ fn answer(connection: &Connection, query: &str) -> RecordBatch {
 }
 
 fn connect(memory_limit: &str) -> Connection {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     builder.set("memory_limit", memory_limit).unwrap().build().unwrap().connect()
 }
 

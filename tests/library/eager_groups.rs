@@ -3,7 +3,9 @@
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, IteratorRandom};
-use relatrix::{Connection, Database};
+use relatrix::Connection;
+
+use super::builder;
 
 /// Sales of items, some of which are not there, some twice, some without a key.
 const TABLES: &str = "CREATE TABLE sales AS SELECT CASE WHEN value % 11 = 0 THEN NULL ELSE value * 7919 % 900 END AS item,
@@ -43,7 +45,7 @@ const AGGREGATES: [&str; 15] = [
 ];
 
 fn connect() -> Connection {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     let connection = builder.build().unwrap().connect();
     connection.execute(TABLES).unwrap();
     connection

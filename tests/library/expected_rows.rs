@@ -1,10 +1,12 @@
 //! What EXPLAIN ANALYZE says of estimates.
 
-use relatrix::{Connection, Database};
+use relatrix::Connection;
+
+use super::builder;
 
 /// Orders refer to customers and these to regions, evenly, and values are spread evenly too.
 fn evenly(threads: usize) -> Connection {
-    let connection = Database::builder().threads(threads).build().unwrap().connect();
+    let connection = builder().threads(threads).build().unwrap().connect();
     connection
         .execute(
             "SET result_cache = off;

@@ -1,6 +1,8 @@
 //! What is fused is said, and changes no bit.
 
-use relatrix::{Connection, Database};
+use relatrix::Connection;
+
+use super::builder;
 
 /// What EXPLAIN says of an expression, on one line.
 fn explained(connection: &Connection, expression: &str) -> String {
@@ -33,7 +35,7 @@ fn a_pattern_that_is_turned_off_is_gone_and_changes_no_bit() {
         ("conv-norm-activation", "relu(conv2d(x, f, channels => 1) / 3)"),
         ("shared-scan", "hstack(sum(x), max(x), col_sums(x))"),
     ];
-    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let connection = builder().threads(2).build().unwrap().connect();
     connection
         .execute(
             "CREATE MATRIX x = rand(20000, 16, 7); CREATE MATRIX w = rand(16, 4, 8);

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use relatrix::{Connection, Database};
+use relatrix::Connection;
+
+use super::builder;
 
 /// A query over tables that refer to one another as the branches of a tree do to its root.
 pub(crate) struct Snowflake {
@@ -115,7 +117,7 @@ fn plan(connection: &Connection, query: &str) -> String {
 #[test]
 fn every_order_of_from_has_one_plan_and_the_answer_of_the_written_order() {
     // Plans are compared, of queries that were asked before.
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     let connection = builder.build().unwrap().connect();
     for seed in 0..50 {
         let mut random = SmallRng::seed_from_u64(seed);
@@ -147,7 +149,7 @@ fn permuted(tables: &mut [String], from: usize, call: &mut impl FnMut(&[String])
 
 #[test]
 fn all_orders_of_few_tables_have_one_plan() {
-    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let connection = builder().threads(2).build().unwrap().connect();
     let mut orders = 0;
     for seed in 0..20 {
         let mut random = SmallRng::seed_from_u64(seed);
@@ -172,7 +174,7 @@ fn all_orders_of_few_tables_have_one_plan() {
 
 #[test]
 fn every_order_of_fourteen_tables_has_one_plan() {
-    let connection = Database::builder().threads(2).build().unwrap().connect();
+    let connection = builder().threads(2).build().unwrap().connect();
     let mut snowflake = Snowflake::of_fourteen(&connection);
     let first = plan(&connection, &snowflake.query());
     let mut random = SmallRng::seed_from_u64(14);
@@ -185,7 +187,7 @@ fn every_order_of_fourteen_tables_has_one_plan() {
 
 #[test]
 fn the_smallest_relation_decides_where_the_largest_was_written_first() {
-    let connection = Database::builder().threads(1).build().unwrap().connect();
+    let connection = builder().threads(1).build().unwrap().connect();
     let create = "CREATE TABLE large AS SELECT value AS id, value % 100 AS k FROM range(20000) AS r(value); \
                   CREATE TABLE other AS SELECT value AS id, value % 100 AS k FROM range(20000) AS r(value); \
                   CREATE TABLE one AS SELECT 7 AS id";

@@ -24,11 +24,21 @@ mod zones;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use relatrix::arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use relatrix::{Connection, Database, ErrorKind, Outcome, Parameters, params};
+use relatrix::arrow::datatypes::{Schema, SchemaRef};
+use relatrix::datafusion::catalog::{Session, TableProvider};
+use relatrix::datafusion::logical_expr::{Expr, TableType};
+use relatrix::datafusion::physical_plan::ExecutionPlan;
+use relatrix::{Builder, Connection, Database, ErrorKind, Outcome, Parameters, params};
+
+/// A database of which plans are the same on every machine.
+fn builder() -> Builder {
+    Database::builder().set("cost_model", "built_in").unwrap()
+}
 
 fn connection() -> Connection {
-    Database::memory().unwrap().connect()
+    builder().build().unwrap().connect()
 }
 
 /// The rows of one integer column.
@@ -135,6 +145,56 @@ fn a_blocking_call_works_inside_a_runtime() {
         assert_eq!(batch.num_rows(), 1);
         assert_eq!(connection.execute_async("CREATE TABLE t AS SELECT 1 AS a").await.unwrap(), 1);
     });
+}
+
+/// A table that cannot be planned.
+#[derive(Debug)]
+struct Broken(SchemaRef);
+
+#[async_trait]
+impl TableProvider for Broken {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.0)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _session: &dyn Session,
+        _columns: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> relatrix::datafusion::common::Result<Arc<dyn ExecutionPlan>> {
+        panic!("a table is broken")
+    }
+}
+
+#[test]
+fn a_panic_is_an_error_of_its_statement() {
+    let connection = connection();
+    let broken: Arc<dyn TableProvider> = Arc::new(Broken(Arc::new(Schema::empty())));
+    connection.register("broken", broken).unwrap();
+    for _ in 0..2 {
+        let error = connection.query("SELECT count(*) FROM broken").unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Internal(said) if said.contains("a table is broken"))
+        );
+        assert_eq!(number(&connection, "SELECT 1"), 1);
+    }
+}
+
+#[test]
+fn who_has_a_small_stack_may_ask_for_deep_things() {
+    let ask = || {
+        let connection = connection();
+        connection.execute("CREATE MATRIX m = ones(2, 2)").unwrap();
+        let nest = (0..800).fold("m".to_owned(), |nest, _| format!("abs({nest})"));
+        assert_eq!(connection.matrix(&nest).unwrap().cell(1, 1), 1.0);
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(ask).unwrap().join().unwrap();
 }
 
 #[test]
@@ -510,7 +570,7 @@ fn conditions_choose_the_rows_that_a_select_would() {
     let rows = "(0, 1, 'x'), (1, 2, 'y'), (2, 3, NULL), (3, NULL, 'x'), (4, 2, 'x'), (5, 5, 'y'),
                 (6, NULL, NULL), (7, 1, 'xy')";
     for threads in [1, 3] {
-        let connection = Database::builder().threads(threads).build().unwrap().connect();
+        let connection = builder().threads(threads).build().unwrap().connect();
         connection
             .execute("CREATE TABLE u (b INT); INSERT INTO u VALUES (2), (2), (3), (NULL)")
             .unwrap();
@@ -563,7 +623,7 @@ fn bits_do_not_depend_on_threads() {
                  FROM generate_series(1, 1200000)";
     let mut bits = Vec::new();
     for threads in [1, 2, 5, 2] {
-        let connection = Database::builder().threads(threads).build().unwrap().connect();
+        let connection = builder().threads(threads).build().unwrap().connect();
         connection.execute(setup).unwrap();
         if bits.is_empty() {
             connection.execute(&format!("COPY r TO '{}'", path.display())).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use relatrix::{Connection, Database, Value};
 
-use super::{connection, error, number};
+use super::{builder, connection, error, number};
 
 /// Waits for what a statement still holds that has ended.
 fn comes_true(holds: impl Fn() -> bool) -> bool {
@@ -27,7 +27,7 @@ fn settles(database: &Database, used_bytes: usize) -> bool {
 
 #[test]
 fn memory_comes_back_whatever_becomes_of_a_statement() {
-    let database = Database::builder().threads(2).memory_limit(256 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(256 << 20).build().unwrap();
     let connection = database.connect();
     connection.execute("CREATE MATRIX x = rand(2000, 500)").unwrap();
     let used_bytes = database.memory_usage().used_bytes;
@@ -54,7 +54,7 @@ fn memory_comes_back_whatever_becomes_of_a_statement() {
 
 #[test]
 fn a_result_is_written_where_an_earlier_one_was() {
-    let database = Database::builder().threads(2).build().unwrap();
+    let database = builder().threads(2).build().unwrap();
     let connection = database.connect();
     for _round in 0..10 {
         connection.execute("CREATE OR REPLACE MATRIX x = 2 * ones(1000, 1000)").unwrap();
@@ -78,7 +78,7 @@ fn a_result_is_written_where_an_earlier_one_was() {
 
 /// Blocks of at least 64 KiB that a statement asks for.
 fn blocks(setup: &str, statement: &str) -> (u64, usize) {
-    let database = Database::builder().threads(2).build().unwrap();
+    let database = builder().threads(2).build().unwrap();
     let connection = database.connect();
     // A loop is written beside what is remembered.
     connection.execute(&format!("SET pool_limit = '0 B'; {FORGET}")).unwrap();
@@ -159,7 +159,7 @@ fn what_somebody_else_reads_is_never_written_over() {
 
 #[test]
 fn kept_memory_has_a_limit_of_its_own_and_makes_room() {
-    let database = Database::builder().threads(1).memory_limit(100 << 20).build().unwrap();
+    let database = builder().threads(1).memory_limit(100 << 20).build().unwrap();
     let connection = database.connect();
     let idle_bytes = || database.memory_usage().idle_bytes;
     let make = |name: &str, rows: usize| {
@@ -196,8 +196,8 @@ const HEAVY: [&str; 5] = [
 
 #[test]
 fn twenty_statements_at_once_share_one_small_limit() {
-    let free = Database::builder().threads(2).build().unwrap().connect();
-    let bound = Database::builder().threads(2).memory_limit(64 << 20).build().unwrap();
+    let free = builder().threads(2).build().unwrap().connect();
+    let bound = builder().threads(2).memory_limit(64 << 20).build().unwrap();
     for connection in [&free, &bound.connect()] {
         connection.execute("CREATE MATRIX a = rand(500, 500, 7)").unwrap();
     }
@@ -220,7 +220,7 @@ fn twenty_statements_at_once_share_one_small_limit() {
 #[test]
 fn whoever_reads_one_answer_may_ask_for_others() {
     // The limit has a part for one statement.
-    let database = Database::builder().threads(2).memory_limit(16 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(16 << 20).build().unwrap();
     let connection = database.connect();
     let mut open: Vec<_> =
         (0..5).map(|_| connection.query("SELECT value FROM range(1000000)").unwrap()).collect();
@@ -236,7 +236,7 @@ fn whoever_reads_one_answer_may_ask_for_others() {
 
 #[test]
 fn nothing_is_left_of_ten_thousand_statements() {
-    let database = Database::builder().threads(2).memory_limit(64 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(64 << 20).build().unwrap();
     let connection = database.connect();
     connection
         .execute("CREATE TABLE t AS SELECT value AS k, value * 0.5 AS v FROM range(100)")
@@ -270,7 +270,7 @@ fn tier(connection: &Connection, name: &str) -> String {
 #[test]
 fn stored_matrices_move_to_a_disk_when_they_are_not_used_and_come_back_when_they_are() {
     const BYTES: u64 = 2000 * 2000 * 8;
-    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
     connection.execute(FORGET).unwrap();
     // Chance cannot be compressed.
@@ -312,7 +312,7 @@ fn columns_of_files_that_are_read_again_stay_until_the_file_changes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("numbers.parquet");
     let path = path.to_str().unwrap();
-    let database = Database::builder().threads(2).memory_limit(400 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(400 << 20).build().unwrap();
     let connection = database.connect();
     connection.execute(FORGET).unwrap();
     let write = |numbers: &str| {
@@ -346,7 +346,7 @@ fn columns_of_files_that_are_read_again_stay_until_the_file_changes() {
 
 #[test]
 fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
-    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
     connection.execute(FORGET).unwrap();
     for (name, expression) in [
@@ -402,7 +402,7 @@ fn stored_matrices_are_compressed_before_they_move_to_a_disk() {
 
 #[test]
 fn tables_that_nobody_reads_move_to_a_disk_and_answer_from_there() {
-    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
     connection.execute(FORGET).unwrap();
     let create = "CREATE TABLE t AS SELECT value AS k, concat('row number ', value) AS text FROM range(500000)";
@@ -439,7 +439,7 @@ fn tables_that_nobody_reads_move_to_a_disk_and_answer_from_there() {
 
 #[test]
 fn stored_values_give_way_to_who_would_be_refused() {
-    let database = Database::builder().threads(2).memory_limit(200 << 20).build().unwrap();
+    let database = builder().threads(2).memory_limit(200 << 20).build().unwrap();
     let connection = database.connect();
     connection.execute(FORGET).unwrap();
     connection.execute("CREATE MATRIX x = rand(2000, 4000, 1)").unwrap();

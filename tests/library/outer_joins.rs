@@ -2,7 +2,9 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use relatrix::{Connection, Database};
+use relatrix::Connection;
+
+use super::builder;
 
 /// Columns whose values meet in some rows, in others more than once, and are NULL now and then.
 const TABLES: [&str; 5] = [
@@ -63,7 +65,7 @@ fn query(random: &mut SmallRng) -> String {
 fn rows_are_those_of_the_written_order() {
     let folder = tempfile::tempdir().unwrap();
     let [in_memory, in_files] = [false, true].map(|is_in_files| {
-        let connection = Database::builder().threads(2).build().unwrap().connect();
+        let connection = builder().threads(2).build().unwrap().connect();
         connection.execute("SET result_cache = 'off'").unwrap();
         for (at, table) in TABLES.iter().enumerate() {
             let path = folder.path().join(format!("{at}.parquet"));

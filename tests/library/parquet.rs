@@ -3,11 +3,13 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 
-use relatrix::{Connection, Database};
+use relatrix::Connection;
+
+use super::builder;
 
 /// Answers are not remembered: queries are to read again.
 fn connection() -> Connection {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     builder.build().unwrap().connect()
 }
 

@@ -10,7 +10,7 @@ use relatrix::arrow::array::RecordBatch;
 use relatrix::arrow::compute::concat_batches;
 use relatrix::{Connection, Database, Parameters, Value, params};
 
-use super::{figure, number};
+use super::{builder, figure, number};
 
 const TABLES: &str = "CREATE TABLE t AS SELECT value AS id, CAST(value % 100 AS SMALLINT) AS small, 'n' || (value % 7) AS name,
        CAST(value / 4.0 AS DECIMAL(10, 2)) AS price, DATE '2024-01-01' + CAST(value % 50 AS INT) AS day,
@@ -70,7 +70,7 @@ const QUERIES: [(bool, &str); 23] = [
 ];
 
 fn database() -> Database {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     let database = builder.build().unwrap();
     database.connect().execute(TABLES).unwrap();
     database

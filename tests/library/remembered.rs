@@ -4,9 +4,9 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use relatrix::{Connection, Database, Parameters, params};
+use relatrix::{Connection, Parameters, params};
 
-use super::{connection, error, figure, number};
+use super::{builder, connection, error, figure, number};
 
 /// The answer to a query, and whether it was remembered.
 fn answered(connection: &Connection, query: &str) -> (i64, bool) {
@@ -183,8 +183,7 @@ fn the_names_of_columns_are_those_that_were_asked_for() {
 
 #[test]
 fn nothing_is_remembered_when_it_is_off_and_all_is_compared_when_it_is_to_be_verified() {
-    let connection =
-        Database::builder().set("result_cache", "off").unwrap().build().unwrap().connect();
+    let connection = builder().set("result_cache", "off").unwrap().build().unwrap().connect();
     connection.execute("CREATE TABLE t (x BIGINT); INSERT INTO t VALUES (1), (2)").unwrap();
     let query = slow("t");
     assert!(!answered(&connection, &query).1 && !answered(&connection, &query).1);
@@ -250,7 +249,7 @@ fn answers_over_files_outlive_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let (path, answers) = (folder.path().join("t.csv"), folder.path().join("answers"));
     let connect = || {
-        let builder = Database::builder().set("result_cache_after_ms", "0").unwrap();
+        let builder = builder().set("result_cache_after_ms", "0").unwrap();
         let builder = builder.set("result_cache_directory", answers.to_str().unwrap()).unwrap();
         builder.build().unwrap().connect()
     };

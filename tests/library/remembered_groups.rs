@@ -2,11 +2,11 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use relatrix::Connection;
 use relatrix::arrow::array::RecordBatch;
 use relatrix::arrow::compute::concat_batches;
-use relatrix::{Connection, Database};
 
-use super::{error, figure, number};
+use super::{builder, error, figure, number};
 
 const SALES: &str = "CREATE TABLE sales (item TEXT NOT NULL, day INT, amount BIGINT, price DECIMAL(10, 2), rate DOUBLE);
      CREATE TABLE items (item TEXT, kind TEXT);
@@ -40,7 +40,7 @@ const MERGED: [&str; 22] = [
 ];
 
 fn connect(settings: &[(&str, &str)]) -> Connection {
-    let mut builder = Database::builder().threads(2);
+    let mut builder = builder().threads(2);
     for (name, value) in settings {
         builder = builder.set(name, value).unwrap();
     }

@@ -5,14 +5,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use relatrix::matrix::{Matrix, Shape};
-use relatrix::{Connection, Database, Parameters, params};
+use relatrix::{Connection, Parameters, params};
 
-use super::{figure, number};
+use super::{builder, figure, number};
 
 /// A connection that remembers however quickly it came, and one that never does.
 fn pair() -> [Connection; 2] {
     let with = |name: &str, value: &str| {
-        let builder = Database::builder().threads(2).set("cost_model", "built_in").unwrap();
+        let builder = builder().threads(2);
         builder.set(name, value).unwrap().build().unwrap().connect()
     };
     [with("result_cache_after_ms", "0"), with("result_cache", "off")]

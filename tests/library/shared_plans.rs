@@ -1,10 +1,12 @@
 //! Plans that a statement contains more than once: they run once, and the answer is that of running them each time.
 
+use relatrix::Connection;
 use relatrix::arrow::util::pretty::pretty_format_batches;
-use relatrix::{Connection, Database};
+
+use super::builder;
 
 fn connect(threads: usize, sharing: &str) -> Connection {
-    let builder = Database::builder().threads(threads).set("shared_plans", sharing).unwrap();
+    let builder = builder().threads(threads).set("shared_plans", sharing).unwrap();
     let connection = builder.build().unwrap().connect();
     for statement in [
         "CREATE TABLE sales AS SELECT value AS id, value % 997 AS item, value % 31 AS shop, value % 7 AS n \

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use relatrix::Connection;
 use relatrix::arrow::array::{AsArray, RecordBatch};
 use relatrix::arrow::compute::concat_batches;
-use relatrix::{Connection, Database};
+
+use super::builder;
 
 const MAKE: &str = "CREATE TABLE sales AS SELECT value AS id, (value * 7919) % 1000 AS item, (value * 104729) % 5000 AS buyer, value % 365 AS day,
        CAST((value * 31) % 1000 / 4.0 AS DECIMAL(10, 2)) AS price, value * 0.5 AS weight FROM range(200000);
@@ -25,7 +27,7 @@ const QUERIES: [&str; 7] = [
 ];
 
 fn connect() -> Connection {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     let database = builder.set("strategies_after_ms", "0").unwrap().build().unwrap();
     let connection = database.connect();
     connection.execute(MAKE).unwrap();

@@ -4,7 +4,7 @@ use relatrix::arrow::array::RecordBatch;
 use relatrix::arrow::compute::concat_batches;
 use relatrix::{Connection, Database};
 
-use super::{figure, number};
+use super::{builder, figure, number};
 
 /// Rows of a table and of files, with keys that join them.
 const MAKE: &str = "CREATE TABLE t AS SELECT value AS id, value % 97 AS k, 'n' || (value % 7) AS name,
@@ -41,7 +41,7 @@ const QUERIES: [&str; 24] = [
 ];
 
 fn database() -> Database {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     let database = builder.build().unwrap();
     database.connect().execute(MAKE).unwrap();
     database

@@ -1,13 +1,16 @@
 //! How many threads of a database work at once, as the operating system sees it.
 //!
 //! A database has `threads` for rows and as many for blocks of cells. Statements share both, so their number does not
-//! count: what is counted here is how many threads of a process could run at some moments, looked at from another one.
+//! count: what is counted here is how many threads of a process could run at some moments, looked at from another one. And what
+//! is at hand is given without any of them.
 
 use std::fs;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use relatrix::Database;
+use relatrix::params;
+
+use super::builder;
 
 const THREADS: usize = 2;
 const CONNECTIONS: usize = 12;
@@ -51,9 +54,50 @@ fn more_connections_are_no_more_threads_that_work() {
 }
 
 #[test]
+fn small_statements_wake_no_thread() {
+    let mut process = process("threads::a_caller_asks_for_little");
+    assert!(process.wait().expect("a process of ours").success());
+}
+
+/// How often threads of this name have gone to sleep, or were sent to.
+fn sleeps(name: &str) -> u64 {
+    let of = |status: String| {
+        let is_one = status.starts_with(&format!("Name:\t{name}\n"));
+        let count = |line: &str| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok();
+        is_one.then(|| status.lines().filter_map(count).sum::<u64>())
+    };
+    let tasks = fs::read_dir("/proc/self/task").expect("this process");
+    let statuses =
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
+    statuses.filter_map(of).sum()
+}
+
+#[test]
+#[ignore = "another test runs it, in a process that has nothing else to do"]
+fn a_caller_asks_for_little() {
+    let connection = builder().threads(THREADS).build().unwrap().connect();
+    connection
+        .execute("CREATE TABLE t AS SELECT value AS id, value * 2 AS x FROM range(100000)")
+        .unwrap();
+    let ask = |id: i64| {
+        let rows = connection.query_with("SELECT x FROM t WHERE id = $1", params![id]).unwrap();
+        assert_eq!(rows.rows::<(i64,)>().unwrap(), [(2 * id,)]);
+        let rows = connection.query_with("SELECT $1 + 1", params![id]).unwrap();
+        assert_eq!(rows.rows::<(i64,)>().unwrap(), [(id + 1,)]);
+    };
+    // Those who made the table go to sleep.
+    (0..3).for_each(ask);
+    std::thread::sleep(Duration::from_millis(50));
+    let before = sleeps("relatrix");
+    (0..500).for_each(ask);
+    let woken = sleeps("relatrix") - before;
+    assert!(woken < 100, "threads were woken {woken} times for a thousand statements");
+}
+
+#[test]
 #[ignore = "another test runs it, in a process that has nothing else to do"]
 fn connections_compute_and_aggregate() {
-    let database = Database::builder().threads(THREADS).build().unwrap();
+    let database = builder().threads(THREADS).build().unwrap();
     database.connect().execute("CREATE MATRIX x = rand(600, 600)").unwrap();
     let end = Instant::now() + LOAD;
     std::thread::scope(|threads| {

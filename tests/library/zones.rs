@@ -3,9 +3,9 @@
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
-use relatrix::{Connection, Database};
+use relatrix::Connection;
 
-use super::number;
+use super::{builder, number};
 
 /// Values that grow with the row numbers, that have nothing to do with them, and NULLs in long runs.
 fn rows(first: i64, end: i64) -> String {
@@ -19,7 +19,7 @@ fn rows(first: i64, end: i64) -> String {
 }
 
 fn connection() -> Connection {
-    let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+    let builder = builder().threads(2).set("result_cache", "off").unwrap();
     let connection = builder.build().unwrap().connect();
     connection.execute(&format!("CREATE TABLE t AS {}", rows(0, 60_000))).unwrap();
     connection

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! first plan that is worth it ─► the file of an earlier run, else measure and write it ─► CostModel
+//! joins before that           ─► the file of an earlier run, else the built-in constants
 //! CALIBRATE ─► measure, corrected by what runs showed ─► the file, CostModel
 //! ```
 //!
@@ -59,6 +60,11 @@ impl Calibration {
         CostModel::of(*known.constants.get_or_insert_with(measure))
     }
 
+    /// The model by what was measured, if anything was.
+    pub(super) fn known(&self) -> Option<CostModel> {
+        self.lock().constants.map(CostModel::of)
+    }
+
     /// Measures anew, and takes what runs showed into account.
     pub(crate) fn renew(&self, shown: [Ratio; Constant::COUNT]) -> Vec<Line> {
         let mut known = self.lock();
@@ -105,7 +111,7 @@ fn lines(measured: Option<Constants>, shown: [Ratio; Constant::COUNT]) -> Vec<Li
         measured: measured.map(|measured| measured[constant.index()]),
         shown: shown[constant.index()],
     };
-    Constant::ALL.into_iter().filter(|constant| constant.is_measured()).map(line).collect()
+    Constant::ALL.map(line).into()
 }
 
 /// Runs after which what they show counts as much as a measurement.

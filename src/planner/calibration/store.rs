@@ -2,7 +2,7 @@
 //! debugging, which runs many times slower, has a file of its own.
 //!
 //! ```text
-//! relatrix costs 4
+//! relatrix costs 5
 //! processor AMD EPYC 9354
 //! threads 2
 //! products_float64 1.93e11 flop/s
@@ -20,7 +20,7 @@ use crate::exec::costs::{Constant, machine_threads};
 use crate::planner::cost::CostModel;
 
 /// First line; another version is another file.
-pub(super) const VERSION: &str = "relatrix costs 4";
+pub(super) const VERSION: &str = "relatrix costs 5";
 
 /// Its name in the user's folder.
 const NAME: &str = if cfg!(debug_assertions) { "costs-debug.txt" } else { "costs.txt" };
@@ -37,8 +37,7 @@ pub(super) fn user_file() -> Option<PathBuf> {
 pub(super) fn read(file: &Path) -> Option<Constants> {
     let text = fs::read_to_string(file).ok()?;
     let rest = text.strip_prefix(&header())?;
-    let built_in = |of: Constant| (!of.is_measured()).then(|| CostModel::default().constant(of));
-    let mut constants = Constant::ALL.map(built_in);
+    let mut constants = [None; Constant::COUNT];
     for line in rest.lines() {
         let mut words = line.split_whitespace();
         let (name, value) = (words.next()?, words.next()?.parse::<f64>().ok()?);
@@ -57,8 +56,7 @@ pub(super) fn write(file: &Path, constants: &Constants) -> io::Result<()> {
         let value = constants[constant.index()];
         format!("{} {value:e} {}\n", constant.name(), constant.unit())
     };
-    let measured = Constant::ALL.into_iter().filter(|constant| constant.is_measured());
-    anew::write(file, (header() + &measured.map(line).collect::<String>()).as_bytes())
+    anew::write(file, (header() + &Constant::ALL.map(line).concat()).as_bytes())
 }
 
 /// The lines by which a machine is known.
@@ -78,10 +76,7 @@ mod tests {
     use super::*;
 
     fn constants() -> Constants {
-        Constant::ALL.map(|constant| {
-            let factor = if constant.is_measured() { 1.5 } else { 1.0 };
-            CostModel::default().constant(constant) * factor
-        })
+        Constant::ALL.map(|constant| CostModel::default().constant(constant) * 1.5)
     }
 
     #[test]

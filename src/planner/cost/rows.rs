@@ -26,7 +26,7 @@ pub(in crate::planner) fn texts(keys: &[Expr], schema: &DFSchema) -> usize {
 }
 
 /// Of so many rows of a table, or groups, the share of looks that miss the caches.
-fn missed(rows: f64) -> f64 {
+pub(in crate::planner) fn missed(rows: f64) -> f64 {
     rows / (rows + CACHED_ROWS)
 }
 

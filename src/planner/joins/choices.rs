@@ -93,6 +93,11 @@ impl Choices {
         self.made().choices.retain(|choice| choice.taken.is_final);
     }
 
+    /// Forgets all choices, for they are made anew by other costs.
+    pub(super) fn forget(&self) {
+        self.made().choices.clear();
+    }
+
     /// Adds a choice, which is none where all ways cost the same; whether its runner-up is to be taken.
     pub(in crate::planner) fn add(&self, choice: Choice) -> bool {
         let mut made = self.made();

@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for CollectedBuilds {
         let rules = options.extensions.get::<ForRules>().filter(|rules| rules.orders_joins);
         let Some(rules) = rules else { return Ok(plan) };
         let machine = Machine {
-            costs: self.evidence.costs(),
+            costs: self.evidence.costs(options),
             threads: options.execution.target_partitions.max(2),
             bytes_max: rules.reservable_bytes / MEMORY_SHARE,
         };

@@ -71,7 +71,7 @@ impl OptimizerRule for EagerGroups {
             _ => return Ok(Transformed::no(plan)),
         };
         let Some(asked) = Asked::of(aggregate) else { return Ok(Transformed::no(plan)) };
-        let estimates = self.evidence.estimates();
+        let estimates = self.evidence.estimates(&options);
         let mut all: Vec<(Costs, Early)> = Vec::new();
         for is_left in [true, false] {
             let Some(early) = asked.early(is_left)? else { continue };

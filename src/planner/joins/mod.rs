@@ -29,8 +29,11 @@ mod rebuild;
 mod restrict;
 mod set;
 
+use std::cell::Cell;
+
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Join, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
@@ -51,6 +54,9 @@ use crate::config::ForRules;
 pub(super) struct JoinOrder {
     evidence: Evidence,
 }
+
+/// What joins are estimated to take, in nanoseconds by the built-in constants, from which on the measured ones are worth asking for.
+const CALIBRATED_MIN: f64 = 1e9;
 
 impl JoinOrder {
     pub(super) fn new(evidence: Evidence) -> Self {
@@ -82,13 +88,19 @@ impl OptimizerRule for JoinOrder {
         if !(is_on || choices.is_some()) || !has_joins(&plan)? {
             return Ok(Transformed::no(plan));
         }
-        let orderer = Orderer { estimates: self.evidence.estimates(), config, choices, is_on };
-        if is_on {
-            return orderer.ordered(plan);
+        let ordered = |estimates: Estimates<'_>| {
+            let orderer = Orderer { estimates, config, choices, is_on, dearest: Cell::new(0.0) };
+            Ok::<_, DataFusionError>((orderer.ordered(plan.clone())?, orderer.dearest.get()))
+        };
+        let (mut found, dearest) = ordered(self.evidence.estimates(&options))?;
+        if dearest >= CALIBRATED_MIN
+            && let Some(estimates) = self.evidence.measured(&options)
+        {
+            choices.iter().for_each(|choices| choices.forget());
+            (found, _) = ordered(estimates)?;
         }
-        // What would be chosen is only shown.
-        orderer.ordered(plan.clone())?;
-        Ok(Transformed::no(plan))
+        // Where joins stay as they are written, what would be chosen is only shown.
+        Ok(if is_on { found } else { Transformed::no(plan) })
     }
 }
 
@@ -110,6 +122,8 @@ struct Orderer<'a> {
     choices: Option<&'a Choices>,
     /// Whether joins are ordered, and not only looked at.
     is_on: bool,
+    /// What the dearest graph is estimated to take.
+    dearest: Cell<f64>,
 }
 
 impl Orderer<'_> {
@@ -142,6 +156,7 @@ impl Orderer<'_> {
         }
         let query = Query::new(&graph, &self.estimates);
         let orders = Orders::of(&query);
+        self.dearest.set(self.dearest.get().max(orders.best().1));
         let noted = self.choices.map(|choices| (Noted::new(&query, &orders), choices));
         let tree = match noted {
             Some((noted, choices)) if self.is_on => noted.note_best(plan, choices),

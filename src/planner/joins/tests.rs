@@ -22,6 +22,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use crate::config::Settings;
 use crate::exec::kernels::distinct::mixed;
 use crate::memory::Kept;
+use crate::planner::calibration::Calibration;
 use crate::planner::evidence::Evidence;
 use crate::planner::relational;
 use crate::planner::statistics::{ASKED_KEYS, Analysis, Estimates, Statistics};
@@ -187,7 +188,7 @@ fn context() -> (SessionContext, Arc<Statistics>) {
     let plain = SessionContext::new();
     let footers = plain.runtime_env().cache_manager.get_file_metadata_cache();
     let statistics = Arc::new(Statistics::new(footers));
-    let evidence = Evidence::new(&statistics);
+    let evidence = Evidence::new(&statistics, &Arc::new(Calibration::of_user()));
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()

@@ -81,7 +81,7 @@ impl OptimizerRule for SharedPlans {
         }
         let mut parts = Parts::default();
         parts.add(&plan)?;
-        let estimates = self.evidence.estimates();
+        let estimates = self.evidence.estimates(&options);
         let mut uses = parts.shared(&estimates, Choices::of(&options))?;
         if uses.is_empty() {
             return Ok(Transformed::no(plan));

@@ -57,6 +57,10 @@ impl<'a> Estimates<'a> {
         Self { statistics, costs, relations, below, depth }
     }
 
+    pub(in crate::planner) fn at(self, costs: RowCosts) -> Self {
+        Self { costs, ..self }
+    }
+
     /// Rows that a plan yields.
     pub(in crate::planner) fn rows(&self, plan: &LogicalPlan) -> f64 {
         let address = std::ptr::from_ref(plan).addr();

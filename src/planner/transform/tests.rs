@@ -238,6 +238,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         reads_pages: false,
         threads: 1,
         orders_joins: true,
+        measured_costs: false,
         groups_early: true,
         groups_windows: true,
         reversible_rows: 0,

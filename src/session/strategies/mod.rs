@@ -300,6 +300,7 @@ mod tests {
 
     fn connect() -> Connection {
         let builder = Database::builder().threads(2).set("result_cache", "off").unwrap();
+        let builder = builder.set("cost_model", "built_in").unwrap();
         let builder = builder.set("strategies_after_ms", "0").unwrap();
         let connection = builder.build().unwrap().connect();
         let make = "CREATE TABLE sales AS SELECT (value * 7919) % 100000 AS item, value % 100 AS price FROM range(200000);

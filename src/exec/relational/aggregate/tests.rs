@@ -171,6 +171,7 @@ fn session(
         reads_pages: false,
         threads,
         orders_joins: true,
+        measured_costs: false,
         groups_early: false,
         groups_windows: false,
         reversible_rows: 0,

@@ -1,7 +1,9 @@
-//! Measures the constants of matrices, within [`SECONDS_MAX`] altogether, each by the kernels that it stands for.
+//! Measures the constants, each by the kernels that it stands for: those of matrices here, those of rows in `rows`.
 //!
 //! The best of some repetitions counts, for whoever else uses the machine can only make them slower. Sizes grow
 //! until a repetition takes long enough to tell, so a slow machine is done in time too.
+
+mod rows;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +21,8 @@ use crate::matrix::{CellBuffer, Cells, Csr, Dense, Shape};
 use crate::memory::{Pool, PoolLimits};
 use crate::planner::cost::{CostModel, PLACED};
 
-/// What all measurements together take, about.
-const SECONDS_MAX: f64 = 0.28;
+/// What all measurements of matrices together take, about.
+const SECONDS: f64 = 0.28;
 
 /// Repetitions of one size.
 const REPETITIONS: usize = 8;
@@ -38,7 +40,7 @@ const REUSED: PoolLimits = PoolLimits {
 
 /// A repetition of known work.
 struct Task {
-    /// In flops, bytes or steps.
+    /// In what the constant counts.
     work: f64,
     run: Box<dyn FnMut() + Send>,
 }
@@ -49,33 +51,39 @@ impl Task {
     }
 }
 
-/// All constants; the built-in ones where the system refuses threads.
+/// All constants; the built-in ones of matrices where the system refuses threads.
 pub(super) fn constants() -> Constants {
-    let built_in = Constant::ALL.map(|constant| CostModel::default().constant(constant));
+    let mut constants = Constant::ALL.map(|constant| CostModel::default().constant(constant));
+    for (constant, rate) in of_matrices().into_iter().chain(rows::constants()) {
+        constants[constant.index()] = rate;
+    }
+    constants
+}
+
+fn of_matrices() -> Vec<(Constant, f64)> {
     // Results lie where earlier ones did, as on the threads of a database: fresh pages are what the system takes time for.
     let blocks = Pool::new(REUSED);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(machine_threads());
     let pool = pool.start_handler(move |_thread| blocks.serve_this_thread()).build();
-    let Ok(pool) = pool.map(Arc::new) else { return built_in };
+    let Ok(pool) = pool.map(Arc::new) else { return Vec::new() };
     let rate = |share: f64, sizes: &[usize], task: fn(usize) -> Task| {
-        pool.install(|| rate(share, sizes, task))
+        pool.install(|| rate(share * SECONDS, sizes, task))
     };
-    Constant::ALL.map(|constant| match constant {
-        Constant::Products64 => rate(0.15, &[64, 256, 768], product::<f64>),
-        Constant::Products32 => rate(0.15, &[64, 256, 768], product::<f32>),
-        Constant::Decompositions => rate(0.15, &[32, 128, 384], solution),
-        Constant::SparseProducts => rate(0.10, &[500, 4000, 32_000], sparse_product),
-        Constant::SparsePairs => rate(0.10, &[500, 4000], pairs),
-        Constant::Elementwise => rate(0.10, &[1, 8, 64], exponentials),
-        Constant::Memory => rate(0.20, &[1 << 22], copies),
-        Constant::Steps => step_seconds(0.05, &pool),
-        of_rows => CostModel::default().constant(of_rows),
-    })
+    vec![
+        (Constant::Products64, rate(0.15, &[64, 256, 768], product::<f64>)),
+        (Constant::Products32, rate(0.15, &[64, 256, 768], product::<f32>)),
+        (Constant::Decompositions, rate(0.15, &[32, 128, 384], solution)),
+        (Constant::SparseProducts, rate(0.10, &[500, 4000, 32_000], sparse_product)),
+        (Constant::SparsePairs, rate(0.10, &[500, 4000], pairs)),
+        (Constant::Elementwise, rate(0.10, &[1, 8, 64], exponentials)),
+        (Constant::Memory, rate(0.20, &[1 << 22], copies)),
+        (Constant::Steps, step_seconds(0.05 * SECONDS, &pool)),
+    ]
 }
 
-/// The best work by seconds of tasks of these sizes, within a share of the time.
-fn rate(share: f64, sizes: &[usize], task: impl Fn(usize) -> Task) -> f64 {
-    let end = Instant::now() + Duration::from_secs_f64(share * SECONDS_MAX);
+/// The best work by seconds of tasks of these sizes, within so many.
+fn rate(seconds: f64, sizes: &[usize], task: impl Fn(usize) -> Task) -> f64 {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
     let mut best: f64 = 0.0;
     for &size in sizes {
         let mut task = task(size);
@@ -189,14 +197,14 @@ fn copies(count: usize) -> Task {
 }
 
 /// Seconds of a step that does next to nothing: most of it is the way to the pool and back.
-fn step_seconds(share: f64, pool: &Arc<ThreadPool>) -> f64 {
+fn step_seconds(seconds: f64, pool: &Arc<ThreadPool>) -> f64 {
     const COUNT: usize = 32;
     let steps = |_size| {
         let (x, pool): (Cells, _) = (cells::<f64>(Shape::new(4, 4)).into(), Arc::clone(pool));
         let step = move || pool.install(|| drop(evaluate(&Op::Product, &[&x, &x], Stop::NEVER)));
         Task::new(COUNT as f64, move || (0..COUNT).for_each(|_| step()))
     };
-    1.0 / rate(share, &[COUNT], steps)
+    1.0 / rate(seconds, &[COUNT], steps)
 }
 
 #[cfg(test)]
