@@ -228,11 +228,13 @@ impl Problem for Query<'_> {
         self.cardinality.rows(set)
     }
 
-    fn cost(&self, sides: [Set; 2], [build, probe]: [f64; 2], result: f64) -> f64 {
-        match self.keys.join(sides) {
+    fn costs(&self, sides: [Set; 2], [first, second]: [f64; 2], result: f64) -> [f64; 2] {
+        let is_keyed = self.keys.join(sides);
+        let cost = |build, probe| match is_keyed {
             true => self.costs.keyed(build, probe, result),
             false => self.costs.paired(build, probe, result),
-        }
+        };
+        [cost(first, second), cost(second, first)]
     }
 }
 

@@ -1,8 +1,10 @@
 //! What is done to rows, each by the kernels that do it for operators: on one thread, over tables of a key and a value.
 //!
 //! An operator does more than its kernel, by batches that wait, are copied and leave, and how much more is in the built-in
-//! constants. What is measured is by how much the kernels of this machine are faster than those of the one these are of. Tables and groups are there before anything is looked up in them, and what is looked up is in them: of those that are
-//! made on the way a second look would pay less than the first.
+//! constants. What is measured is by how much the kernels of this machine are faster than those of the one these are of.
+//!
+//! Tables and groups are there before anything is looked up in them, and what is looked up is in them: of those that are made
+//! on the way a second look would pay less than the first.
 
 use std::fmt::Debug;
 use std::hint::black_box;

@@ -33,10 +33,7 @@ impl<P: Problem> Orders<'_, P> {
     /// What a join of two sets costs by itself, with the first as the one that is built and with the second.
     pub(in crate::planner::joins) fn sides(&self, [one, other]: [Set; 2]) -> [f64; 2] {
         let [first, second, both] = [one, other, one.with(other)].map(|set| self.problem.rows(set));
-        [
-            self.problem.cost([one, other], [first, second], both),
-            self.problem.cost([other, one], [second, first], both),
-        ]
+        self.problem.costs([one, other], [first, second], both)
     }
 
     fn next(&self, set: Set) -> Option<(Tree, f64)> {

@@ -28,9 +28,9 @@ pub(super) trait Problem {
     /// Rows of a set of relations once they are joined.
     fn rows(&self, set: Set) -> f64;
 
-    /// What a join of two sets costs by itself, with the first as the one that is built, by the rows of both and of the
-    /// result.
-    fn cost(&self, sides: [Set; 2], rows: [f64; 2], result: f64) -> f64;
+    /// What a join of two sets costs by itself, with the first as the one that is built and with the second, by the rows of both
+    /// and of the result.
+    fn costs(&self, sides: [Set; 2], rows: [f64; 2], result: f64) -> [f64; 2];
 }
 
 /// An order of joins. The first side is the one that is built.
@@ -171,10 +171,8 @@ impl<'p, P: Problem> Orders<'p, P> {
             return;
         }
         let rows = known.map_or_else(|| self.problem.rows(both), |best| best.rows);
-        let sides =
-            [([one, other], [first.rows, second.rows]), ([other, one], [second.rows, first.rows])];
-        for (sides, side_rows) in sides {
-            let own = self.problem.cost(sides, side_rows, rows);
+        let [own, turned] = self.problem.costs([one, other], [first.rows, second.rows], rows);
+        for (sides, own) in [([one, other], own), ([other, one], turned)] {
             let new = Best { rows, cost: below + own, sides };
             let is_better = |best: Best| {
                 let order = new.cost.total_cmp(&best.cost).then(new.sides.cmp(&best.sides));

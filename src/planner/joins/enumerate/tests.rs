@@ -74,8 +74,9 @@ impl Problem for Random {
         (rows * within.map(|(_, share)| share).product::<f64>()).max(1.0)
     }
 
-    fn cost(&self, _: [Set; 2], [build, probe]: [f64; 2], result: f64) -> f64 {
-        RowCosts::default().keyed(build, probe, result)
+    fn costs(&self, _: [Set; 2], [first, second]: [f64; 2], result: f64) -> [f64; 2] {
+        let keyed = |build, probe| RowCosts::default().keyed(build, probe, result);
+        [keyed(first, second), keyed(second, first)]
     }
 }
 
@@ -96,7 +97,8 @@ fn least_cost(problem: &Random) -> f64 {
                 continue;
             }
             let rows = [problem.rows(one), problem.rows(other)];
-            let cost = a + b + problem.cost([one, other], rows, problem.rows(set));
+            let [own, turned] = problem.costs([one, other], rows, problem.rows(set));
+            let cost = a + b + own.min(turned);
             least.entry(set).and_modify(|least| *least = least.min(cost)).or_insert(cost);
         }
     }
@@ -120,8 +122,8 @@ fn all_orders(problem: &Random, set: Set) -> Vec<(Tree, f64)> {
         }
         let [a, b] = [one, other].map(|side| problem.rows(side));
         let rows = problem.rows(set);
-        let own = problem.cost([one, other], [a, b], rows);
-        let own = own.min(problem.cost([other, one], [b, a], rows));
+        let [own, turned] = problem.costs([one, other], [a, b], rows);
+        let own = own.min(turned);
         for (left, left_cost) in all_orders(problem, one) {
             for (right, right_cost) in all_orders(problem, other) {
                 let sides = Box::new([left.clone(), right]);
