@@ -7,11 +7,9 @@
 //!
 //! Equal costs are decided by the places of the relations, so the tree depends on nothing else.
 
-mod adjacent;
 mod compare;
 mod known;
 
-use self::adjacent::Adjacent;
 use self::known::{Best, Known};
 use super::set::Set;
 
@@ -44,8 +42,8 @@ pub(super) enum Tree<R = usize> {
 pub(super) struct Orders<'p, P> {
     problem: &'p P,
     best: Known,
-    /// Edges between single relations.
-    adjacent: Adjacent,
+    /// By relation, those that an edge between single relations leads to.
+    adjacent: Vec<Set>,
     /// All other edges.
     wide: Vec<[Set; 2]>,
 }
@@ -69,13 +67,17 @@ impl<'p, P: Problem> Orders<'p, P> {
     }
 
     fn new(problem: &'p P) -> Self {
-        let single = |edge: [Set; 2]| match edge.map(|end| (end.count(), end.least())) {
-            [(1, Some(one)), (1, Some(other))] => Some([one, other]),
-            _ => None,
-        };
-        let edges = problem.edges().iter().copied();
-        let adjacent = Adjacent::new(problem.count(), edges.clone().filter_map(single));
-        let wide = edges.filter(|&edge| single(edge).is_none()).collect();
+        let mut adjacent = vec![Set::EMPTY; problem.count()];
+        let mut wide = Vec::new();
+        for &[one, other] in problem.edges() {
+            match (one.least(), other.least()) {
+                (Some(a), Some(b)) if one.count() == 1 && other.count() == 1 => {
+                    adjacent[a] = adjacent[a].with(other);
+                    adjacent[b] = adjacent[b].with(one);
+                }
+                _ => wide.push([one, other]),
+            }
+        }
         let mut best = Known::new(problem.count());
         for set in (0..problem.count()).map(Set::one) {
             best.put(set, Best { rows: problem.rows(set), cost: 0.0, sides: [Set::EMPTY; 2] });
@@ -91,7 +93,8 @@ impl<'p, P: Problem> Orders<'p, P> {
     /// Where an edge leads from a set, but for what is left out: of several relations at its end, the first.
     fn neighbours(&self, set: Set, left_out: Set) -> Set {
         let outside = Set::first(self.problem.count()).without(set).without(left_out);
-        let mut near = self.adjacent.to(set).within(outside);
+        let near = set.iter().fold(Set::EMPTY, |near, relation| near.with(self.adjacent[relation]));
+        let mut near = near.within(outside);
         for &[one, other] in &self.wide {
             for [from, to] in [[one, other], [other, one]] {
                 if set.includes(from) && outside.includes(to) {
@@ -103,11 +106,10 @@ impl<'p, P: Problem> Orders<'p, P> {
     }
 
     fn are_connected(&self, one: Set, other: Set) -> bool {
-        self.adjacent.to(one).meets(other)
-            || self.wide.iter().any(|&[from, to]| {
-                (one.includes(from) && other.includes(to))
-                    || (one.includes(to) && other.includes(from))
-            })
+        let near = one.iter().any(|relation| self.adjacent[relation].meets(other));
+        near || self.wide.iter().any(|&[from, to]| {
+            (one.includes(from) && other.includes(to)) || (one.includes(to) && other.includes(from))
+        })
     }
 
     fn compare_all(&mut self) {
