@@ -191,10 +191,10 @@ fn who_has_a_small_stack_may_ask_for_deep_things() {
     let ask = || {
         let connection = connection();
         connection.execute("CREATE MATRIX m = ones(2, 2)").unwrap();
-        let nest = (0..800).fold("m".to_owned(), |nest, _| format!("abs({nest})"));
+        let nest = (0..400).fold("m".to_owned(), |nest, _| format!("abs({nest})"));
         assert_eq!(connection.matrix(&nest).unwrap().cell(1, 1), 1.0);
     };
-    std::thread::Builder::new().stack_size(1 << 20).spawn(ask).unwrap().join().unwrap();
+    std::thread::Builder::new().stack_size(512 << 10).spawn(ask).unwrap().join().unwrap();
 }
 
 #[test]
