@@ -285,8 +285,9 @@ impl Database {
     ) -> Result<T> {
         let mut future = Box::pin(future);
         // A thread of a runtime must not enter another one.
-        let is_guest = Handle::try_current().is_err();
-        if let Some(_guest) = is_guest.then(|| self.0.guest.try_lock().ok()).flatten() {
+        if Handle::try_current().is_err()
+            && let Ok(_guest) = self.0.guest.try_lock()
+        {
             // Who polls next is the one that is woken. Within the runtime, for there long work gives way.
             let mut context = Context::from_waker(Waker::noop());
             let once = poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut context)));
