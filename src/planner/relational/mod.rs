@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
-//!   analyze    repeated, values, insert, membership, hoisted, subquery::SingleRow, coerce, then DataFusion's rules, then texts and overflow
+//!   analyze    repeated, values, insert, membership, hoisted, nested, subquery::SingleRow, coerce, then DataFusion's rules, then texts and overflow
 //!   optimize   DataFusion's rules, and subquery, keys, totals, apart and sort_keys among them; lifted and filtered at the end
 //! ExecutionPlan   overflow and constants, then DataFusion's rules, with filters handed down by pushdown and sorted before the last, then spilling
 //! ```
@@ -19,6 +19,7 @@ mod keys;
 mod lifted;
 mod membership;
 mod names;
+mod nested;
 mod overflow;
 mod repeated;
 mod sort_keys;
@@ -68,6 +69,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(insert::NullableValues),
         Arc::new(membership::UnknownMembership),
         Arc::new(hoisted::HoistedSubqueries),
+        Arc::new(nested::NestedCorrelation),
         Arc::new(subquery::SingleRow),
         Arc::new(coerce::Coerce),
     ];

@@ -153,7 +153,7 @@ fn independent(join: &Join) -> Result<Option<LogicalPlan>> {
 }
 
 /// The one input whose rows an expression of this node sees, for the nodes that may hold subqueries.
-fn input_of(plan: &LogicalPlan) -> Option<&LogicalPlan> {
+pub(super) fn input_of(plan: &LogicalPlan) -> Option<&LogicalPlan> {
     match plan {
         LogicalPlan::Projection(Projection { input, .. })
         | LogicalPlan::Filter(Filter { input, .. })
