@@ -613,7 +613,11 @@ impl Domain {
         let right_refers = self.touches(&join.right)?;
         let keeps_left = matches!(
             join.join_type,
-            JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti
+            JoinType::Inner
+                | JoinType::Left
+                | JoinType::LeftSemi
+                | JoinType::LeftAnti
+                | JoinType::LeftMark
         );
         if !keeps_left || join.null_aware {
             return Ok(None);
@@ -633,11 +637,17 @@ impl Domain {
             );
             right
         };
-        let own = join.schema.columns().into_iter().map(Expr::Column);
-        LogicalPlanBuilder::from(left)
-            .join_on(right, join.join_type, conditions)?
-            .project(own.chain(self.expressions()).collect::<Vec<_>>())?
-            .build()
-            .map(Some)
+        let joined =
+            LogicalPlanBuilder::from(left).join_on(right, join.join_type, conditions)?.build()?;
+        let mut own: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
+        if join.join_type == JoinType::LeftMark
+            && let (Some(Expr::Column(known)), Some(mark)) =
+                (own.pop(), joined.schema().columns().pop())
+        {
+            // What a mark is called follows from what the right side's columns are.
+            own.push(Expr::Column(mark).alias_qualified(known.relation, known.name));
+        }
+        let all = own.into_iter().chain(self.expressions()).collect::<Vec<_>>();
+        LogicalPlanBuilder::from(joined).project(all)?.build().map(Some)
     }
 }
