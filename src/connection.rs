@@ -25,8 +25,8 @@ use crate::value::Parameters;
 
 /// A connection to a database; settings and prepared statements belong to it, tables to the database.
 ///
-/// Cheap to clone: clones are the same connection. A blocking call does what it can on the thread that makes it, which may be
-/// one of an asynchronous runtime, and leaves the rest to the database's threads; an asynchronous one leaves them all of it.
+/// Cheap to clone: clones are the same connection. A blocking call does what comes at once on the thread that makes it, and leaves
+/// the rest to the database's. It may be made on a thread of an asynchronous runtime too, which it then blocks and does nothing on.
 ///
 /// ```
 /// let connection = relatrix::Database::memory()?.connect();
