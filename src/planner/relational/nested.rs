@@ -124,9 +124,10 @@ fn renamed(plan: LogicalPlan, pairs: &[(Column, Column)]) -> Result<Transformed<
         let node = names::rewritten(node, |expression| {
             expression.transform_down(|part| match part {
                 Expr::OuterReferenceColumn(field, column) => {
-                    let own = pairs.iter().find(|(outer, _)| *outer == column);
-                    let column = own.map_or(column, |(_, own)| own.clone());
-                    Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+                    let Some((_, own)) = pairs.iter().find(|(outer, _)| *outer == column) else {
+                        return Ok(Transformed::no(Expr::OuterReferenceColumn(field, column)));
+                    };
+                    Ok(Transformed::yes(Expr::OuterReferenceColumn(field, own.clone())))
                 }
                 part => Ok(Transformed::no(part)),
             })

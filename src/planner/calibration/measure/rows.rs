@@ -234,3 +234,27 @@ fn concatenated(batches: &[RecordBatch]) -> RecordBatch {
 fn certain<T, E: Debug>(found: Result<T, E>) -> T {
     found.expect("two columns of numbers, of one length")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_and_far_looks_are_told_apart() {
+        let (near, far) = (2e-9, 9e-9);
+        let of = |rows: usize| 1.0 / (near + (far - near) * missed(rows as f64));
+        let found = apart([NEAR, FAR].map(of)).map(|rate| 1.0 / rate);
+        assert!((found[0] / near - 1.0).abs() < 1e-9 && (found[1] / far - 1.0).abs() < 1e-9);
+        // A table far beyond the caches that is faster says nothing, and does not divide by it.
+        assert!(apart([1.0, 1e9]).iter().all(|rate| *rate > 0.0 && rate.is_finite()));
+    }
+
+    #[test]
+    fn what_is_looked_up_is_there() {
+        let table = Lookup::<u64>::new((0..NEAR).map(key).collect(), None);
+        let asked: Vec<u64> = (0..ROWS).map(|at| key(place(at, NEAR))).collect();
+        let mut places = Vec::new();
+        table.first(&asked, None, &mut places);
+        assert!(!table.is_array() && table.is_unique() && places.iter().all(|&place| place > 0));
+    }
+}
