@@ -19,6 +19,8 @@ pub(super) struct Header {
     pub(super) bytes: usize,
     /// Bytes of the header itself.
     pub(super) header_bytes: usize,
+    /// Of kept pages: what the indices are above, where they are of no dictionary (`offsets`).
+    pub(super) least: Option<i64>,
 }
 
 /// What a page holds.
@@ -54,6 +56,22 @@ impl Header {
             Err(Stop::End) => Ok(None),
             Err(Stop::Wrong(what)) => Err(Flaw::new(format!("the header of a page has {what}"))),
         }
+    }
+
+    /// How the values of a data page are written.
+    pub(super) fn encoding(&self) -> Option<Encoding> {
+        match self.kind {
+            Kind::Data { encoding, .. } | Kind::DataV2 { encoding, .. } => Some(encoding),
+            Kind::Dictionary | Kind::Other => None,
+        }
+    }
+
+    /// That of the same data page, of so many bytes, with values that are indices above a number.
+    pub(super) fn of_offsets(mut self, least: i64, bytes: usize) -> Self {
+        if let Kind::Data { encoding, .. } | Kind::DataV2 { encoding, .. } = &mut self.kind {
+            *encoding = Encoding::RLE_DICTIONARY;
+        }
+        Self { bytes, least: Some(least), ..self }
     }
 }
 
@@ -104,7 +122,7 @@ impl Fields<'_> {
             (0 | 2 | 3, _) => return Err(Stop::Wrong("another kind than it says")),
             _ => Kind::Other,
         };
-        Ok(Header { kind, stored_bytes, bytes, header_bytes: self.at })
+        Ok(Header { kind, stored_bytes, bytes, header_bytes: self.at, least: None })
     }
 
     fn data(&mut self) -> Parsed<Kind> {
@@ -282,7 +300,8 @@ mod tests {
     fn what_is_not_needed_is_passed_over() {
         let header = Header::parse(DATA).unwrap().unwrap();
         let kind = Kind::Data { levels: 100, encoding: Encoding::RLE_DICTIONARY };
-        let expected = Header { kind, stored_bytes: 200, bytes: 300, header_bytes: DATA.len() };
+        let (stored_bytes, bytes, header_bytes) = (200, 300, DATA.len());
+        let expected = Header { kind, stored_bytes, bytes, header_bytes, least: None };
         assert_eq!(header, expected);
     }
 

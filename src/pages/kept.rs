@@ -1,11 +1,12 @@
 //! Columns of row groups that are read again and again: their pages, decompressed, for whoever reads them next.
 //!
-//! Enters: a column of a file as it was at some time. Leaves: its pages, where they are kept. Who reads a column first leaves a
+//! Enters: a column of a file as it was at some time. Leaves: its pages, where they are kept, of whole numbers in the fewest bits
+//! ([`super::offsets`]). Who reads a column first leaves a
 //! mark, who reads all of it a second time keeps its pages, and from then on nobody reads the file or decompresses: what is read
 //! once costs nothing. Kept bytes are counted, never have others moved, and are dropped where these would be refused memory
 //! ([`Eviction`]): to read them again takes no longer than to bring them back from a file. When the limit is reached, columns give
-//! way to one that is worth more. A column is worth how often it was read, less where it was hardly compressed, and where the clock was
-//! when it was read last; so the columns of a scan that has no room for all of them do not push out one another (frequency and cost
+//! way to one that is worth more. A column is worth how often it was read, less where it was hardly compressed, more where it is kept
+//! in fewer bytes than it was decompressed to, and where the clock was when it was read last; so the columns of a scan that has no room for all of them do not push out one another (frequency and cost
 //! with aging, as in Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques for Web proxy caches*,
 //! ACM SIGMETRICS Performance Evaluation Review 27, 2000; but what moves the clock is what does not get in. By what gave way, as
 //! there, columns that save little let others in by turns until none stayed for the next scan).
@@ -22,6 +23,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::header::Header;
+use super::offsets::{self, Numbers, Page};
+use super::page::Form;
 use crate::catalog::Stamp;
 use crate::config::ColumnLimits;
 use crate::memory::{Eviction, Movable, Tier};
@@ -55,7 +58,7 @@ const NEWCOMER: f64 = 0.5;
 const PAGE_BYTES: usize = 128;
 
 /// The pages of a column, from its first to its last.
-pub(super) type Pages = Arc<[(Header, Bytes)]>;
+pub(super) type Pages = Arc<[Page]>;
 
 /// The columns that a database keeps.
 #[derive(Debug)]
@@ -91,6 +94,8 @@ struct Kept(Mutex<Place>);
 #[derive(Debug)]
 struct Place {
     pages: Option<Pages>,
+    /// Bytes that it has in its file.
+    stored_bytes: u64,
     memory: MemoryReservation,
     used: Instant,
     uses: u32,
@@ -174,13 +179,13 @@ impl Kept {
         self.place().memory.size()
     }
 
-    /// The pages, for a reader.
-    fn read(&self, clock: f64) -> Option<Pages> {
+    /// The pages, for a reader, and the bytes that need not be read for it.
+    fn read(&self, clock: f64) -> Option<(Pages, u64)> {
         let mut place = self.place();
         place.used = Instant::now();
         place.uses = USES_MAX.min(place.uses + 1);
         place.worth = clock + f64::from(place.uses) * place.saved;
-        place.pages.clone()
+        Some((place.pages.clone()?, place.stored_bytes))
     }
 }
 
@@ -235,20 +240,20 @@ impl FileColumns {
     pub(super) fn pages(&self, first: u64) -> Option<Pages> {
         let key = (Arc::clone(&self.file), first);
         let state = self.all.state();
-        let pages = state.columns.get(&key)?.read(state.clock)?;
+        let (pages, stored_bytes) = state.columns.get(&key)?.read(state.clock)?;
         drop(state);
-        let bytes: usize = pages.iter().map(|(header, _)| header.stored_bytes).sum();
-        self.all.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.all.read_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
         Some(pages)
     }
 
     /// What keeps the pages of a column that is read for the second time, and for which there is room.
-    pub(super) fn keeping(&self, column: &ColumnChunkMetaData) -> Option<Keeping> {
+    pub(super) fn keeping(&self, column: &ColumnChunkMetaData, form: Form) -> Option<Keeping> {
+        let stored_bytes = u64::try_from(column.compressed_size()).unwrap_or(0);
         let key = (Arc::clone(&self.file), column.byte_range().0);
         let mut guard = self.all.state();
         let state = &mut *guard;
         if state.marks.insert(key.clone()) {
-            state.read_bytes += column.compressed_size().max(0) as u64;
+            state.read_bytes += stored_bytes;
             if state.marks.len() > MARKS_MAX {
                 state.marks.clear();
             }
@@ -258,7 +263,7 @@ impl FileColumns {
             return None;
         }
         let bytes = usize::try_from(column.uncompressed_size()).ok()?;
-        let is_compressed = (column.compressed_size() as f64) < HARDLY_COMPRESSED * bytes as f64;
+        let is_compressed = (stored_bytes as f64) < HARDLY_COMPRESSED * bytes as f64;
         let saved = if is_compressed { 1.0 } else { SAVED_BY_COPIES };
         let worth = state.clock + NEWCOMER * saved;
         let limit_bytes = state.limit_bytes();
@@ -271,7 +276,10 @@ impl FileColumns {
         drop(guard);
         let memory = MemoryConsumer::new("ParquetColumns").register(&self.all.pool);
         let coming = Coming { all: Arc::clone(&self.all), bytes };
-        Some(Keeping { coming, key, pages: Vec::new(), left_bytes: bytes, memory, saved })
+        let count = usize::try_from(column.num_values()).ok()?;
+        let numbers = Numbers { physical: column.column_type(), form, count };
+        let (pages, left_bytes) = (Vec::new(), bytes);
+        Some(Keeping { coming, key, pages, numbers, stored_bytes, left_bytes, memory, saved })
     }
 }
 
@@ -279,7 +287,9 @@ impl FileColumns {
 pub(super) struct Keeping {
     coming: Coming,
     key: Key,
-    pages: Vec<(Header, Bytes)>,
+    pages: Vec<Page>,
+    numbers: Numbers,
+    stored_bytes: u64,
     /// What its file says that the pages to come have.
     left_bytes: usize,
     memory: MemoryReservation,
@@ -314,7 +324,14 @@ impl Keeping {
 
     /// The column has been read to its end.
     pub(super) fn finish(self) {
-        let Self { coming, key, pages, memory, saved, .. } = self;
+        let Self { coming, key, mut pages, numbers, stored_bytes, memory, mut saved, .. } = self;
+        // What is wrong with a page is told to who reads it.
+        if let Ok(Some(packed)) = offsets::of_pages(&pages, numbers) {
+            let bytes = packed.iter().map(|(_, bytes)| bytes.len() + PAGE_BYTES).sum();
+            saved *= memory.size() as f64 / f64::max(1.0, bytes as f64);
+            memory.shrink(memory.size().saturating_sub(bytes));
+            pages = packed;
+        }
         let all = Arc::clone(&coming.all);
         drop(coming);
         let mut state = all.state();
@@ -322,7 +339,7 @@ impl Keeping {
         if state.make_room(memory.size(), worth) {
             let worth = state.clock + saved;
             let (pages, used, uses) = (Some(pages.into()), Instant::now(), 1);
-            let place = Place { pages, memory, used, uses, saved, worth };
+            let place = Place { pages, stored_bytes, memory, used, uses, saved, worth };
             let kept = Arc::new(Kept(Mutex::new(place)));
             all.eviction.add(&kept);
             state.columns.insert(key, kept);

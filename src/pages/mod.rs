@@ -14,7 +14,7 @@
 //!        └ window   batches of a row group: step by step, then all other columns
 //!           └ column    rows of one column; texts and lists where it has those
 //!              ├ chunk     pages of a column, decompressed; header: what stands before each
-//!              ├ kept      those of columns that are read again and again
+//!              ├ kept      those of columns that are read again and again; offsets: in fewer bytes
 //!              └ page      levels and values of a page; values: the cells that they become
 //!                 ├ runs      levels and indices: repeated or bit-packed
 //!                 └ delta     whole numbers as differences
@@ -33,6 +33,7 @@ mod header;
 mod kept;
 mod layout;
 mod lists;
+mod offsets;
 mod opener;
 mod page;
 mod pruning;

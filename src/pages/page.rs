@@ -31,6 +31,9 @@ pub(super) struct DataPage<S: Stored> {
     /// Where rows begin, counted in levels; of lists alone.
     pub(super) starts: Vec<u32>,
     pub(super) definitions: Definitions,
+    /// Values that are there, and where they begin, after the levels.
+    pub(super) there: usize,
+    pub(super) values_at: usize,
     /// The definition level of a value that is there.
     present: u8,
     values: Values<S>,
@@ -44,10 +47,23 @@ pub(super) enum Definitions {
 
 /// The values of a page that are not taken yet; places count bytes of the page, or values.
 enum Values<S: Stored> {
-    Plain { at: usize },
+    Plain {
+        at: usize,
+    },
     Indices(Runs),
-    Split { part: Range<usize>, at: usize },
-    Decoded { cells: Vec<S::Cell>, at: usize },
+    /// Each above the least of them.
+    Offsets {
+        runs: Runs,
+        least: i64,
+    },
+    Split {
+        part: Range<usize>,
+        at: usize,
+    },
+    Decoded {
+        cells: Vec<S::Cell>,
+        at: usize,
+    },
 }
 
 impl<S: Stored> DataPage<S> {
@@ -83,8 +99,15 @@ impl<S: Stored> DataPage<S> {
                 levels.iter().filter(|&&level| level == form.present).count()
             }
         };
-        let values = Values::open(&bytes, parts.values, parts.encoding, there, form.value_bytes)?;
-        Ok(Self { bytes, count, starts, definitions, present: form.present, values })
+        let values_at = parts.values.start;
+        let values = match Values::open(&bytes, parts.values, parts.encoding, there, form)? {
+            Values::Indices(runs) if let Some(least) = header.least => {
+                Values::Offsets { runs, least }
+            }
+            values => values,
+        };
+        let present = form.present;
+        Ok(Self { bytes, count, starts, definitions, there, values_at, present, values })
     }
 
     /// Whether its values are indices of a dictionary.
@@ -133,6 +156,10 @@ impl<S: Stored> DataPage<S> {
                     None => look_up(runs, page, count, most, cell, taken),
                 };
             }
+            Values::Offsets { runs, least } => {
+                let value = |offset: usize| whole::<S>(least.wrapping_add(offset as i64));
+                return look_up(runs, &self.bytes, count, usize::MAX, value, taken);
+            }
             Values::Split { part, at } => {
                 let bytes = &self.bytes[part.clone()];
                 let all = bytes.len() / S::BYTES;
@@ -177,6 +204,11 @@ impl<S: Stored> DataPage<S> {
                     Some(cells) => look_up_chosen(runs, page, wanted, most, |at| cells[at], taken),
                     None => look_up_chosen(runs, page, wanted, most, cell, taken),
                 };
+            }
+            Values::Offsets { runs, least } => {
+                let value = |offset: usize| whole::<S>(least.wrapping_add(offset as i64));
+                let wanted = Wanted { count, chosen, first };
+                return look_up_chosen(runs, &self.bytes, wanted, usize::MAX, value, taken);
             }
             Values::Split { part, at } => {
                 let bytes = &self.bytes[part.clone()];
@@ -224,7 +256,9 @@ impl<S: Stored> DataPage<S> {
     pub(super) fn skip(&mut self, count: usize) -> Checked<()> {
         match &mut self.values {
             Values::Plain { at } => *at += count * S::BYTES,
-            Values::Indices(runs) => runs.skip(&self.bytes, count)?,
+            Values::Indices(runs) | Values::Offsets { runs, .. } => {
+                runs.skip(&self.bytes, count)?
+            }
             Values::Split { at, .. } | Values::Decoded { at, .. } => *at += count,
         }
         Ok(())
@@ -349,10 +383,10 @@ impl<S: Stored> Values<S> {
         mut part: Range<usize>,
         encoding: Encoding,
         count: usize,
-        value_bytes: usize,
+        form: Form,
     ) -> Checked<Self> {
         match encoding {
-            Encoding::PLAIN => match S::cells(bytes, part.clone(), value_bytes)? {
+            Encoding::PLAIN => match S::cells(bytes, part.clone(), form.value_bytes)? {
                 Some(cells) => Ok(Values::Decoded { cells, at: 0 }),
                 None => Ok(Values::Plain { at: part.start }),
             },
@@ -364,8 +398,7 @@ impl<S: Stored> Values<S> {
             Encoding::BYTE_STREAM_SPLIT if S::ARE_NUMBERS => Ok(Values::Split { part, at: 0 }),
             Encoding::DELTA_BINARY_PACKED if S::ARE_NUMBERS => {
                 let numbers = delta::numbers(&bytes[part], count)?;
-                let cell = |number: u64| S::cell(&number.to_le_bytes()[..S::BYTES]);
-                let cells = numbers.into_iter().map(cell).collect();
+                let cells = numbers.into_iter().map(|number| whole::<S>(number as i64)).collect();
                 Ok(Values::Decoded { cells, at: 0 })
             }
             Encoding::RLE if S::MAY_BE_RUNS => {
@@ -465,6 +498,12 @@ fn check(indices: &[u32], most: usize) -> Checked<()> {
         true => Ok(()),
         false => Err(Flaw::new(format!("a value that is not in its dictionary of {most}"))),
     }
+}
+
+/// A whole number of as many bits as the column has.
+#[inline]
+fn whole<S: Stored>(number: i64) -> S::Cell {
+    S::cell(&number.to_le_bytes()[..S::BYTES.min(size_of::<i64>())])
 }
 
 /// The number whose bytes lie apart: all first bytes, then all second ones, and so on.

@@ -95,7 +95,9 @@ impl Place {
             let metadata = self.metadata.row_group(group).column(layout.leaf);
             let source = source(at);
             let keeping = match (&source, &self.kept) {
-                (Source::File(_) | Source::Fetched(..), Some(kept)) => kept.keeping(metadata),
+                (Source::File(_) | Source::Fetched(..), Some(kept)) => {
+                    kept.keeping(metadata, layout.form)
+                }
                 _ => None,
             };
             let chunk = Chunk::new(source, metadata, &self.spare, keeping);
