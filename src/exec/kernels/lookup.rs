@@ -8,17 +8,18 @@
 //!
 //! Half of the slots stay free, so a key that is not there costs one look at memory, mostly, and one that is there two.
 //! What the looks of some keys read is asked for together: of a table beyond the processor's cache, none is waited for
-//! alone. Where most keys that are looked for are not there, bits of all keys that are come before the slots: they fit into
+//! alone. Of a large table, several threads make slots of their own each. Where most keys that are looked for are not there, bits of all keys that are come before the slots: they fit into
 //! a nearer cache.
 //!
 //! Source: Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (1970), with one bit for a key.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use arrow::buffer::NullBuffer;
 
+use super::threads::{THREAD_ROWS_MIN, in_parallel};
 use super::word::{KEYS_AT_ONCE, Word};
 use super::zeros::Zeros;
 
@@ -120,10 +121,21 @@ impl<W: Word> Lookup<W> {
     /// # Panics
     /// Where there are more than [`ROWS_MAX`].
     pub fn new(words: Vec<W>, valid: Option<&NullBuffer>) -> Self {
+        Self::by_threads(words, valid, 1)
+    }
+
+    /// As [`Lookup::new`], made by so many threads where there are rows for them.
+    ///
+    /// # Panics
+    /// As [`Lookup::new`].
+    pub fn by_threads(words: Vec<W>, valid: Option<&NullBuffer>, threads: usize) -> Self {
         assert!(words.len() <= ROWS_MAX, "a table of fewer rows");
         match range(&words, valid) {
             Some((least, places)) => Self::over_range(&words, valid, least, places),
-            None => Self::in_slots(words, valid),
+            None => {
+                let threads = threads.min(words.len() / THREAD_ROWS_MIN);
+                Self::in_slots(words, valid, threads.max(1))
+            }
         }
     }
 
@@ -144,51 +156,31 @@ impl<W: Word> Lookup<W> {
         }
         firsts.fill(0);
         rows().for_each(|row| firsts[place(row)] += 1);
-        let (mut by_key, keys) = laid_out(firsts);
+        let mut by_key = vec![0; rows().count()];
+        let (_, keys) = laid_out(firsts, &mut by_key, 0);
         rows().rev().for_each(|row| put(&mut by_key, &mut firsts[place(row)], row));
         Self { first: First::Range { least, places: zeros }, rows: by_key, keys }
     }
 
-    fn in_slots(words: Vec<W>, valid: Option<&NullBuffer>) -> Self {
+    fn in_slots(words: Vec<W>, valid: Option<&NullBuffer>, threads: usize) -> Self {
         let len = (SLOTS_A_ROW * words.len()).max(1);
         let mut zeros = Zeros::new(len);
         let slots: &mut [u64] = &mut zeros;
-        // Of each row the first of its key, once that is not the row itself.
-        let (mut firsts, mut keys) = (Vec::new(), 0);
-        let mut hashes = [0; KEYS_AT_ONCE];
-        for (chunk, those) in words.chunks(KEYS_AT_ONCE).enumerate() {
-            let mut seen = 0;
-            for (hash, word) in hashes.iter_mut().zip(those) {
-                *hash = word.hash();
-                seen ^= slots[home(*hash, len)];
-            }
-            black_box(seen);
-            for (at, (&hash, &word)) in hashes.iter().zip(those).enumerate() {
-                let row = chunk * KEYS_AT_ONCE + at;
-                if valid.is_some_and(|valid| valid.is_null(row)) {
-                    continue;
-                }
-                let mut place = home(hash, len);
-                loop {
-                    let first = slots[place] as u32;
-                    if first == NONE {
-                        (slots[place], keys) = (slot(hash, row as u32 + 1), keys + 1);
-                        break;
-                    }
-                    if is_of(slots[place], hash) && words[first as usize - 1] == word {
-                        if firsts.is_empty() {
-                            firsts = (0..words.len() as u32).collect();
-                        }
-                        firsts[row] = first - 1;
-                        break;
-                    }
-                    place = after(place, len);
-                }
-            }
+        let table = Filling { words: &words, valid, len, firsts: OnceLock::new() };
+        // Which slot a row is looked for in first depends on its hash: so each thread has the rows of some slots, in their order.
+        let part = len.div_ceil(threads);
+        let fill = |(at, slots): (usize, &mut [u64])| table.fill(slots, at * part);
+        let filled = in_parallel(slots.chunks_mut(part).enumerate().collect(), fill);
+        let mut keys = filled.iter().map(|of| of.keys).sum();
+        for row in filled.into_iter().flat_map(|of| of.beyond) {
+            keys += usize::from(table.put(slots, row));
         }
-        let (words, rows) = match firsts.is_empty() {
-            true => (words, Vec::new()),
-            false => beside_each_other(&words, valid, firsts, slots),
+        let (words, rows) = match table.firsts.into_inner() {
+            None => (words, Vec::new()),
+            Some(firsts) => {
+                let firsts: Vec<u32> = firsts.into_iter().map(AtomicU32::into_inner).collect();
+                beside_each_other(&words, valid, &firsts, slots, threads)
+            }
         };
         Self { first: First::Slots { slots: zeros, words, seen: Seen::default() }, rows, keys }
     }
@@ -269,8 +261,83 @@ impl<W: Word> Lookup<W> {
         let range = (PLACES_A_ROW * rows).max(PLACES_MIN) * size_of::<u32>() + keys + places;
         let slots = SLOTS_A_ROW * rows * size_of::<u64>();
         let filter = FILTER_BITS_A_ROW * rows / 8;
-        let in_order = slots + 2 * keys + 2 * places;
+        let in_order = slots + 2 * keys + 3 * places;
         range.max(in_order).max(slots + keys + places + filter)
+    }
+}
+
+/// Slots while they are filled with rows.
+struct Filling<'a, W> {
+    words: &'a [W],
+    valid: Option<&'a NullBuffer>,
+    /// All slots.
+    len: usize,
+    /// Of each row the first of its key, once that is not the row itself for all.
+    firsts: OnceLock<Vec<AtomicU32>>,
+}
+
+/// What came of filling some of the slots.
+struct Filled {
+    keys: usize,
+    /// The rows that found no place there, in their order: they belong behind the last of those slots.
+    beyond: Vec<usize>,
+}
+
+impl<W: Word> Filling<'_, W> {
+    /// Fills those slots from `start` on with the rows that are looked for there first.
+    fn fill(&self, slots: &mut [u64], start: usize) -> Filled {
+        let mut filled = Filled { keys: 0, beyond: Vec::new() };
+        let (mut hashes, mut rows) = ([0; KEYS_AT_ONCE], [0; KEYS_AT_ONCE]);
+        for (chunk, words) in self.words.chunks(KEYS_AT_ONCE).enumerate() {
+            let (mut seen, mut count) = (0, 0);
+            for (at, word) in words.iter().enumerate() {
+                let (hash, row) = (word.hash(), chunk * KEYS_AT_ONCE + at);
+                let home = home(hash, self.len).wrapping_sub(start);
+                if home < slots.len() && self.valid.is_none_or(|valid| valid.is_valid(row)) {
+                    seen ^= slots[home];
+                    (hashes[count], rows[count]) = (hash, row);
+                    count += 1;
+                }
+            }
+            black_box(seen);
+            for (&hash, &row) in hashes[..count].iter().zip(&rows) {
+                let home = home(hash, self.len) - start;
+                match self.put_from(&mut slots[home..], hash, row) {
+                    Some(is_new) => filled.keys += usize::from(is_new),
+                    None => filled.beyond.push(row),
+                }
+            }
+        }
+        filled
+    }
+
+    /// Puts a row into any of all slots; says whether it is the first of its key.
+    fn put(&self, slots: &mut [u64], row: usize) -> bool {
+        let hash = self.words[row].hash();
+        let home = home(hash, self.len);
+        let (before, from_home) = slots.split_at_mut(home);
+        // Half of all slots are free.
+        let put = self.put_from(from_home, hash, row).or_else(|| self.put_from(before, hash, row));
+        put.unwrap_or(false)
+    }
+
+    /// Puts a row into the first of these slots that is free, or to the first row of its key, and says whether it is that; `None`
+    /// where all of them are others'.
+    #[inline]
+    fn put_from(&self, slots: &mut [u64], hash: u64, row: usize) -> Option<bool> {
+        for at in slots {
+            let first = *at as u32;
+            if first == NONE {
+                *at = slot(hash, row as u32 + 1);
+                return Some(true);
+            }
+            if is_of(*at, hash) && self.words[first as usize - 1] == self.words[row] {
+                let alone = || (0..self.words.len() as u32).map(AtomicU32::new).collect();
+                self.firsts.get_or_init(alone)[row].store(first - 1, Ordering::Relaxed);
+                return Some(false);
+            }
+        }
+        None
     }
 }
 
@@ -279,17 +346,16 @@ fn valid_rows(rows: usize, valid: Option<&NullBuffer>) -> impl DoubleEndedIterat
     (0..rows).filter(move |&row| valid.is_none_or(|valid| valid.is_valid(row)))
 }
 
-/// A place for each of so many rows by key, of which the last is marked, and how many keys have rows. A count becomes the place
-/// behind the last row of its key.
-fn laid_out(counts: &mut [u32]) -> (Vec<u32>, usize) {
-    let mut rows = vec![0; counts.iter().map(|&count| count as usize).sum()];
-    let (mut end, mut keys) = (0, 0);
+/// Marks of rows by key, from a place on, the last of each, and says where they end and how many keys have rows. A count becomes
+/// the place behind the last row of its key.
+fn laid_out(counts: &mut [u32], rows: &mut [u32], mut end: u32) -> (u32, usize) {
+    let mut keys = 0;
     for count in counts.iter_mut().filter(|count| **count > 0) {
         (end, keys) = (end + *count, keys + 1);
         rows[end as usize - 1] = LAST;
         *count = end + 1;
     }
-    (rows, keys)
+    (end, keys)
 }
 
 /// Puts a row before those of its key, whose first place is told.
@@ -299,26 +365,71 @@ fn put(rows: &mut [u32], first: &mut u32, row: usize) {
 }
 
 /// Words and rows with those of one key beside each other, where it is told of each row which one is the first of its key, and
-/// the slots say so. They say the places of these afterwards.
+/// the slots say so. They say the places of these afterwards. Each thread has the keys whose first rows are some of all.
 fn beside_each_other<W: Word>(
     words: &[W],
     valid: Option<&NullBuffer>,
-    firsts: Vec<u32>,
+    firsts: &[u32],
     slots: &mut [u64],
+    threads: usize,
 ) -> (Vec<W>, Vec<u32>) {
+    let part = words.len().div_ceil(threads);
     let mut places = vec![0; words.len()];
     let rows = || valid_rows(words.len(), valid);
-    rows().for_each(|row| places[firsts[row] as usize] += 1);
-    let (mut by_key, _) = laid_out(&mut places);
-    rows().rev().for_each(|row| put(&mut by_key, &mut places[firsts[row] as usize], row));
-    drop(firsts);
+    let count = |(at, counts): (usize, &mut [u32])| {
+        for row in rows() {
+            if let Some(count) = counts.get_mut((firsts[row] as usize).wrapping_sub(at * part)) {
+                *count += 1;
+            }
+        }
+    };
+    in_parallel(places.chunks_mut(part).enumerate().collect(), count);
+    let mut by_key = vec![0; rows().count()];
     let mut in_order = vec![W::default(); by_key.len()];
-    for slot in slots.iter_mut().filter(|slot| **slot as u32 != NONE) {
-        let row = *slot as u32 as usize - 1;
-        in_order[places[row] as usize - 1] = words[row];
-        *slot = *slot >> u32::BITS << u32::BITS | u64::from(places[row]);
+    let (mut parts, mut start) = (Vec::with_capacity(threads), 0);
+    let (mut rows_left, mut words_left) = (by_key.as_mut_slice(), in_order.as_mut_slice());
+    for (at, places) in places.chunks_mut(part).enumerate() {
+        let (end, _) = laid_out(places, rows_left, 0);
+        let (of_keys, words);
+        (of_keys, rows_left) = rows_left.split_at_mut(end as usize);
+        (words, words_left) = words_left.split_at_mut(end as usize);
+        parts.push(SomeKeys { first_row: at * part, start, places, rows: of_keys, words });
+        start += end;
     }
+    let lay = |keys: SomeKeys<'_, W>| {
+        let of_keys = &words[keys.first_row..];
+        for row in rows().rev() {
+            let key = (firsts[row] as usize).wrapping_sub(keys.first_row);
+            if let Some(place) = keys.places.get_mut(key) {
+                put(keys.rows, place, row);
+            }
+        }
+        let places = keys.places.iter_mut().zip(of_keys);
+        for (place, word) in places.filter(|(place, _)| **place > 0) {
+            keys.words[*place as usize - 1] = *word;
+            *place += keys.start;
+        }
+    };
+    in_parallel(parts, lay);
+    let tell = |slots: &mut [u64]| {
+        for slot in slots.iter_mut().filter(|slot| **slot as u32 != NONE) {
+            let row = *slot as u32 as usize - 1;
+            *slot = *slot >> u32::BITS << u32::BITS | u64::from(places[row]);
+        }
+    };
+    in_parallel(slots.chunks_mut(slots.len().div_ceil(threads)).collect(), tell);
     (in_order, by_key)
+}
+
+/// Keys of which the first rows follow one another, as one thread lays them out.
+struct SomeKeys<'a, W> {
+    first_row: usize,
+    /// The places of all keys before.
+    start: u32,
+    /// By row from the first one on: of those that are the first of a key, its first place among these.
+    places: &'a mut [u32],
+    rows: &'a mut [u32],
+    words: &'a mut [W],
 }
 
 /// The least key and how many places there are from it to the largest; none where most of them would be empty.
@@ -384,8 +495,9 @@ impl Filter {
             places.map(|place| words[place as usize - 1])
         };
         let bits_max = FILTER_BITS_A_ROW * slots.len() / SLOTS_A_ROW;
-        let wide = || words().map(|word| word.wide());
-        let (least, largest) = (wide().min().unwrap_or(0), wide().max().unwrap_or(0));
+        let ends = words().map(|word| (word.wide(), word.wide()));
+        let ends = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let (least, largest) = ends.unwrap_or_default();
         let by = match usize::try_from(largest - least) {
             Ok(last) if last + 2 <= bits_max => By::Range { least, places: last + 1 },
             // Of half as many, most fit into a nearer cache and one in ten keys that are not there passes.
@@ -525,6 +637,24 @@ mod tests {
                     let table = Lookup::new(narrow(&build), Some(&valid));
                     assert_eq!(all(&table, &narrow(&probe), Some(&valid_probe)), rows_expected);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_share_the_slots_make_the_table_of_one() {
+        let mut rng = rng(14);
+        for (rows, range) in [(40, 1000), (300, 120), (5000, 100_000)] {
+            let key = |_| rng.random_range(0..range) << 40;
+            let build: Vec<u64> = (0..rows).map(key).collect();
+            let probe: Vec<u64> = (0..range).map(|key| key << 40).collect();
+            let valid = NullBuffer::from_iter((0..rows).map(|row| row % 9 != 3));
+            let one = Lookup::in_slots(build.clone(), Some(&valid), 1);
+            // With few slots for each, many rows belong behind the last of them, and some before the first of all.
+            for threads in [2, 3, 20, 2 * rows.min(100)] {
+                let many = Lookup::in_slots(build.clone(), Some(&valid), threads);
+                assert_eq!(all(&many, &probe, None), all(&one, &probe, None), "{rows}, {threads}");
+                assert_eq!((many.keys(), many.is_unique()), (one.keys(), one.is_unique()));
             }
         }
     }

@@ -24,6 +24,7 @@
 //! decimals   sums and products of decimals
 //! numbering  numbers for keys, the same for equal ones
 //! lookup     the rows of a table that have a key
+//! threads    parts of some work, each by a thread of its own
 //! word       keys of a fixed width
 //! radix      items in the order of a number
 //! zeros      numbers that are read and written in no order
@@ -65,6 +66,7 @@ pub mod reduce;
 pub mod selection;
 pub mod sparse;
 pub mod strassen;
+pub mod threads;
 pub mod vectors;
 pub mod word;
 mod zeros;

@@ -4,7 +4,7 @@
 pub const KEYS_AT_ONCE: usize = 32;
 
 /// A key.
-pub trait Word: Copy + Eq + Default {
+pub trait Word: Copy + Eq + Default + Send + Sync {
     /// A number of 64 bits whose first bits depend on all of the key's.
     fn hash(self) -> u64;
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! one column       its cells; NULL is known apart from them
-//! several          each cell in bits of its own, and a bit for NULL above it
+//! several          each cell in bits of its own, and a bit for NULL above it where there may be one
 //! texts            up to 12 bytes alone, as their views have them; up to 7 beside other columns, and their length
 //! ```
 //!
@@ -14,7 +14,7 @@ use arrow::array::{
     Array, ArrayData, ArrayRef, AsArray, BooleanArray, StringViewArray, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
+use arrow::datatypes::{ArrowNativeType, DataType, Field, SchemaRef};
 use datafusion::error::Result;
 
 use crate::exec::kernels::word::Word;
@@ -42,6 +42,20 @@ struct Place {
     cell: Cell,
     data_type: DataType,
     shift: u32,
+    null: Null,
+}
+
+/// How a word says that a cell is NULL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Null {
+    /// By this bit.
+    Bit(u32),
+    /// By the length of a text.
+    Length,
+    /// It does not: the row is known apart from the words, or means nothing.
+    Apart,
+    /// It cannot, for there should be none.
+    Never,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,23 +95,37 @@ impl Cell {
             Self::View => u128::BITS,
         }
     }
-
-    /// Whether a bit above the cell says that it is NULL.
-    fn has_null_bit(self, is_alone: bool) -> bool {
-        !is_alone && self != Self::Text
-    }
 }
 
 impl Layout {
     /// None where columns are of other kinds, or too many.
     pub(super) fn of(keys: &SchemaRef) -> Option<Self> {
+        Self::with(keys, |field, bit| match field.is_nullable() {
+            true => Null::Bit(bit),
+            false => Null::Never,
+        })
+    }
+
+    /// As [`Layout::of`], for rows of which those with a NULL mean nothing.
+    pub(super) fn of_valid_rows(keys: &SchemaRef) -> Option<Self> {
+        Self::with(keys, |_, _| Null::Apart)
+    }
+
+    fn with(keys: &SchemaRef, null: impl Fn(&Field, u32) -> Null) -> Option<Self> {
         let is_alone = keys.fields().len() == 1;
         let mut bits = 0;
         let mut places = Vec::new();
         for field in keys.fields() {
             let cell = Cell::of(field.data_type(), is_alone)?;
-            places.push(Place { cell, data_type: field.data_type().clone(), shift: bits });
-            bits += cell.bits() + u32::from(cell.has_null_bit(is_alone));
+            let shift = bits;
+            bits += cell.bits();
+            let null = match cell {
+                _ if is_alone => Null::Apart,
+                Cell::Text => Null::Length,
+                _ => null(field, bits),
+            };
+            bits += u32::from(matches!(null, Null::Bit(_)));
+            places.push(Place { cell, data_type: field.data_type().clone(), shift, null });
         }
         (bits <= u128::BITS && !places.is_empty()).then_some(Self { places, bits })
     }
@@ -128,12 +156,12 @@ impl Layout {
         }
     }
 
-    /// Puts the rows of some columns into words; false where a text is too long for that.
+    /// Puts the rows of some columns into words; false where a text is too long for that, or there is a NULL where none should be.
     pub(super) fn pack<W: Word>(&self, keys: &[ArrayRef], words: &mut Vec<W>) -> bool {
         words.clear();
         words.resize(keys.first().map_or(0, |key| key.len()), W::default());
         let columns = self.places.iter().zip(keys);
-        columns.fold(true, |fits, (place, key)| place.pack(key, self.is_alone(), words) && fits)
+        columns.fold(true, |fits, (place, key)| place.pack(key, words) && fits)
     }
 
     /// Which rows are in words wholly: all but those with a text that is too long.
@@ -176,9 +204,8 @@ impl Place {
         }
     }
 
-    fn pack<W: Word>(&self, key: &ArrayRef, is_alone: bool, words: &mut [W]) -> bool {
+    fn pack<W: Word>(&self, key: &ArrayRef, words: &mut [W]) -> bool {
         let nulls = key.nulls().filter(|nulls| nulls.null_count() > 0);
-        let null_bit = self.cell.has_null_bit(is_alone).then_some(self.shift + self.cell.bits());
         match self.cell {
             Cell::View => return pack_views(key, words),
             Cell::Text => return self.pack_texts(key, words),
@@ -205,12 +232,16 @@ impl Place {
                 self.put(cells::<u64>(key).iter().map(unsigned), nulls, words);
             }
         }
-        if let (Some(bit), Some(nulls)) = (null_bit, nulls) {
-            for (word, is_valid) in words.iter_mut().zip(nulls.iter()) {
-                word.put(u64::from(!is_valid), bit);
+        match (self.null, nulls) {
+            (Null::Bit(bit), Some(nulls)) => {
+                for (word, is_valid) in words.iter_mut().zip(nulls.iter()) {
+                    word.put(u64::from(!is_valid), bit);
+                }
+                true
             }
+            (Null::Never, nulls) => nulls.is_none(),
+            _ => true,
         }
-        true
     }
 
     fn put<W: Word>(
@@ -256,9 +287,10 @@ impl Place {
 
     /// Which rows are not NULL, where columns stand beside each other.
     fn nulls<W: Word>(&self, words: &[W]) -> Option<NullBuffer> {
-        let (bit, null) = match self.cell {
-            Cell::Text => (self.shift + 8 * TEXT_BYTES, NULL_LENGTH),
-            _ => (self.shift + self.cell.bits(), 1),
+        let (bit, null) = match self.null {
+            Null::Length => (self.shift + 8 * TEXT_BYTES, NULL_LENGTH),
+            Null::Bit(bit) => (bit, 1),
+            Null::Apart | Null::Never => return None,
         };
         let is_valid = |at: usize| words[at].bits(bit) & null != null;
         let nulls = NullBuffer::new(BooleanBuffer::collect_bool(words.len(), is_valid));
@@ -322,4 +354,38 @@ fn pack_views<W: Word>(key: &ArrayRef, words: &mut [W]) -> bool {
 
 fn texts(views: Vec<u128>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
     Ok(Arc::new(StringViewArray::try_new(ScalarBuffer::from(views), Vec::new(), nulls)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::Schema;
+
+    use super::*;
+
+    fn keys(columns: usize, nullable: bool) -> SchemaRef {
+        let field = |at: usize| Field::new(at.to_string(), DataType::Int64, nullable);
+        Arc::new(Schema::new((0..columns).map(field).collect::<Vec<_>>()))
+    }
+
+    fn numbers(of: &[Option<i64>]) -> ArrayRef {
+        Arc::new(Int64Array::from(of.to_vec()))
+    }
+
+    #[test]
+    fn two_numbers_of_64_bits_are_a_word_where_none_is_null_or_those_rows_mean_nothing() {
+        assert!(Layout::of(&keys(2, true)).is_none());
+        let some = [numbers(&[Some(1), Some(-1)]), numbers(&[Some(i64::MIN), Some(7)])];
+        let holed = [numbers(&[Some(1), None]), numbers(&[Some(i64::MIN), Some(7)])];
+        let mut words = Vec::<u128>::new();
+        for layout in [Layout::of(&keys(2, false)), Layout::of_valid_rows(&keys(2, true))] {
+            let layout = layout.unwrap();
+            assert!(layout.pack(&some, &mut words));
+            assert_eq!(layout.unpack(words.clone(), None).unwrap(), some);
+        }
+        // Told to have none, a column with a NULL fits no word; where such rows mean nothing, all others are as they were.
+        assert!(!Layout::of(&keys(2, false)).unwrap().pack(&holed, &mut words));
+        assert!(Layout::of_valid_rows(&keys(2, true)).unwrap().pack(&holed, &mut words));
+        assert_eq!(words[0], 1 | u128::from(i64::MIN as u64) << 64);
+    }
 }

@@ -12,6 +12,9 @@ use crate::exec::costs::Constant;
 /// Rows of a table, or groups, of which half the looks miss the caches.
 const CACHED_ROWS: f64 = 200_000.0;
 
+/// Rows whose bits take as much of the caches as a row of a table.
+const ROWS_OF_BITS: f64 = 8.0;
+
 /// What is done to rows costs on a machine.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::planner) struct RowCosts {
@@ -46,7 +49,15 @@ impl CostModel {
 impl RowCosts {
     /// A join by keys: the rows of its table, those that are looked up in it, and those that leave.
     pub(in crate::planner) fn keyed(&self, build: f64, probe: f64, result: f64) -> f64 {
-        self.built(build) + self.probed(build, probe) + result * self.each(Constant::Gathered)
+        let gathered = result * self.each(Constant::Gathered);
+        self.built(build) + self.looked_up(build, probe, result) + gathered
+    }
+
+    /// Rows looked up in a table of so many others, of which so many pairs come: where most rows meet nobody, bits of all keys say
+    /// so before the table is looked at, in a scan or by the table itself.
+    fn looked_up(&self, build: f64, probe: f64, pairs: f64) -> f64 {
+        let by_bits = self.probed(build / ROWS_OF_BITS, probe) + self.probed(build, pairs);
+        self.probed(build, probe).min(by_bits)
     }
 
     /// A join that looks at all pairs. The side that is kept is worked through for each row of the other.
@@ -122,6 +133,16 @@ mod tests {
         let mut strange = costs;
         strange.nanoseconds[Constant::ProbedFar.index()] = 1e-3;
         assert_eq!(strange.probed(1e9, 1e6), costs.probed(0.0, 1e6));
+    }
+
+    #[test]
+    fn rows_that_meet_nobody_are_told_by_bits() {
+        let costs = RowCosts::default();
+        let looked_up = |pairs| costs.looked_up(1e6, 1e7, pairs);
+        assert!(looked_up(1e5) < looked_up(1e6) && looked_up(1e6) < costs.probed(1e6, 1e7));
+        // Where most meet somebody, the table is looked at alone.
+        assert_eq!(looked_up(1e7), costs.probed(1e6, 1e7));
+        assert_eq!(looked_up(1e9), costs.probed(1e6, 1e7));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use tokio::sync::watch;
 
 use super::indexed::Keys;
-use super::members::Members;
+use super::members::{Among, Members, Numbers};
 
 /// Different values of a key that are told one by one.
 const VALUES_MAX: usize = 100;
@@ -38,20 +38,33 @@ struct Bounds {
     ranges: Vec<Option<(ScalarValue, ScalarValue)>>,
     /// All values of a single key.
     values: Option<Vec<ScalarValue>>,
+    /// By key, where there are several and this is known of all rows.
+    numbers: Vec<Option<Numbers>>,
     rows: usize,
     has_null: bool,
 }
 
 impl Bounds {
-    fn of(keys: &[ArrayRef]) -> Result<Self> {
-        let ranges = keys.iter().map(range).collect::<Result<_>>()?;
+    /// Those of some rows, or of all of them.
+    fn of(keys: &[ArrayRef], are_all: bool) -> Result<Self> {
+        let ranges = keys.iter().map(range).collect::<Result<Vec<_>>>()?;
         let values = match keys {
             [key] => values(key)?,
             _ => None,
         };
+        let numbers = match keys {
+            [_, _, ..] if are_all => {
+                let numbers = |(key, range): (_, &Option<(ScalarValue, ScalarValue)>)| match range {
+                    Some((least, largest)) => Numbers::of(key, [least, largest]),
+                    None => Ok(None),
+                };
+                keys.iter().zip(&ranges).map(numbers).collect::<Result<_>>()?
+            }
+            _ => Vec::new(),
+        };
         let rows = keys.first().map_or(0, |key| key.len());
         let has_null = keys.iter().any(|key| key.logical_null_count() > 0);
-        Ok(Self { ranges, values, rows, has_null })
+        Ok(Self { ranges, values, numbers, rows, has_null })
     }
 
     /// Those of the rows of both.
@@ -71,7 +84,7 @@ impl Bounds {
             }
             _ => None,
         };
-        Ok(Self { ranges, values, rows, has_null })
+        Ok(Self { ranges, values, numbers: Vec::new(), rows, has_null })
     }
 }
 
@@ -190,6 +203,13 @@ impl Announcement {
                 and(binary(Arc::clone(key), Operator::LtEq, lit(largest)));
             }
         }
+        for (key, numbers) in self.probe.iter().zip(bounds.numbers) {
+            if let Some(numbers) = numbers
+                && Numbers::are_of(&key.data_type(&self.schema)?)
+            {
+                and(Arc::new(Among::new(Arc::clone(key), numbers)));
+            }
+        }
         let has_values = bounds.values.is_some();
         if let (Some(values), [key]) = (bounds.values, self.probe.as_slice()) {
             let data_type = key.data_type(&self.schema)?;
@@ -230,7 +250,8 @@ impl Telling {
     /// Tells the keys of all rows, and waits until all partitions have told.
     pub(super) async fn tell(mut self, keys: &[ArrayRef], table: Option<&Arc<Keys>>) {
         self.has_told = true;
-        self.announcement.tell(Bounds::of(keys).ok(), table);
+        let are_all = self.announcement.partitions == 1;
+        self.announcement.tell(Bounds::of(keys, are_all).ok(), table);
         let mut complete = self.announcement.is_complete.subscribe();
         // It cannot be closed: the announcement has it.
         let _ = complete.wait_for(|is_complete| *is_complete).await;
@@ -319,8 +340,8 @@ mod tests {
         let keys = numbers(&(0..500).map(|key| Some(key * 7)).collect::<Vec<_>>());
         let rows = RecordBatch::try_from_iter([("k0", Arc::clone(&keys))]).unwrap();
         let on = vec![(Arc::clone(&by.probe[0]), Arc::clone(&by.probe[0]))];
-        let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema).unwrap();
-        let bounds = Bounds::of(&[keys]).unwrap();
+        let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema, 1).unwrap();
+        let bounds = Bounds::of(&[keys], true).unwrap();
         by.tell(Some(bounds), Some(&Arc::new(table)));
         let predicate = by.filter.current().unwrap();
         assert_eq!(predicate.to_string(), "k0@0 >= 0 AND k0@0 <= 3493 AND (k0@0) IN (build side)");
@@ -332,14 +353,39 @@ mod tests {
     }
 
     #[test]
+    fn of_several_keys_each_tells_which_of_its_numbers_are_there() {
+        let by = announcement(&[DataType::Int64, DataType::Int32, DataType::Int64], 1);
+        let keys = |step: i64| numbers(&(-200..300).map(|at| Some(at * step)).collect::<Vec<_>>());
+        let narrow = arrow::compute::cast(&keys(4), &DataType::Int32).unwrap();
+        // Of the first all that are between, of the last too few.
+        let bounds = Bounds::of(&[keys(1), narrow, keys(1000)], true).unwrap();
+        by.tell(Some(bounds), None);
+        let predicate = by.filter.current().unwrap();
+        assert!(predicate.to_string().ends_with(" AND k1@1 IN (build side)"), "{predicate}");
+        assert_eq!(predicate.to_string().matches(" IN ").count(), 1);
+        let second: ArrayRef = Arc::new(arrow::array::Int32Array::from(vec![
+            Some(-800),
+            Some(-799),
+            None,
+            Some(1196),
+        ]));
+        let other = || numbers(&[Some(0), Some(0), Some(0), Some(0)]);
+        let probe = [("k0", other()), ("k1", second), ("k2", other())];
+        let probe = RecordBatch::try_from_iter(probe).unwrap();
+        let met = predicate.evaluate(&probe).unwrap().into_array(4).unwrap();
+        let met: Vec<_> = met.as_boolean().iter().map(|met| met == Some(true)).collect();
+        assert_eq!(met, [true, false, false, true]);
+    }
+
+    #[test]
     fn of_several_partitions_no_keys_are_told_for_each_knows_its_own_alone() {
         let by = announcement(&[DataType::Int64], 2);
         for from in [0, 1000] {
             let keys = numbers(&(from..from + 500).map(Some).collect::<Vec<_>>());
             let rows = RecordBatch::try_from_iter([("k0", Arc::clone(&keys))]).unwrap();
             let on = vec![(Arc::clone(&by.probe[0]), Arc::clone(&by.probe[0]))];
-            let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema);
-            by.tell(Bounds::of(&[keys]).ok(), Some(&Arc::new(table.unwrap())));
+            let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema, 1);
+            by.tell(Bounds::of(&[keys], false).ok(), Some(&Arc::new(table.unwrap())));
         }
         assert_eq!(by.filter.current().unwrap().to_string(), "k0@0 >= 0 AND k0@0 <= 1499");
     }

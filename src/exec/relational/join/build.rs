@@ -25,6 +25,7 @@ use super::reverse::Reversal;
 use super::share::Share;
 use super::spec::{Spec, batch};
 use super::views::{column_bytes, compacted, compacted_column};
+use crate::exec::kernels::threads::{THREAD_ROWS_MIN, in_parallel};
 use crate::exec::relational::files::Rows;
 
 /// What came of reading a build side.
@@ -44,8 +45,10 @@ pub(super) struct Held {
     rows: usize,
     /// What they take, each buffer counted once.
     counter: RecordBatchMemoryCounter,
-    /// By column, for the copies that make one batch of all: one column after the other.
+    /// By column, for the copies that make one batch of all: each thread copies one column after the other.
     column_bytes: Vec<usize>,
+    /// Threads that copy.
+    threads: usize,
 }
 
 impl Held {
@@ -61,13 +64,23 @@ impl Held {
         Ok(())
     }
 
-    /// Bytes of the rows, of a second copy of a column, and of what the join makes of them.
+    /// Bytes of the rows, of what is copied of them at a time, and of what the join makes of them.
     fn needed_bytes(&self, spec: &Spec) -> usize {
-        let copy = match self.batches.len() {
-            0 | 1 => 0,
-            _ => self.column_bytes.iter().copied().max().unwrap_or(0),
-        };
-        self.counter.memory_usage() + copy + spec.table_bytes(self.rows)
+        self.counter.memory_usage() + self.copy_bytes() + spec.table_bytes(self.rows)
+    }
+
+    /// Bytes of the columns that are there twice at a time, while one batch is made of all.
+    fn copy_bytes(&self) -> usize {
+        if self.batches.len() <= 1 {
+            return 0;
+        }
+        let mut largest = self.column_bytes.clone();
+        largest.sort_unstable_by(|one, other| other.cmp(one));
+        largest.iter().take(self.copying_threads()).sum()
+    }
+
+    fn copying_threads(&self) -> usize {
+        self.threads.min(self.rows / THREAD_ROWS_MIN).max(1)
     }
 
     pub(super) fn into_batches(self) -> Vec<RecordBatch> {
@@ -76,21 +89,23 @@ impl Held {
 
     /// One batch of all, the share made as small as it may be.
     fn whole(self, schema: &SchemaRef, spec: &Spec, share: &Share) -> Result<RecordBatch> {
-        let rows = self.rows;
-        let whole = whole(schema, self.batches.into())?;
+        let (rows, threads) = (self.rows, self.copying_threads());
+        let whole = whole(schema, self.batches.into(), threads)?;
         share.hold(get_record_batch_memory_size(&whole) + spec.table_bytes(rows));
         Ok(whole)
     }
 }
 
-/// Reads a build side until it ends, memory is refused, or the probe side turns out to be much smaller, where that is looked at.
+/// Reads a build side until it ends, memory is refused, or the probe side turns out to be much smaller, where that is looked at;
+/// so many threads make one batch of all.
 pub(super) async fn collect(
     mut input: SendableRecordBatchStream,
     spec: &Spec,
     share: &Share,
     mut reversal: Option<&Reversal>,
+    threads: usize,
 ) -> Result<Collected> {
-    let mut held = Held::default();
+    let mut held = Held { threads, ..Held::default() };
     while let Some(batch) = input.next().await.transpose()? {
         if batch.num_rows() == 0 {
             continue;
@@ -135,8 +150,7 @@ pub(super) async fn next_block(
         let more = get_record_batch_memory_size(&batch);
         let rows = held.rows + batch.num_rows();
         let needed = held.counter.memory_usage() + 2 * more + spec.table_bytes(rows);
-        let copy = held.column_bytes.iter().copied().max().unwrap_or(0);
-        if !share.try_hold(needed + copy) && held.rows > 0 {
+        if !share.try_hold(needed + held.copy_bytes()) && held.rows > 0 {
             *ahead = Some(batch);
             break;
         }
@@ -291,7 +305,7 @@ impl<'a> InMemory<'a> {
         let resident_rows: usize = self.rows.iter().sum();
         let batches: Vec<RecordBatch> = self.resident.into_iter().flatten().flatten().collect();
         let resident = match is_resident.contains(&true) {
-            true => Some(whole(&spec.sides[0], batches)?),
+            true => Some(whole(&spec.sides[0], batches, 1)?),
             false => None,
         };
         let bytes = resident.as_ref().map_or(0, get_record_batch_memory_size);
@@ -301,8 +315,8 @@ impl<'a> InMemory<'a> {
     }
 }
 
-/// One batch of many, a column at a time, so that no two columns are there twice.
-fn whole(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
+/// One batch of many, by each thread a column at a time, so that no others are there twice.
+fn whole(schema: &SchemaRef, batches: Vec<RecordBatch>, threads: usize) -> Result<RecordBatch> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     if rows == 0 {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));
@@ -314,10 +328,19 @@ fn whole(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
             column.push(Arc::clone(array));
         }
     }
-    let whole = |arrays: Vec<ArrayRef>| {
+    let copied = |arrays: Vec<ArrayRef>| -> Result<ArrayRef> {
         let arrays: Vec<&dyn Array> = arrays.iter().map(|array| array.as_ref()).collect();
         Ok(compacted_column(&concat(&arrays)?))
     };
-    let columns = columns.into_iter().map(whole).collect::<Result<_>>()?;
-    batch(schema, columns, rows)
+    let mut of_threads: Vec<Vec<_>> = (0..threads.min(columns.len())).map(|_| Vec::new()).collect();
+    for (at, column) in columns.into_iter().enumerate() {
+        of_threads[at % threads].push((at, column));
+    }
+    let copy = |columns: Vec<(usize, Vec<ArrayRef>)>| -> Result<Vec<_>> {
+        columns.into_iter().map(|(at, arrays)| Ok((at, copied(arrays)?))).collect()
+    };
+    let copies: Result<Vec<Vec<_>>> = in_parallel(of_threads, copy).into_iter().collect();
+    let mut copies: Vec<_> = copies?.into_iter().flatten().collect();
+    copies.sort_unstable_by_key(|&(at, _)| at);
+    batch(schema, copies.into_iter().map(|(_, column)| column).collect(), rows)
 }

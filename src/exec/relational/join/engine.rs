@@ -61,7 +61,8 @@ impl Engines {
         is_null_aware: bool,
     ) -> Result<Engine> {
         let timer = self.measures.elapsed.timer();
-        let index = Index::new(spec, &rows)?;
+        // Each partition of the probe side waits for it, and has a thread.
+        let index = Index::new(spec, &rows, partitions)?;
         drop(timer);
         if let Some(index) = index {
             self.measures.arrays.add(usize::from(index.is_array()));

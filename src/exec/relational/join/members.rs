@@ -1,12 +1,17 @@
 //! Whether a row of the probe side meets anybody in a build side, as an expression: scans pass over rows that do not.
+//!
+//! By all of its keys; and where these are several, by one of them alone, which most often tells as much, and of which a scan
+//! need not read the others.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::{DataType, Schema};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type, Schema};
+use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -76,6 +81,137 @@ impl PhysicalExpr for Members {
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         Ok(Arc::new(Self { probe: children, keys: Arc::clone(&self.keys) }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Bits for each row of a build side that the numbers of one of its keys may have.
+const BITS_A_ROW: usize = 32;
+
+/// Of the numbers between the least and the largest those that are there, at most, for it to be worth looking.
+const SHARE_MAX: f64 = 0.3;
+
+/// The numbers of one key of a build side: a bit for each from the least on.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    least: i64,
+    bits: Vec<u64>,
+}
+
+impl Numbers {
+    /// Those of a column, between the least and the largest of them; none where they are no whole numbers, or most of those between
+    /// are there too.
+    pub(super) fn of(key: &ArrayRef, [least, largest]: [&ScalarValue; 2]) -> Result<Option<Self>> {
+        if !Self::are_of(key.data_type()) {
+            return Ok(None);
+        }
+        let whole = |end: &ScalarValue| end.cast_to(&DataType::Int64);
+        let (ScalarValue::Int64(Some(least)), ScalarValue::Int64(Some(largest))) =
+            (whole(least)?, whole(largest)?)
+        else {
+            return Ok(None);
+        };
+        let last = usize::try_from(largest.abs_diff(least)).unwrap_or(usize::MAX);
+        if last / BITS_A_ROW >= key.len() {
+            return Ok(None);
+        }
+        let numbers = cast(key, &DataType::Int64)?;
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let mut bits = vec![0; last / 64 + 1];
+        let mut add = |number: i64| {
+            let at = number.abs_diff(least) as usize;
+            bits[at / 64] |= 1 << (at % 64);
+        };
+        match numbers.nulls() {
+            None => numbers.values().iter().copied().for_each(&mut add),
+            Some(_) => numbers.iter().flatten().for_each(&mut add),
+        }
+        let there: u32 = bits.iter().map(|word: &u64| word.count_ones()).sum();
+        let is_worth_it = f64::from(there) <= SHARE_MAX * (last + 1) as f64;
+        Ok(is_worth_it.then_some(Self { least, bits }))
+    }
+
+    /// Whether a column of this type has numbers that are looked at here.
+    pub(super) fn are_of(data_type: &DataType) -> bool {
+        *data_type == DataType::Date32 || data_type.is_integer() && *data_type != DataType::UInt64
+    }
+
+    #[inline]
+    fn has(&self, number: i64) -> bool {
+        let at = number.wrapping_sub(self.least) as u64;
+        self.bits.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+}
+
+/// True for rows whose number a key of the build side has.
+#[derive(Debug)]
+pub(super) struct Among {
+    probe: Arc<dyn PhysicalExpr>,
+    numbers: Arc<Numbers>,
+}
+
+impl Among {
+    pub(super) fn new(probe: Arc<dyn PhysicalExpr>, numbers: Numbers) -> Self {
+        Self { probe, numbers: Arc::new(numbers) }
+    }
+}
+
+impl PartialEq for Among {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.numbers, &other.numbers) && self.probe.eq(&other.probe)
+    }
+}
+
+impl Eq for Among {}
+
+impl Hash for Among {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.numbers).hash(state);
+        self.probe.hash(state);
+    }
+}
+
+impl fmt::Display for Among {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} IN (build side)", self.probe)
+    }
+}
+
+impl PhysicalExpr for Among {
+    fn data_type(&self, _input: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, _input: &Schema) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn evaluate(&self, rows: &RecordBatch) -> Result<ColumnarValue> {
+        let key = self.probe.evaluate(rows)?.into_array(rows.num_rows())?;
+        let numbers = cast(&key, &DataType::Int64)?;
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let values = numbers.values();
+        let has = BooleanBuffer::collect_bool(values.len(), |row| self.numbers.has(values[row]));
+        let has = match numbers.nulls() {
+            Some(nulls) => &has & nulls.inner(),
+            None => has,
+        };
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(has, None))))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.probe]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let probe = children.pop().unwrap_or_else(|| Arc::clone(&self.probe));
+        Ok(Arc::new(Self { probe, numbers: Arc::clone(&self.numbers) }))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

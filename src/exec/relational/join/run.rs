@@ -162,7 +162,7 @@ pub(super) async fn read(
     reversal: Option<Arc<Reversal>>,
 ) -> Result<Build> {
     let share = Share::new(&run.context);
-    match collect(input, &run.spec, &share, reversal.as_deref()).await? {
+    match collect(input, &run.spec, &share, reversal.as_deref(), run.partitions).await? {
         Collected::Whole(rows) => {
             run.metrics.build_rows.add(rows.num_rows());
             let keys = match &telling {
@@ -303,7 +303,7 @@ impl Run {
             let divides = level < LEVELS_MAX
                 && build.count < rows_above / 4 * 3
                 && !self.dealt.keys(0).is_empty();
-            match collect(self.build_rows(&build, seen), &self.dealt, &share, None).await? {
+            match collect(self.build_rows(&build, seen), &self.dealt, &share, None, 1).await? {
                 Collected::Whole(rows) => {
                     let engine = self.engines.engine(&self.dealt, rows, 1, false)?;
                     output.send_all(engine.run(0, probe.read())?).await

@@ -59,7 +59,7 @@ impl Matches {
 }
 
 impl Keys {
-    /// The rows of a build side by `on`.
+    /// The rows of a build side by `on`, found by so many threads.
     ///
     /// # Errors
     /// Where a key cannot be computed.
@@ -68,27 +68,29 @@ impl Keys {
         null_equality: NullEquality,
         build: &RecordBatch,
         probe: &SchemaRef,
+        threads: usize,
     ) -> Result<Self> {
         let of_build: Vec<_> = on.iter().map(|(build, _)| Arc::clone(build)).collect();
         let values = evaluated(&of_build, build)?;
-        let layout = layout(on, [build.schema_ref(), probe])?.filter(|layout| {
+        let layout = layout(on, null_equality, [build.schema_ref(), probe])?.filter(|layout| {
             // NULL is no word of its own where there is one column.
             let is_known = null_equality == NullEquality::NullEqualsNothing || !layout.is_alone();
             is_known || valid_keys(&values).is_none()
         });
         let table = match layout {
             Some(layout) if layout.bits <= u64::BITS => {
-                packed(&layout, &values, null_equality).map(|rows| Table::Narrow(layout, rows))
+                packed(&layout, &values, null_equality, threads)
+                    .map(|rows| Table::Narrow(layout, rows))
             }
-            Some(layout) => {
-                packed(&layout, &values, null_equality).map(|rows| Table::Wide(layout, rows))
-            }
+            Some(layout) => packed(&layout, &values, null_equality, threads)
+                .map(|rows| Table::Wide(layout, rows)),
             None => None,
         };
         let table = match table {
             Some(table) => table,
             None => {
-                let rows = Lookup::new(hashes(&values)?, valid(&values, null_equality).as_ref());
+                let valid = valid(&values, null_equality);
+                let rows = Lookup::by_threads(hashes(&values)?, valid.as_ref(), threads);
                 Table::Hashed(values, rows)
             }
         };
@@ -168,7 +170,11 @@ pub(in crate::exec::relational::join) fn evaluated(
 }
 
 /// How the keys of both sides lie in words; none where they do not, or are not of the same types.
-fn layout(on: &JoinOn, sides: [&SchemaRef; 2]) -> Result<Option<Layout>> {
+fn layout(
+    on: &JoinOn,
+    null_equality: NullEquality,
+    sides: [&SchemaRef; 2],
+) -> Result<Option<Layout>> {
     let mut fields = Vec::with_capacity(on.len());
     for (build, probe) in on {
         let data_type = build.data_type(sides[0])?;
@@ -177,12 +183,21 @@ fn layout(on: &JoinOn, sides: [&SchemaRef; 2]) -> Result<Option<Layout>> {
         }
         fields.push(Field::new(fields.len().to_string(), data_type, true));
     }
-    Ok(Layout::of(&Arc::new(Schema::new(fields))))
+    let schema = Arc::new(Schema::new(fields));
+    Ok(match null_equality {
+        NullEquality::NullEqualsNothing => Layout::of_valid_rows(&schema),
+        NullEquality::NullEqualsNull => Layout::of(&schema),
+    })
 }
 
 /// Bytes of what is made of the keys of so many rows at most.
-pub(super) fn bytes_max(on: &JoinOn, sides: [&SchemaRef; 2], rows: usize) -> usize {
-    match layout(on, sides) {
+pub(super) fn bytes_max(
+    on: &JoinOn,
+    null_equality: NullEquality,
+    sides: [&SchemaRef; 2],
+    rows: usize,
+) -> usize {
+    match layout(on, null_equality, sides) {
         Ok(Some(layout)) if layout.bits > u64::BITS => Lookup::<u128>::bytes_max(rows),
         _ => Lookup::<u64>::bytes_max(rows),
     }
@@ -210,10 +225,14 @@ fn packed<W: Word>(
     layout: &Layout,
     values: &[ArrayRef],
     null_equality: NullEquality,
+    threads: usize,
 ) -> Option<Lookup<W>> {
     let mut words = Vec::new();
-    let fits = layout.pack(values, &mut words);
-    fits.then(|| Lookup::new(words, valid_words(layout, values, null_equality).as_ref()))
+    if !layout.pack(values, &mut words) {
+        return None;
+    }
+    let valid = valid_words(layout, values, null_equality);
+    Some(Lookup::by_threads(words, valid.as_ref(), threads))
 }
 
 fn find_packed<W: Word>(

@@ -47,7 +47,9 @@ use crate::exec::relational::feed::adapted;
 /// there is where there are too many rows for that.
 pub(super) fn table_bytes(method: &Method, sides: [&SchemaRef; 2], rows: usize) -> usize {
     let index = match method {
-        Method::Keys { on, .. } if rows <= ROWS_MAX => keys::bytes_max(on, sides, rows),
+        Method::Keys { on, null_equality } if rows <= ROWS_MAX => {
+            keys::bytes_max(on, *null_equality, sides, rows)
+        }
         Method::Bands(_) if rows <= ROWS_MAX => rows * ranges::ROW_BYTES,
         Method::Keys { .. } | Method::Bands(_) => return usize::MAX / 2,
         Method::Nested => 0,
@@ -62,14 +64,14 @@ pub(super) enum Index {
 }
 
 impl Index {
-    /// That of a method that has one.
+    /// That of a method that has one, made by so many threads.
     ///
     /// # Errors
     /// Where a key cannot be computed.
-    pub(super) fn new(spec: &Spec, build: &RecordBatch) -> Result<Option<Self>> {
+    pub(super) fn new(spec: &Spec, build: &RecordBatch, threads: usize) -> Result<Option<Self>> {
         match &spec.method {
             Method::Keys { on, null_equality } => {
-                let keys = Keys::new(on, *null_equality, build, &spec.sides[1])?;
+                let keys = Keys::new(on, *null_equality, build, &spec.sides[1], threads)?;
                 Ok(Some(Self::Keys(Arc::new(keys))))
             }
             Method::Bands(bands) => Ok(Some(Self::Ranges(Ranges::new(bands, build)?))),
