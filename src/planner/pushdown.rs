@@ -20,6 +20,7 @@ use datafusion::common::{JoinSide, JoinType, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -129,13 +130,15 @@ impl FiltersByPlace {
 }
 
 /// The same filter over the rows of a child; nothing where one that does not meet it may matter, or where it reads what the
-/// child does not have.
+/// child does not have. One that reads no column goes where one that reads some could.
 fn below(
     plan: &Arc<dyn ExecutionPlan>,
     child: usize,
     filter: &Arc<dyn PhysicalExpr>,
 ) -> Option<Arc<dyn PhysicalExpr>> {
-    let mut is_there = true;
+    let columns = 0..plan.schema().fields().len();
+    let mut is_there = !collect_columns(filter).is_empty()
+        || columns.into_iter().any(|at| source(plan.as_ref(), child, at).is_some());
     let moved = Arc::clone(filter).transform_down(|expr| {
         let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
         Ok(match source(plan.as_ref(), child, column.index()) {
