@@ -14,7 +14,7 @@ use arrow::array::{
     Array, ArrayData, ArrayRef, AsArray, BooleanArray, StringViewArray, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowNativeType, DataType, Field, SchemaRef};
+use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::error::Result;
 
 use crate::exec::kernels::word::Word;
@@ -54,8 +54,6 @@ enum Null {
     Length,
     /// It does not: the row is known apart from the words, or means nothing.
     Apart,
-    /// It cannot, for there should be none.
-    Never,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,18 +98,15 @@ impl Cell {
 impl Layout {
     /// None where columns are of other kinds, or too many.
     pub(super) fn of(keys: &SchemaRef) -> Option<Self> {
-        Self::with(keys, |field, bit| match field.is_nullable() {
-            true => Null::Bit(bit),
-            false => Null::Never,
-        })
+        Self::with(keys, Null::Bit)
     }
 
     /// As [`Layout::of`], for rows of which those with a NULL mean nothing.
     pub(super) fn of_valid_rows(keys: &SchemaRef) -> Option<Self> {
-        Self::with(keys, |_, _| Null::Apart)
+        Self::with(keys, |_| Null::Apart)
     }
 
-    fn with(keys: &SchemaRef, null: impl Fn(&Field, u32) -> Null) -> Option<Self> {
+    fn with(keys: &SchemaRef, null: impl Fn(u32) -> Null) -> Option<Self> {
         let is_alone = keys.fields().len() == 1;
         let mut bits = 0;
         let mut places = Vec::new();
@@ -122,7 +117,7 @@ impl Layout {
             let null = match cell {
                 _ if is_alone => Null::Apart,
                 Cell::Text => Null::Length,
-                _ => null(field, bits),
+                _ => null(bits),
             };
             bits += u32::from(matches!(null, Null::Bit(_)));
             places.push(Place { cell, data_type: field.data_type().clone(), shift, null });
@@ -156,7 +151,7 @@ impl Layout {
         }
     }
 
-    /// Puts the rows of some columns into words; false where a text is too long for that, or there is a NULL where none should be.
+    /// Puts the rows of some columns into words; false where a text is too long for that.
     pub(super) fn pack<W: Word>(&self, keys: &[ArrayRef], words: &mut Vec<W>) -> bool {
         words.clear();
         words.resize(keys.first().map_or(0, |key| key.len()), W::default());
@@ -232,16 +227,12 @@ impl Place {
                 self.put(cells::<u64>(key).iter().map(unsigned), nulls, words);
             }
         }
-        match (self.null, nulls) {
-            (Null::Bit(bit), Some(nulls)) => {
-                for (word, is_valid) in words.iter_mut().zip(nulls.iter()) {
-                    word.put(u64::from(!is_valid), bit);
-                }
-                true
+        if let (Null::Bit(bit), Some(nulls)) = (self.null, nulls) {
+            for (word, is_valid) in words.iter_mut().zip(nulls.iter()) {
+                word.put(u64::from(!is_valid), bit);
             }
-            (Null::Never, nulls) => nulls.is_none(),
-            _ => true,
         }
+        true
     }
 
     fn put<W: Word>(
@@ -290,7 +281,7 @@ impl Place {
         let (bit, null) = match self.null {
             Null::Length => (self.shift + 8 * TEXT_BYTES, NULL_LENGTH),
             Null::Bit(bit) => (bit, 1),
-            Null::Apart | Null::Never => return None,
+            Null::Apart => return None,
         };
         let is_valid = |at: usize| words[at].bits(bit) & null != null;
         let nulls = NullBuffer::new(BooleanBuffer::collect_bool(words.len(), is_valid));
@@ -359,33 +350,27 @@ fn texts(views: Vec<u128>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
 #[cfg(test)]
 mod tests {
     use arrow::array::Int64Array;
-    use arrow::datatypes::Schema;
+    use arrow::datatypes::{Field, Schema};
 
     use super::*;
-
-    fn keys(columns: usize, nullable: bool) -> SchemaRef {
-        let field = |at: usize| Field::new(at.to_string(), DataType::Int64, nullable);
-        Arc::new(Schema::new((0..columns).map(field).collect::<Vec<_>>()))
-    }
 
     fn numbers(of: &[Option<i64>]) -> ArrayRef {
         Arc::new(Int64Array::from(of.to_vec()))
     }
 
     #[test]
-    fn two_numbers_of_64_bits_are_a_word_where_none_is_null_or_those_rows_mean_nothing() {
-        assert!(Layout::of(&keys(2, true)).is_none());
+    fn two_numbers_of_64_bits_are_a_word_where_rows_with_a_null_mean_nothing() {
+        let keys = ["a", "b"].map(|name| Field::new(name, DataType::Int64, true));
+        let keys = Arc::new(Schema::new(keys.to_vec()));
+        assert!(Layout::of(&keys).is_none());
+        let layout = Layout::of_valid_rows(&keys).unwrap();
         let some = [numbers(&[Some(1), Some(-1)]), numbers(&[Some(i64::MIN), Some(7)])];
-        let holed = [numbers(&[Some(1), None]), numbers(&[Some(i64::MIN), Some(7)])];
         let mut words = Vec::<u128>::new();
-        for layout in [Layout::of(&keys(2, false)), Layout::of_valid_rows(&keys(2, true))] {
-            let layout = layout.unwrap();
-            assert!(layout.pack(&some, &mut words));
-            assert_eq!(layout.unpack(words.clone(), None).unwrap(), some);
-        }
-        // Told to have none, a column with a NULL fits no word; where such rows mean nothing, all others are as they were.
-        assert!(!Layout::of(&keys(2, false)).unwrap().pack(&holed, &mut words));
-        assert!(Layout::of_valid_rows(&keys(2, true)).unwrap().pack(&holed, &mut words));
-        assert_eq!(words[0], 1 | u128::from(i64::MIN as u64) << 64);
+        assert!(layout.pack(&some, &mut words));
+        assert_eq!(layout.unpack(words.clone(), None).unwrap(), some);
+        // All others are as they were.
+        let holed = [numbers(&[Some(1), None]), numbers(&[Some(i64::MIN), Some(7)])];
+        let first = words[0];
+        assert!(layout.pack(&holed, &mut words) && words[0] == first);
     }
 }
