@@ -328,8 +328,10 @@ fn columns_of_files_that_are_read_again_stay_until_the_file_changes() {
     for _ in 0..4 {
         assert_eq!(sum(), 44_999_850_000 + 74_925_000);
     }
+    // Of `k` the 19 bits that it needs, and not the 64 that its file has.
+    let bytes = 700_000..2_400_000;
     let kept = figure(&connection, "parquet_columns");
-    assert!(kept > 2_400_000 && figure(&connection, "parquet_columns_read") > 0, "{kept}");
+    assert!(bytes.contains(&kept) && figure(&connection, "parquet_columns_read") > 0, "{kept}");
     assert_eq!(figure(&connection, "reserved"), kept);
     write("value * 2");
     for _ in 0..4 {
@@ -337,7 +339,7 @@ fn columns_of_files_that_are_read_again_stay_until_the_file_changes() {
     }
     // Of the file that was nothing is left.
     let kept = figure(&connection, "parquet_columns");
-    assert!((2_400_000..5_000_000).contains(&kept), "{kept}");
+    assert!(bytes.contains(&kept), "{kept}");
     connection.execute("SET parquet_cache_limit = 0").unwrap();
     assert_eq!(sum(), 89_999_700_000 + 74_925_000);
     assert!(settles(&database, 0));
