@@ -23,7 +23,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use tokio::sync::watch;
 
 use super::indexed::Keys;
-use super::members::{Among, Members, Numbers};
+use super::members::{Members, Numbers};
 
 /// Different values of a key that are told one by one.
 const VALUES_MAX: usize = 100;
@@ -207,7 +207,7 @@ impl Announcement {
             if let Some(numbers) = numbers
                 && Numbers::are_of(&key.data_type(&self.schema)?)
             {
-                and(Arc::new(Among::new(Arc::clone(key), numbers)));
+                and(Arc::new(Members::by_number(Arc::clone(key), numbers)));
             }
         }
         let has_values = bounds.values.is_some();
@@ -361,7 +361,7 @@ mod tests {
         let bounds = Bounds::of(&[keys(1), narrow, keys(1000)], true).unwrap();
         by.tell(Some(bounds), None);
         let predicate = by.filter.current().unwrap();
-        assert!(predicate.to_string().ends_with(" AND k1@1 IN (build side)"), "{predicate}");
+        assert!(predicate.to_string().ends_with(" AND (k1@1) IN (build side)"), "{predicate}");
         assert_eq!(predicate.to_string().matches(" IN ").count(), 1);
         let second: ArrayRef = Arc::new(arrow::array::Int32Array::from(vec![
             Some(-800),

@@ -18,22 +18,46 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use super::indexed::{Keys, evaluated};
 
-/// True for keys that the build side has; for some others as well, where keys are known by their hashes.
+/// True for keys that the build side has; for some others as well, where keys are known by their hashes, or by one of them alone.
 #[derive(Debug)]
 pub(super) struct Members {
     probe: Vec<Arc<dyn PhysicalExpr>>,
-    keys: Arc<Keys>,
+    known: Known,
+}
+
+/// What is known of a build side.
+#[derive(Debug, Clone)]
+enum Known {
+    /// Its rows by all of their keys.
+    Rows(Arc<Keys>),
+    /// The numbers that one key has.
+    Numbers(Arc<Numbers>),
 }
 
 impl Members {
     pub(super) fn new(probe: Vec<Arc<dyn PhysicalExpr>>, keys: Arc<Keys>) -> Self {
-        Self { probe, keys }
+        Self { probe, known: Known::Rows(keys) }
+    }
+
+    /// Those by one of several keys.
+    pub(super) fn by_number(probe: Arc<dyn PhysicalExpr>, numbers: Numbers) -> Self {
+        Self { probe: vec![probe], known: Known::Numbers(Arc::new(numbers)) }
+    }
+}
+
+impl Known {
+    /// Where it is: whoever shares it knows the same.
+    fn place(&self) -> *const () {
+        match self {
+            Self::Rows(keys) => Arc::as_ptr(keys).cast(),
+            Self::Numbers(numbers) => Arc::as_ptr(numbers).cast(),
+        }
     }
 }
 
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.keys, &other.keys) && self.probe == other.probe
+        self.known.place() == other.known.place() && self.probe == other.probe
     }
 }
 
@@ -41,7 +65,7 @@ impl Eq for Members {}
 
 impl Hash for Members {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.keys).hash(state);
+        self.known.place().hash(state);
         self.probe.hash(state);
     }
 }
@@ -67,8 +91,14 @@ impl PhysicalExpr for Members {
     }
 
     fn evaluate(&self, rows: &RecordBatch) -> Result<ColumnarValue> {
-        let first = self.keys.find(evaluated(&self.probe, rows)?)?.first;
-        let is_member = BooleanBuffer::collect_bool(first.len(), |row| first[row] != 0);
+        let keys = evaluated(&self.probe, rows)?;
+        let is_member = match &self.known {
+            Known::Rows(all) => {
+                let first = all.find(keys)?.first;
+                BooleanBuffer::collect_bool(first.len(), |row| first[row] != 0)
+            }
+            Known::Numbers(numbers) => numbers.are_there(&keys[0])?,
+        };
         Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(is_member, None))))
     }
 
@@ -80,7 +110,7 @@ impl PhysicalExpr for Members {
         self: Arc<Self>,
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        Ok(Arc::new(Self { probe: children, keys: Arc::clone(&self.keys) }))
+        Ok(Arc::new(Self { probe: children, known: self.known.clone() }))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,82 +169,21 @@ impl Numbers {
         *data_type == DataType::Date32 || data_type.is_integer() && *data_type != DataType::UInt64
     }
 
+    /// Which rows of a column have one of them.
+    fn are_there(&self, key: &ArrayRef) -> Result<BooleanBuffer> {
+        let numbers = cast(key, &DataType::Int64)?;
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let values = numbers.values();
+        let has = BooleanBuffer::collect_bool(values.len(), |row| self.has(values[row]));
+        Ok(match numbers.nulls() {
+            Some(nulls) => &has & nulls.inner(),
+            None => has,
+        })
+    }
+
     #[inline]
     fn has(&self, number: i64) -> bool {
         let at = number.wrapping_sub(self.least) as u64;
         self.bits.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-}
-
-/// True for rows whose number a key of the build side has.
-#[derive(Debug)]
-pub(super) struct Among {
-    probe: Arc<dyn PhysicalExpr>,
-    numbers: Arc<Numbers>,
-}
-
-impl Among {
-    pub(super) fn new(probe: Arc<dyn PhysicalExpr>, numbers: Numbers) -> Self {
-        Self { probe, numbers: Arc::new(numbers) }
-    }
-}
-
-impl PartialEq for Among {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.numbers, &other.numbers) && self.probe.eq(&other.probe)
-    }
-}
-
-impl Eq for Among {}
-
-impl Hash for Among {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.numbers).hash(state);
-        self.probe.hash(state);
-    }
-}
-
-impl fmt::Display for Among {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} IN (build side)", self.probe)
-    }
-}
-
-impl PhysicalExpr for Among {
-    fn data_type(&self, _input: &Schema) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
-
-    fn nullable(&self, _input: &Schema) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn evaluate(&self, rows: &RecordBatch) -> Result<ColumnarValue> {
-        let key = self.probe.evaluate(rows)?.into_array(rows.num_rows())?;
-        let numbers = cast(&key, &DataType::Int64)?;
-        let numbers = numbers.as_primitive::<Int64Type>();
-        let values = numbers.values();
-        let has = BooleanBuffer::collect_bool(values.len(), |row| self.numbers.has(values[row]));
-        let has = match numbers.nulls() {
-            Some(nulls) => &has & nulls.inner(),
-            None => has,
-        };
-        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(has, None))))
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.probe]
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Result<Arc<dyn PhysicalExpr>> {
-        let probe = children.pop().unwrap_or_else(|| Arc::clone(&self.probe));
-        Ok(Arc::new(Self { probe, numbers: Arc::clone(&self.numbers) }))
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
