@@ -6,7 +6,8 @@
 //! once costs nothing. Kept bytes are counted, never have others moved, and are dropped where these would be refused memory
 //! ([`Eviction`]): to read them again takes no longer than to bring them back from a file. When the limit is reached, columns give
 //! way to one that is worth more. A column is worth how often it was read, less where it was hardly compressed, more where it is kept
-//! in fewer bytes than it was decompressed to, and where the clock was when it was read last; so the columns of a scan that has no room for all of them do not push out one another (frequency and cost
+//! in fewer bytes than it was decompressed to, and where the clock was when it was read last; so the columns of a scan that has no
+//! room for all of them do not push out one another (frequency and cost
 //! with aging, as in Arlitt, Cherkasova, Dilley, Friedrich and Jin, *Evaluating content management techniques for Web proxy caches*,
 //! ACM SIGMETRICS Performance Evaluation Review 27, 2000; but what moves the clock is what does not get in. By what gave way, as
 //! there, columns that save little let others in by turns until none stayed for the next scan).
@@ -326,7 +327,13 @@ impl Keeping {
     pub(super) fn finish(self) {
         let Self { coming, key, mut pages, numbers, stored_bytes, memory, mut saved, .. } = self;
         // What is wrong with a page is told to who reads it.
-        if let Ok(Some(packed)) = offsets::of_pages(&pages, numbers) {
+        let while_packed_bytes = numbers.packed_bytes_max();
+        let is_granted = memory.try_grow(while_packed_bytes).is_ok();
+        let packed = is_granted.then(|| offsets::of_pages(&pages, numbers));
+        if is_granted {
+            memory.shrink(while_packed_bytes);
+        }
+        if let Some(Ok(Some(packed))) = packed {
             let bytes = packed.iter().map(|(_, bytes)| bytes.len() + PAGE_BYTES).sum();
             saved *= memory.size() as f64 / f64::max(1.0, bytes as f64);
             memory.shrink(memory.size().saturating_sub(bytes));

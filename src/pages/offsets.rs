@@ -32,6 +32,13 @@ pub(super) struct Numbers {
     pub(super) count: usize,
 }
 
+impl Numbers {
+    /// Bytes of them while pages are packed, at most.
+    pub(super) fn packed_bytes_max(&self) -> usize {
+        self.count.saturating_mul(BITS_MAX as usize / 8)
+    }
+}
+
 /// All pages of a column in fewer bytes; `None` where they are no whole numbers, or it would not save any.
 ///
 /// # Errors

@@ -332,15 +332,12 @@ fn whole(schema: &SchemaRef, batches: Vec<RecordBatch>, threads: usize) -> Resul
         let arrays: Vec<&dyn Array> = arrays.iter().map(|array| array.as_ref()).collect();
         Ok(compacted_column(&concat(&arrays)?))
     };
-    let mut of_threads: Vec<Vec<_>> = (0..threads.min(columns.len())).map(|_| Vec::new()).collect();
-    for (at, column) in columns.into_iter().enumerate() {
-        of_threads[at % threads].push((at, column));
+    let mut of_threads = Vec::with_capacity(threads);
+    let part = columns.len().div_ceil(threads).max(1);
+    while !columns.is_empty() {
+        of_threads.push(columns.drain(..part.min(columns.len())).collect::<Vec<_>>());
     }
-    let copy = |columns: Vec<(usize, Vec<ArrayRef>)>| -> Result<Vec<_>> {
-        columns.into_iter().map(|(at, arrays)| Ok((at, copied(arrays)?))).collect()
-    };
-    let copies: Result<Vec<Vec<_>>> = in_parallel(of_threads, copy).into_iter().collect();
-    let mut copies: Vec<_> = copies?.into_iter().flatten().collect();
-    copies.sort_unstable_by_key(|&(at, _)| at);
-    batch(schema, copies.into_iter().map(|(_, column)| column).collect(), rows)
+    let copy = |columns: Vec<_>| columns.into_iter().map(copied).collect::<Result<Vec<_>>>();
+    let copies = in_parallel(of_threads, copy).into_iter().collect::<Result<Vec<_>>>()?;
+    batch(schema, copies.concat(), rows)
 }

@@ -119,7 +119,7 @@ impl PhysicalExpr for Members {
 }
 
 /// Bits for each row of a build side that the numbers of one of its keys may have.
-const BITS_A_ROW: usize = 32;
+pub(super) const BITS_A_ROW: usize = 32;
 
 /// Of the numbers between the least and the largest those that are there, at most, for it to be worth looking.
 const SHARE_MAX: f64 = 0.3;

@@ -17,6 +17,7 @@ use datafusion::physical_plan::joins::utils::{JoinKeyComparator, JoinOn};
 use crate::exec::kernels::lookup::Lookup;
 use crate::exec::kernels::word::Word;
 use crate::exec::relational::join::deal::valid_keys;
+use crate::exec::relational::join::members::BITS_A_ROW;
 use crate::exec::relational::packed::Layout;
 
 /// Of hashes that rows are looked for by.
@@ -197,10 +198,13 @@ pub(super) fn bytes_max(
     sides: [&SchemaRef; 2],
     rows: usize,
 ) -> usize {
-    match layout(on, null_equality, sides) {
+    let table = match layout(on, null_equality, sides) {
         Ok(Some(layout)) if layout.bits > u64::BITS => Lookup::<u128>::bytes_max(rows),
         _ => Lookup::<u64>::bytes_max(rows),
-    }
+    };
+    // What scans are told of each of several keys by itself.
+    let told = if on.len() > 1 { on.len() * rows * BITS_A_ROW / 8 } else { 0 };
+    table + told
 }
 
 /// The rows that may meet others; none where all may.
