@@ -644,17 +644,27 @@ mod tests {
     #[test]
     fn threads_that_share_the_slots_make_the_table_of_one() {
         let mut rng = rng(14);
-        for (rows, range) in [(40, 1000), (300, 120), (5000, 100_000)] {
-            let key = |_| rng.random_range(0..range) << 40;
-            let build: Vec<u64> = (0..rows).map(key).collect();
-            let probe: Vec<u64> = (0..range).map(|key| key << 40).collect();
-            let valid = NullBuffer::from_iter((0..rows).map(|row| row % 9 != 3));
-            let one = Lookup::in_slots(build.clone(), Some(&valid), 1);
-            // With few slots for each, many rows belong behind the last of them, and some before the first of all.
-            for threads in [2, 3, 20, 2 * rows.min(100)] {
-                let many = Lookup::in_slots(build.clone(), Some(&valid), threads);
-                assert_eq!(all(&many, &probe, None), all(&one, &probe, None), "{rows}, {threads}");
-                assert_eq!((many.keys(), many.is_unique()), (one.keys(), one.is_unique()));
+        for (rows, range) in [(40_usize, 1000), (300, 120), (5000, 100_000)] {
+            let keys: Vec<u64> = (0..range).map(|key| key << 40).collect();
+            // More that are looked for in the last slots than there are: some lie before the first of all.
+            let is_last =
+                |key: &&u64| home(key.hash(), SLOTS_A_ROW * rows) >= SLOTS_A_ROW * rows - 4;
+            let last = (0..).map(|key| key << 40 | 1).filter(|key| is_last(&key)).take(8);
+            let other = |_| keys[rng.random_range(0..keys.len())];
+            let build: Vec<u64> = last.clone().chain((8..rows).map(other)).collect();
+            let valid = NullBuffer::from_iter((0..rows).map(|row| row % 9 != 8));
+            let probe: Vec<u64> = keys.iter().copied().chain(last).collect();
+            let mut expected = HashMap::<u64, Vec<usize>>::new();
+            for row in (0..rows).filter(|row| row % 9 != 8) {
+                expected.entry(build[row]).or_default().push(row);
+            }
+            let rows_of = |key| expected.get(key).cloned().unwrap_or_default();
+            let rows_expected: Vec<_> = probe.iter().map(rows_of).collect();
+            // With few slots for each, many rows belong behind the last of them.
+            for threads in [1, 2, 3, 20, 2 * rows.min(100)] {
+                let table = Lookup::in_slots(build.clone(), Some(&valid), threads);
+                assert_eq!(all(&table, &probe, None), rows_expected, "{rows}, {threads}");
+                assert_eq!(table.keys(), expected.len());
             }
         }
     }
