@@ -94,7 +94,7 @@ const WITHOUT_DATAFUSION: &[&str] =
 const WITH_UNSAFE: &[&str] = &[
     "src/exec/kernels/",
     "src/gpu/",
-    "src/memory/kept.rs",
+    "src/memory/buffers.rs",
     "src/memory/mapping.rs",
     "src/pages/texts.rs",
     "src/repl/allocator.rs",

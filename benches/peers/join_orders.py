@@ -1,6 +1,9 @@
-"""Queries of TPC-H whose FROM is written in every order: how many plans there are, and what they take beside the orders as written.
+"""Queries whose FROM is written in every order: how many plans there are, and what they take beside the orders as written.
 
-A FROM of more than six relations is shuffled 720 times instead. With `join_order = 'written'` each order is run until it has
+    run.py join-orders HARNESS           of TPC-H
+    run.py snowflakes [SEED [COUNT]]     generated ones, whose references are skewed; fifty are usual
+
+A FROM of more than six relations is shuffled 720 times instead; snowflakes of five relations at most have each order run. With `join_order = 'written'` each order is run until it has
 taken three times as long as ours; the least time of these is the best order that there is.
 """
 import itertools
@@ -12,6 +15,7 @@ import subprocess
 
 QUERIES = ["q2", "q5", "q7", "q8", "q9", "q21"]
 ORDERS_MAX, RUNS = 720, 3
+RELATIONS_RUN_MAX = 5  # of snowflakes
 
 
 def orders(query):
@@ -50,29 +54,84 @@ def ask(relatrix, setup, statements, *options):
 
 def run(relatrix, harness, data):
     folder = os.path.join(data, "tpch1")
-    setup = ["SET result_cache = 'off'"] + [
+    setup = [
         f"CREATE VIEW {name.removesuffix('.parquet')} AS SELECT * FROM '{folder}/{name}'"
         for name in sorted(os.listdir(folder))]
     for name, query in tpch(harness).items():
-        if name not in QUERIES:
-            continue
-        written = orders(query)
-        explained, _ = ask(relatrix, setup, [f"EXPLAIN FORMAT indent {order}" for order in written], "--format", "json")
-        plans = {}
-        for order, plan in zip(written, json_arrays(explained)):
-            plans.setdefault(json.dumps(plan), order)
-        _, seconds = ask(relatrix, setup, [query] + list(plans.values()) * RUNS, "--format", "none")
-        times = [min(seconds[1 + at::len(plans)]) for at in range(len(plans))]
-        limit = f"SET statement_timeout_ms = {max(50, round(3000 * min(times)))}"
-        by_hand = setup + [query, limit, "SET join_order = 'written'"]
-        _, others = ask(relatrix, by_hand, written, "--format", "none")
-        ended = [taken for taken in others if taken is not None]
-        # The first few are timed again, for each has run once only.
-        best = sorted(range(len(written)), key=lambda at: others[at] or float("inf"))[:5]
-        _, again = ask(relatrix, by_hand, [written[at] for at in best] * RUNS, "--format", "none")
-        best = min(taken for taken in again if taken is not None)
-        print(f"{name:4} {len(written)} orders: {len(plans)} plans, {min(times):.3f} to {max(times):.3f} s; as written the best "
-              f"{best:.3f} s (ratio {max(times) / best:.2f}), {len(written) - len(ended)} beyond three times ours", flush=True)
+        if name in QUERIES:
+            compare(relatrix, setup, name, orders(query), True)
+
+
+def run_snowflakes(relatrix, options):
+    first, count = (list(map(int, options)) + [1, 50][len(options):])[:2]
+    found = []
+    for seed in range(first, first + count):
+        setup, query, relations = snowflake(random.Random(seed))
+        found.append(compare(relatrix, setup, f"snowflake {seed}", orders(query), relations <= RELATIONS_RUN_MAX))
+    slowest = max(slowest for slowest, _ in found)
+    ratios = sorted(ratio for _, ratio in found if ratio is not None)
+    print(f"{count} snowflakes: the slowest plan {slowest:.2f} of the fastest; of the best order as written {ratios[0]:.2f} to "
+          f"{ratios[-1]:.2f}, median {ratios[len(ratios) // 2]:.2f}, of {len(ratios)}")
+
+
+def snowflake(chance):
+    """Statements that make tables which refer to one another as branches do to their root, a query of them all, and how many there are.
+
+    Half of the references have a value more often the lower it is, and so have half of the attributes."""
+    count = chance.randint(3, 7)
+    rows = [chance.choice([300_000, 1_000_000, 2_000_000])] + [int(10 ** chance.uniform(1, 5)) for _ in range(count - 1)]
+    columns, conditions = [[] for _ in rows], []
+    for table in range(1, count):
+        parent = chance.choice(range(table)) if chance.random() < 0.5 else 0
+        columns[parent].append(f"{drawn(chance, table, rows[table])} AS to_{table}")
+        conditions.append(f"t{parent}.to_{table} = t{table}.id")
+    setup = []
+    for table, number in enumerate(rows):
+        columns[table].append(f"{drawn(chance, 100 + table, 100)} AS v")
+        setup.append(f"CREATE TABLE t{table} AS SELECT id, {', '.join(columns[table])} FROM range({number}) AS r(id)")
+        match chance.randrange(4):
+            case 0:
+                conditions.append(f"t{table}.v < {chance.randint(1, 99)}")
+            case 1:
+                conditions.append(f"t{table}.v = {chance.randrange(100)}")
+    chance.shuffle(conditions)
+    tables = ", ".join(f"t{table}" for table in range(count))
+    query = f"SELECT t1.v, count(*), sum(t0.v)\nfrom {tables}\nWHERE {' AND '.join(conditions)} GROUP BY t1.v"
+    return setup, query, count
+
+
+def drawn(chance, salt, number):
+    """A number below this one, of each row another."""
+    uniform = f"(id * {2 * chance.randrange(2 ** 20) + 1} + {salt} * 7919) % 1000003 / 1000003.0"
+    power = chance.choice([1, 1, 2, 4])
+    return f"CAST(floor(pow({uniform}, {power}) * {number}) AS BIGINT)"
+
+
+def compare(relatrix, setup, name, written, all_are_run):
+    """Prints how many plans these orders have, the slowest beside the fastest, and, where all are run, beside the best order as written."""
+    setup = ["SET result_cache = 'off'"] + setup
+    explained, _ = ask(relatrix, setup, [f"EXPLAIN FORMAT indent {order}" for order in written], "--format", "json")
+    plans = {}
+    for order, plan in zip(written, json_arrays(explained)):
+        plans.setdefault(json.dumps(plan), order)
+    _, seconds = ask(relatrix, setup, [written[0]] + list(plans.values()) * RUNS, "--format", "none")
+    times = [min(seconds[1 + at::len(plans)]) for at in range(len(plans))]
+    slowest = max(times) / min(times)
+    print(f"{name:4} {len(written)} orders: {len(plans)} plans, {min(times):.3f} to {max(times):.3f} s", end="", flush=True)
+    if not all_are_run:
+        print()
+        return slowest, None
+    limit = f"SET statement_timeout_ms = {max(50, round(3000 * min(times)))}"
+    by_hand = setup + [written[0], limit, "SET join_order = 'written'"]
+    _, others = ask(relatrix, by_hand, written, "--format", "none")
+    ended = [taken for taken in others if taken is not None]
+    # The first few are timed again, for each has run once only.
+    best = sorted(range(len(written)), key=lambda at: others[at] or float("inf"))[:5]
+    _, again = ask(relatrix, by_hand, [written[at] for at in best] * RUNS, "--format", "none")
+    best = min(taken for taken in again if taken is not None)
+    print(f"; as written the best {best:.3f} s (ratio {max(times) / best:.2f}), {len(written) - len(ended)} beyond three times ours",
+          flush=True)
+    return slowest, max(times) / best
 
 
 def json_arrays(text):

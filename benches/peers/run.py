@@ -7,6 +7,7 @@
     run.py limits [CASE ...]        work that does not fit into the memory limit, beside DuckDB: limits.py
     run.py limits-tpch HARNESS [MIB] [QUERY ...]    TPC-H, scale factor 10, under a memory limit, beside DuckDB
     run.py join-orders HARNESS      queries of TPC-H with FROM in every order, beside the orders as written: join_orders.py
+    run.py snowflakes [SEED [COUNT]]    generated joins with FROM in every order, likewise
     run.py grouping-sets            ROLLUP, CUBE and GROUPING SETS beside DuckDB: grouping_sets.py
     run.py shapes [native] [NAME ...]    46 statements of many shapes, of no benchmark, beside DuckDB: shapes.py
     run.py random [SEED [COUNT]]    random queries whose answers must be DuckDB's: random_queries/
@@ -230,6 +231,8 @@ if __name__ == "__main__":
             grouping_sets.run(RELATRIX, os.environ["BENCH_DATA"])
         case ["join-orders", harness]:
             join_orders.run(RELATRIX, harness, os.environ["BENCH_DATA"])
+        case ["snowflakes", *options]:
+            join_orders.run_snowflakes(RELATRIX, options)
         case ["random", *options]:
             random_queries.run(RELATRIX, options)
         case ["shapes", *options]:

@@ -139,11 +139,6 @@ pub(crate) fn unpacked(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(symbols::unpacked(column)?.unwrap_or_else(|| Arc::clone(column)))
 }
 
-/// Whether a column has texts that are packed.
-pub(crate) fn is_packed(column: &ArrayRef) -> bool {
-    symbols::is_packed(column)
-}
-
 /// Whether a column has texts, and no codes for those that differ.
 pub(crate) fn has_plain_texts(column: &ArrayRef) -> bool {
     column.data_type().is_string() || symbols::is_packed(column)

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, make_array,
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, make_array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::Buffer;
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use datafusion::execution::memory_pool::{
@@ -17,6 +17,7 @@ use datafusion::execution::memory_pool::{
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use rustc_hash::FxHashSet;
 
+use super::buffers::{for_each_buffer, with_buffers};
 use super::{Shelf, is_on_disk};
 
 /// Buffers shorter than this stay in memory: a file would not hold them for less.
@@ -66,7 +67,11 @@ impl Kept {
         let (mut bytes, mut known) = (0, FxHashSet::default());
         let columns = batches.into_iter().flat_map(RecordBatch::columns);
         for column in columns.filter(|column| !is_shelved(column)) {
-            count(&column.to_data(), &mut known, &mut bytes);
+            for_each_buffer(&column.to_data(), &mut |buffer| {
+                if known.insert(buffer.data_ptr()) {
+                    bytes += buffer.capacity();
+                }
+            });
         }
         self.reservation.shrink(self.reservation.size());
         self.reservation.grow(bytes);
@@ -102,17 +107,6 @@ impl Kept {
     }
 }
 
-/// Adds the bytes of all buffers that are not known yet.
-fn count(data: &ArrayData, known: &mut FxHashSet<*const u8>, bytes: &mut usize) {
-    let nulls = data.nulls().map(NullBuffer::buffer);
-    for buffer in data.buffers().iter().chain(nulls) {
-        if known.insert(buffer.data_ptr().as_ptr().cast_const()) {
-            *bytes += buffer.capacity();
-        }
-    }
-    data.child_data().iter().for_each(|child| count(child, known, bytes));
-}
-
 /// The same rows, apart from those that their buffers hold too.
 pub(crate) fn compacted(batch: &RecordBatch) -> RecordBatch {
     let columns = batch.columns().iter().map(compact).collect::<Option<_>>();
@@ -135,32 +129,15 @@ pub(crate) fn shelved(batch: &RecordBatch, shelf: &mut Shelf) -> Option<RecordBa
 /// The same values in files; none where the disk has no room.
 pub(crate) fn shelved_column(column: &ArrayRef, shelf: &mut Shelf) -> Option<ArrayRef> {
     let data = compact(column)?.to_data();
-    Some(make_array(put(&data, shelf)?))
-}
-
-fn put(data: &ArrayData, shelf: &mut Shelf) -> Option<ArrayData> {
     let mut shelve = |buffer: &Buffer| match buffer.len() < SHELVED_BYTES_MIN {
         true => Some(buffer.clone()),
         false => shelf.put(buffer),
     };
-    let buffers = data.buffers().iter().map(&mut shelve).collect::<Option<_>>()?;
-    let nulls = match data.nulls() {
-        None => None,
-        Some(nulls) => {
-            let bits = shelve(nulls.buffer())?;
-            Some(NullBuffer::new(BooleanBuffer::new(bits, nulls.offset(), nulls.len())))
-        }
-    };
-    let children = data.child_data().iter().map(|child| put(child, shelf));
-    let children = children.collect::<Option<_>>()?;
-    let builder = data.clone().into_builder().buffers(buffers).child_data(children);
-    // SAFETY: each buffer has the bytes of the one in its place, of an array that is valid. To check that would read
-    // them all from their file.
-    Some(unsafe { builder.nulls(nulls).build_unchecked() })
+    Some(make_array(with_buffers(&data, &mut shelve)?))
 }
 
 /// The values of a column alone, where its buffers hold those of others too.
-fn compact(column: &ArrayRef) -> Option<ArrayRef> {
+pub(super) fn compact(column: &ArrayRef) -> Option<ArrayRef> {
     match column.data_type() {
         DataType::Utf8View => return Some(Arc::new(column.as_string_view().gc())),
         DataType::BinaryView => return Some(Arc::new(column.as_binary_view().gc())),
@@ -181,11 +158,9 @@ pub(crate) fn is_away(batch: &RecordBatch) -> bool {
 
 /// Whether a column is in a file, as far as it is large enough for one.
 fn is_shelved(column: &ArrayRef) -> bool {
-    fn is_so(data: &ArrayData) -> bool {
-        data.buffers().iter().any(|buffer| is_on_disk(buffer))
-            || data.child_data().iter().any(is_so)
-    }
-    is_so(&column.to_data())
+    let (data, mut is_shelved) = (column.to_data(), false);
+    for_each_buffer(&data, &mut |buffer| is_shelved |= is_on_disk(buffer));
+    is_shelved
 }
 
 #[cfg(test)]

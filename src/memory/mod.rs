@@ -13,6 +13,7 @@
 //! Packed         numbers of such a value, compressed in memory
 //! Spills         rows that operators put aside: pages, compressed, with check sums
 //! Disk           directories, their quotas, files without a name
+//! lay_together   columns of tables, apart from what is gone soon
 //! Kept           rows of tables and of collected answers: in memory, else
 //! Shelf          in such files
 //! Residency      blocks in such files, whose pages the process gives back before it passes its limit
@@ -21,6 +22,7 @@
 mod ahead;
 mod block;
 mod budget;
+mod buffers;
 mod codec;
 mod disk;
 mod eviction;
@@ -39,6 +41,7 @@ mod resident;
 mod served;
 mod shelf;
 mod spill;
+mod together;
 mod traffic;
 mod turns;
 mod watch;
@@ -62,4 +65,5 @@ pub(crate) use served::{
 };
 pub(crate) use shelf::Shelf;
 pub(crate) use spill::Spills;
+pub(crate) use together::lay_together;
 pub(crate) use turns::{Turn, Turns};

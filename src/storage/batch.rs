@@ -7,8 +7,10 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 
-use crate::encoding::{as_they_are, decoded, decoded_batch, encoded, shared_codes};
-use crate::memory::Kept;
+use crate::encoding::{
+    as_they_are, decoded, decoded_batch, encoded, has_plain_texts, shared_codes,
+};
+use crate::memory::{Kept, lay_together};
 
 /// Fewer rows are kept as they come: they wait for others.
 const ENCODED_ROWS_MIN: usize = 1024;
@@ -16,6 +18,16 @@ const ENCODED_ROWS_MIN: usize = 1024;
 /// A column as a batch keeps it.
 pub(super) fn as_kept(column: &ArrayRef) -> ArrayRef {
     if column.len() < ENCODED_ROWS_MIN { Arc::clone(column) } else { encoded(column) }
+}
+
+/// Columns in memory of their own. Texts lie by themselves, for they may be kept in another way soon, and those of a dictionary
+/// that other batches share stay where these have them.
+fn together(mut columns: Vec<ArrayRef>) -> Vec<ArrayRef> {
+    let own = columns.iter_mut().filter(|column| shared_codes(column).is_none());
+    let (mut texts, mut others): (Vec<_>, Vec<_>) = own.partition(|column| has_plain_texts(column));
+    texts.chunks_mut(1).for_each(lay_together);
+    lay_together(&mut others);
+    columns
 }
 
 /// Some rows.
@@ -31,7 +43,7 @@ impl Batch {
     /// These rows.
     pub(crate) fn new(rows: RecordBatch) -> Self {
         let schema = rows.schema();
-        let columns = rows.columns().iter().map(as_kept).collect();
+        let columns = together(rows.columns().iter().map(as_kept).collect());
         let kept = as_they_are(&schema, columns, rows.num_rows()).unwrap_or(rows);
         Self { schema, kept }
     }
@@ -105,6 +117,15 @@ impl Batch {
         Ok(self.moved(as_they_are(&self.schema, columns, self.num_rows())?))
     }
 
+    /// The same rows, beside one another again after a change.
+    ///
+    /// # Errors
+    /// None, for they are as many.
+    pub(super) fn settled(&self) -> Result<Self, ArrowError> {
+        let columns = together(self.kept.columns().to_vec());
+        Ok(self.moved(as_they_are(&self.schema, columns, self.num_rows())?))
+    }
+
     /// The rows as they are kept, without what they share with others.
     ///
     /// # Errors
@@ -126,7 +147,7 @@ impl Batch {
     /// # Errors
     /// Where there is not a truth for each row.
     pub(super) fn filtered(&self, wanted: &BooleanArray) -> Result<Self, ArrowError> {
-        Ok(self.moved(filter_record_batch(&self.kept, wanted)?))
+        self.moved(filter_record_batch(&self.kept, wanted)?).settled()
     }
 
     /// These rows and others that follow.

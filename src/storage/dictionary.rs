@@ -7,8 +7,8 @@
 //! ```
 //!
 //! From then on groups and labels of matrices are told apart by codes, whichever statement asks; rows that come later are kept as they
-//! come, until they are more than a few. Texts that are too many for a dictionary are unpacked, where they were packed and there is
-//! room: they are read more than once. Not here: codes that a batch has for itself, of few texts (`encoding`).
+//! come, until they are more than a few. Texts that are too many for a dictionary stay as they are. Not here: codes that a batch has
+//! for itself, of few texts (`encoding`).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -248,14 +248,14 @@ mod tests {
     use arrow::datatypes::{Field, Schema};
     use datafusion::datasource::source::DataSource;
     use datafusion::execution::SendableRecordBatchStream;
-    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+    use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
     use futures::StreamExt;
     use futures::executor::block_on;
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
     use super::*;
-    use crate::encoding::{decoded, is_packed};
+    use crate::encoding::decoded;
     use crate::memory::Kept;
     use crate::storage::scan::TableScan;
     use crate::storage::{MemoryTable, TableDefinition};
@@ -286,10 +286,7 @@ mod tests {
     }
 
     fn table(batches: Vec<Batch>) -> Arc<MemoryTable> {
-        table_in(batches, Arc::new(UnboundedMemoryPool::default()))
-    }
-
-    fn table_in(batches: Vec<Batch>, pool: Arc<dyn MemoryPool>) -> Arc<MemoryTable> {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let mut kept = Kept::new("test", &pool);
         let schema = Arc::clone(batches[0].schema());
         let batches = batches.into_iter().map(|batch| batch.kept(&mut kept)).collect();
@@ -400,38 +397,29 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_too_many_are_unpacked_once_they_are_read_again() {
+    fn texts_that_are_too_many_stay_as_they_are() {
         let texts = |first: u32| -> ArrayRef {
             let texts = (first..first + 5000).map(|at| Some(format!("the text of number {at:06}")));
             Arc::new(texts.collect::<StringViewArray>())
         };
-        let batches = || {
-            let batches = (0..4).map(|at| RecordBatch::try_from_iter([("s", texts(5000 * at))]));
-            batches.map(|batch| Batch::new(batch.unwrap())).collect::<Vec<_>>()
-        };
-        let is_packed =
-            |table: &MemoryTable| table.current().as_kept().all(|batch| is_packed(batch.column(0)));
+        let batches = (0..4).map(|at| RecordBatch::try_from_iter([("s", texts(5000 * at))]));
+        let table = table(batches.map(|batch| Batch::new(batch.unwrap())).collect());
         let expected: Vec<ArrayRef> = (0..4).map(|at| texts(5000 * at)).collect();
         let expected = concat(&expected.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap();
-        let plain_bytes = expected.get_array_memory_size();
-        // With room for the texts and without.
+        let before: Vec<ArrayRef> =
+            table.current().as_kept().map(|of| Arc::clone(of.column(0))).collect();
         let decoded = |scan: &TableScan, partition| scan.open(partition, Arc::default());
-        for (limit, is_unpacked) in [(8 * plain_bytes, true), (3 * plain_bytes / 2, false)] {
-            for is_encoded in [true, false] {
-                let table = table_in(batches(), Arc::new(GreedyMemoryPool::new(limit)));
-                let before = table.kept_bytes();
-                assert!(is_packed(&table) && before < plain_bytes / 2, "{before}");
-                for _ in 0..3 {
-                    let texts = match is_encoded {
-                        true => read(&table, &DataType::Utf8View),
-                        false => read_as(&table, &DataType::Utf8View, decoded),
-                    };
-                    assert_eq!(&texts, &expected);
-                }
-                assert_eq!(is_packed(&table), !is_unpacked);
-                assert_eq!(table.kept_bytes() > before, is_unpacked);
-            }
+        for is_encoded in [true, false, true, true] {
+            let texts = match is_encoded {
+                true => read(&table, &DataType::Utf8View),
+                false => read_as(&table, &DataType::Utf8View, decoded),
+            };
+            assert_eq!(&texts, &expected);
         }
+        let current = table.current();
+        assert!(
+            current.as_kept().zip(&before).all(|(now, before)| Arc::ptr_eq(now.column(0), before))
+        );
     }
 
     #[test]
@@ -442,7 +430,7 @@ mod tests {
         let column = |at: usize| Arc::clone(table.current().batches[at].as_kept().column(0));
         let version = table.current();
         for _ in 0..2 {
-            table.note_read(&version, 0, true).unwrap();
+            table.note_read(&version, 0, true);
         }
         if let Some(coding) = table.coding(&version, 0) {
             let first = version.batches[0].clone();

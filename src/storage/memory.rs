@@ -19,7 +19,7 @@ use super::batch::{Batch, as_kept};
 use super::dictionary::{Coding, Progress, Texts, are_plain};
 use super::keys::{Key, UniqueKey};
 use super::zones::Zones;
-use crate::encoding::{decoded_bytes, is_packed, unpacked};
+use crate::encoding::decoded_bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Kept, Movable, Tier, is_away};
 
@@ -66,22 +66,6 @@ impl State {
     /// Whether all rows are in memory.
     fn is_in_memory(&self) -> bool {
         !self.current.as_kept().any(is_away)
-    }
-
-    /// Keeps the texts of a column as they are, if they are packed and there is room: whoever reads them again need not unpack
-    /// them again.
-    fn unpack(&mut self, column: usize) -> Result<(), ArrowError> {
-        if !self.is_in_memory() {
-            return Ok(());
-        }
-        let columns = || self.current.as_kept().map(|batch| batch.column(column));
-        let packed = columns().filter(|column| is_packed(column));
-        let bytes: usize = packed.map(|column| decoded_bytes(column, &DataType::Utf8View)).sum();
-        if bytes == 0 || !self.kept.has_room(bytes) {
-            return Ok(());
-        }
-        let columns = columns().map(unpacked).collect::<Result<_, _>>()?;
-        self.keep_column(column, columns)
     }
 
     /// Keeps a column in another way, in each batch.
@@ -296,44 +280,32 @@ impl MemoryTable {
     }
 
     /// Takes note that a column of a version is read from its first row on, by who decodes it or not.
-    ///
-    /// # Errors
-    /// None, for what is packed is unpacked.
-    pub(super) fn note_read(
-        &self,
-        version: &Version,
-        column: usize,
-        is_encoded: bool,
-    ) -> Result<(), ArrowError> {
+    pub(super) fn note_read(&self, version: &Version, column: usize, is_encoded: bool) {
         let is_text =
             |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Utf8View);
         if !self.schema.fields().get(column).is_some_and(|field| is_text(field)) {
-            return Ok(());
+            return;
         }
         let mut texts = self.texts();
         let known = texts.get(&column);
         let may_be_few = known.is_none_or(|known| known.may_be_few(version.rows));
         let is_coded = matches!(known, Some(Texts::Coded(coding)) if coding.is_of(version));
         if is_coded || !may_be_few || !are_plain(&version.batches, column) {
-            return Ok(());
+            return;
         }
         if known.is_none() {
             texts.insert(column, Texts::Read);
-            return Ok(());
+            return;
         }
-        let mut state = self.state();
+        let state = self.state();
         // What a statement sees of a version may be a part of its rows.
         let is_current = Arc::ptr_eq(&state.current.batched, &version.batched);
-        if !is_encoded {
-            // Codes are for those who take them.
-            return if is_current { state.unpack(column) } else { Ok(()) };
-        }
-        if is_current && state.is_in_memory() {
+        // Codes are for those who take them.
+        if is_encoded && is_current && state.is_in_memory() {
             let bytes = state.kept.reservation("dictionary of a column");
             let coding = Coding::new(version, column, bytes);
             texts.insert(column, Texts::Coded(Arc::new(coding)));
         }
-        Ok(())
     }
 
     /// Bytes of the rows that are in memory.
@@ -369,11 +341,8 @@ impl MemoryTable {
             };
         }
         let mut state = self.state();
-        if !coding.is_of(&state.current) || !state.is_in_memory() {
+        if is_over || !coding.is_of(&state.current) || !state.is_in_memory() {
             return Ok(());
-        }
-        if is_over {
-            return state.unpack(coding.column);
         }
         match coding.columns(&state.current.batches)? {
             Some(columns) => state.keep_column(coding.column, columns),
@@ -567,7 +536,7 @@ impl MemoryTable {
                 check_not_null(self.schema.field(column), &after)?;
                 batch = batch.with_column(column, as_kept(&after))?;
             }
-            updated.push(batch);
+            updated.push(batch.settled()?);
         }
         Ok((updated, new.len() as u64))
     }

@@ -195,8 +195,7 @@ impl TableScan {
         // What finds a few rows says nothing about the next scan.
         let is_of_most = is_encoded || self.count_rows(&self.parts)? > version.rows / 2;
         if partition == 0 && is_of_most {
-            let mut columns = self.columns.iter();
-            columns.try_for_each(|&column| table.note_read(version, column, is_encoded))?;
+            self.columns.iter().for_each(|&column| table.note_read(version, column, is_encoded));
         }
         let read = Read {
             table: Arc::clone(table),

@@ -7,9 +7,19 @@
 //! beyond the processor's cache, none is waited for alone.
 
 use super::word::{KEYS_AT_ONCE, Word};
+use super::zeros::Zeros;
 
-/// What a free slot has for a number.
-const FREE: u32 = u32::MAX;
+/// A key, and one more than its number; nothing where it is free.
+type Slot<W> = [W; 2];
+
+/// What a free slot has in the place of a number.
+const FREE: u32 = 0;
+
+/// What a slot has in the place of a number.
+#[inline]
+fn tag<W: Word>(slot: &Slot<W>) -> u32 {
+    slot[1].bits(0) as u32
+}
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 1024;
@@ -27,17 +37,11 @@ fn slots_for(keys: usize) -> usize {
     sparse.max(SLOTS_A_KEY * keys).next_power_of_two().max(SLOTS_MIN)
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Slot<W> {
-    word: W,
-    number: u32,
-}
-
 /// The keys that have a number.
 #[derive(Debug)]
 pub struct Numbering<W> {
     /// A power of two.
-    slots: Vec<Slot<W>>,
+    slots: Zeros<Slot<W>>,
     /// Of a hash, the bits that are no slot.
     shift: u32,
     /// The keys by their numbers.
@@ -53,9 +57,8 @@ impl<W: Word> Default for Numbering<W> {
     }
 }
 
-fn free<W: Word>(slots: usize) -> (Vec<Slot<W>>, u32) {
-    let empty = Slot { word: W::default(), number: FREE };
-    (vec![empty; slots], u64::BITS - slots.ilog2())
+fn free<W: Word>(slots: usize) -> (Zeros<Slot<W>>, u32) {
+    (Zeros::new(slots), u64::BITS - slots.ilog2())
 }
 
 impl<W: Word> Numbering<W> {
@@ -66,7 +69,7 @@ impl<W: Word> Numbering<W> {
 
     /// Bytes of the table.
     pub fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot<W>>() + self.words.capacity() * size_of::<W>()
+        self.slots.len() * size_of::<Slot<W>>() + self.words.capacity() * size_of::<W>()
     }
 
     /// Bytes that so many more keys may take beside.
@@ -87,7 +90,7 @@ impl<W: Word> Numbering<W> {
             let first = self.at_first_places(words);
             numbers.extend(words.iter().zip(first).map(|(&word, number)| match number {
                 FREE => self.number_of(word),
-                known => known as usize,
+                tag => tag as usize - 1,
             }));
         }
     }
@@ -108,37 +111,37 @@ impl<W: Word> Numbering<W> {
                 match (is_valid(chunk * KEYS_AT_ONCE + at), number) {
                     (false, _) => self.number_of_null(),
                     (true, FREE) => self.number_of(word),
-                    (true, known) => known as usize,
+                    (true, tag) => tag as usize - 1,
                 }
             }));
         }
     }
 
-    /// The numbers of the keys that are where they are looked for first; `FREE` for others, which may have one too.
+    /// What the slots have in which keys are looked for first, where it is theirs; `FREE` for others, which may have a number too.
     #[inline]
     fn at_first_places(&self, words: &[W]) -> [u32; KEYS_AT_ONCE] {
-        let mask = self.slots.len() - 1;
-        let mut numbers = [FREE; KEYS_AT_ONCE];
-        for (number, &word) in numbers.iter_mut().zip(words) {
-            let slot = &self.slots[(word.hash() >> self.shift) as usize & mask];
-            *number = if slot.word == word { slot.number } else { FREE };
+        let slots = &self.slots[..];
+        let mask = slots.len() - 1;
+        let mut tags = [FREE; KEYS_AT_ONCE];
+        for (found, &word) in tags.iter_mut().zip(words) {
+            let slot = &slots[(word.hash() >> self.shift) as usize & mask];
+            *found = if slot[0] == word { tag(slot) } else { FREE };
         }
-        numbers
+        tags
     }
 
     #[inline]
     fn number_of(&mut self, word: W) -> usize {
-        let mask = self.slots.len() - 1;
+        let slots = &self.slots[..];
+        let mask = slots.len() - 1;
         let mut at = (word.hash() >> self.shift) as usize;
         loop {
-            let slot = &self.slots[at & mask];
-            if slot.number == FREE {
-                return self.add(word, at & mask);
+            let slot = &slots[at & mask];
+            match tag(slot) {
+                FREE => return self.add(word, at & mask),
+                tag if slot[0] == word => return tag as usize - 1,
+                _ => at += 1,
             }
-            if slot.word == word {
-                return slot.number as usize;
-            }
-            at += 1;
         }
     }
 
@@ -152,14 +155,14 @@ impl<W: Word> Numbering<W> {
     }
 
     fn next(&self) -> u32 {
-        let next = u32::try_from(self.words.len()).ok().filter(|&next| next != FREE);
+        let next = u32::try_from(self.words.len()).ok().filter(|&next| next != u32::MAX);
         next.expect("a table holds fewer groups")
     }
 
     fn add(&mut self, word: W, at: usize) -> usize {
         let number = self.next();
         self.words.push(word);
-        self.slots[at] = Slot { word, number };
+        self.slots[at] = [word, W::of_wide(u128::from(number + 1))];
         if slots_for(self.words.len()) > self.slots.len() {
             self.grow();
         }
@@ -167,22 +170,22 @@ impl<W: Word> Numbering<W> {
     }
 
     fn grow(&mut self) {
-        let (slots, shift) = free(2 * self.slots.len());
+        let (mut grown, shift) = free(2 * self.slots.len());
+        let slots = &mut grown[..];
         let mask = slots.len() - 1;
-        let old = std::mem::replace(&mut self.slots, slots);
-        self.shift = shift;
-        for slot in old.into_iter().filter(|slot| slot.number != FREE) {
-            let mut at = (slot.word.hash() >> shift) as usize;
-            while self.slots[at & mask].number != FREE {
+        for slot in self.slots.iter().filter(|slot| tag(slot) != FREE) {
+            let mut at = (slot[0].hash() >> shift) as usize;
+            while tag(&slots[at & mask]) != FREE {
                 at += 1;
             }
-            self.slots[at & mask] = slot;
+            slots[at & mask] = *slot;
         }
+        (self.slots, self.shift) = (grown, shift);
     }
 
     /// The keys by their numbers, and the number of NULL; the table is empty then, and as large as before.
     pub fn take(&mut self) -> (Vec<W>, Option<usize>) {
-        self.slots.fill(Slot { word: W::default(), number: FREE });
+        self.slots.fill([W::default(); 2]);
         (std::mem::take(&mut self.words), self.null.take().map(|number| number as usize))
     }
 }

@@ -1,10 +1,12 @@
 //! Keys of a fixed width, as tables of keys have them.
 
+use bytemuck::Pod;
+
 /// Keys whose first places in a table are read together: more than a processor waits for at once.
 pub const KEYS_AT_ONCE: usize = 32;
 
 /// A key.
-pub trait Word: Copy + Eq + Default + Send + Sync {
+pub trait Word: Pod + Eq + Default + Send + Sync {
     /// A number of 64 bits whose first bits depend on all of the key's.
     fn hash(self) -> u64;
 

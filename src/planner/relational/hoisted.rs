@@ -1,4 +1,5 @@
-//! Sub-queries in windows, keys of groups and conditions of joins, where DataFusion takes none, are moved to where it does.
+//! Sub-queries in windows, keys of groups, conditions of joins and such as become some, where DataFusion takes none, are moved to where
+//! it does.
 //!
 //! ```text
 //! Window: sum((q)) OVER (…)        Window: sum(__subquery_1) OVER (…)
@@ -9,7 +10,13 @@
 //!   t                        ──►     Inner Join:
 //!   u                                  t
 //!                                      u
+//!
+//! Filter: outer(t.a) < (q)         Filter: outer(t.a) < __subquery_1
+//!   u                        ──►     Projection: u.*, (q) AS __subquery_1
+//!                                      u
 //! ```
+//!
+//! Those of outer joins are in `outer`.
 
 use std::sync::Arc;
 
@@ -17,15 +24,15 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, NullEquality, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, Window,
     binary_expr,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::names;
-use super::subquery::is_open;
+use super::subquery::{is_open, subquery_of};
+use super::{names, outer};
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
@@ -44,9 +51,18 @@ impl AnalyzerRule for HoistedSubqueries {
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.iter().any(is_open) => {
                 below_groups(aggregate).map(Transformed::yes)
             }
-            LogicalPlan::Join(join) if join.join_type == JoinType::Inner && has_open(&join) => {
-                above(join).map(Transformed::yes)
+            LogicalPlan::Filter(filter)
+                if split_conjunction(&filter.predicate).into_iter().any(names_outside_and_asks) =>
+            {
+                below_filter(filter).map(Transformed::yes)
             }
+            LogicalPlan::Join(join) if has_open(&join) => match join.join_type {
+                JoinType::Inner => above(join).map(Transformed::yes),
+                JoinType::Left | JoinType::Right | JoinType::Full => {
+                    outer::hoisted(join).map(Transformed::yes)
+                }
+                _ => Ok(Transformed::no(LogicalPlan::Join(join))),
+            },
             other => Ok(Transformed::no(other)),
         })
         .data()
@@ -65,12 +81,31 @@ fn below_groups(aggregate: Aggregate) -> Result<LogicalPlan> {
     Aggregate::try_new(Arc::new(input), keys, aggregate.aggr_expr).map(LogicalPlan::Aggregate)
 }
 
+/// Whether a condition of a sub-query holds another one beside columns of a query around it: in the join that is made of it there
+/// would be a sub-query.
+fn names_outside_and_asks(condition: &Expr) -> bool {
+    is_open(condition) && condition.contains_outer()
+}
+
+fn below_filter(filter: Filter) -> Result<LogicalPlan> {
+    let columns = filter.input.schema().columns().into_iter().map(Expr::Column);
+    let conditions = split_conjunction_owned(filter.predicate);
+    let (asking, mut others): (Vec<_>, Vec<_>) =
+        conditions.into_iter().partition(names_outside_and_asks);
+    let (asking, input) = computed(asking, filter.input)?;
+    others.extend(asking);
+    let rows = LogicalPlanBuilder::from(input);
+    let rows = conjunction(others).map_or(Ok(rows.clone()), |condition| rows.filter(condition))?;
+    rows.project(columns)?.build()
+}
+
 /// Expressions without sub-queries, and the rows that have the values of these beside what they had.
 fn computed(expressions: Vec<Expr>, input: Arc<LogicalPlan>) -> Result<(Vec<Expr>, LogicalPlan)> {
     let mut computed = input.schema().columns().into_iter().map(Expr::Column).collect();
     let names = NamePreserver::new_for_projection();
     let expressions = expressions.into_iter().map(|expression| {
-        let mut change = |whole: Expr| whole.transform_down(|part| moved(part, &mut computed));
+        let mut change =
+            |whole: Expr| whole.transform_down(|part| moved(part, &mut computed, "__subquery"));
         names::named(&names, expression, &mut change).data()
     });
     let expressions = expressions.collect::<Result<Vec<_>>>()?;
@@ -79,13 +114,15 @@ fn computed(expressions: Vec<Expr>, input: Arc<LogicalPlan>) -> Result<(Vec<Expr
 }
 
 /// The column that has a sub-query's value, where it is one, and the sub-query among what is computed.
-fn moved(part: Expr, computed: &mut Vec<Expr>) -> Result<Transformed<Expr>> {
-    let is_subquery =
-        matches!(part, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_));
-    if !is_subquery || !is_open(&part) {
+pub(super) fn moved(
+    part: Expr,
+    computed: &mut Vec<Expr>,
+    prefix: &str,
+) -> Result<Transformed<Expr>> {
+    if subquery_of(&part).is_none() || !is_open(&part) {
         return Ok(Transformed::no(part));
     }
-    let name = format!("__subquery_{}", computed.len());
+    let name = format!("{prefix}_{}", computed.len());
     computed.push(part.alias(&name));
     let column = Expr::Column(Column::from_name(name));
     Ok(Transformed::new(column, true, TreeNodeRecursion::Jump))
@@ -96,22 +133,24 @@ fn has_open(join: &Join) -> bool {
         || join.on.iter().any(|(left, right)| is_open(left) || is_open(right))
 }
 
-/// The join by its other conditions, below those with sub-queries.
-fn above(mut join: Join) -> Result<LogicalPlan> {
+/// All that a join compares.
+pub(super) fn conditions(join: &Join) -> Vec<Expr> {
     let operator = match join.null_equality {
         NullEquality::NullEqualsNothing => Operator::Eq,
         NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
     };
-    let is_moved = |(left, right): &(Expr, Expr)| is_open(left) || is_open(right);
-    let (keys, on): (Vec<_>, Vec<_>) = join.on.into_iter().partition(is_moved);
-    let filter = join.filter.map_or_else(Vec::new, split_conjunction_owned);
-    let (conditions, filter): (Vec<_>, Vec<_>) = filter.into_iter().partition(is_open);
-    let keys = keys.into_iter().map(|(left, right)| binary_expr(left, operator, right));
-    let moved = conjunction(keys.chain(conditions));
-    (join.on, join.filter) = (on, conjunction(filter));
-    let join = LogicalPlan::Join(join);
-    Ok(match moved {
-        Some(moved) => LogicalPlan::Filter(Filter::try_new(moved, Arc::new(join))?),
-        None => join,
-    })
+    let keys = join.on.iter().cloned();
+    let keys = keys.map(|(left, right)| binary_expr(left, operator, right));
+    keys.chain(join.filter.iter().flat_map(split_conjunction).cloned()).collect()
+}
+
+/// The join by its conditions without sub-queries, below the others.
+pub(super) fn above(join: Join) -> Result<LogicalPlan> {
+    let (above, others): (Vec<_>, Vec<_>) = conditions(&join).into_iter().partition(is_open);
+    let right = Arc::unwrap_or_clone(join.right);
+    let join = LogicalPlanBuilder::from(join.left).join_on(right, JoinType::Inner, others)?;
+    match conjunction(above) {
+        Some(above) => join.filter(above)?.build(),
+        None => join.build(),
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
-//!   analyze    repeated, values, insert, membership, hoisted, nested, subquery::SingleRow, coerce, then DataFusion's rules, then texts and overflow
+//!   analyze    repeated, values, insert, hoisted (outer), membership, nested, subquery::SingleRow, selected, coerce, then DataFusion's rules, then texts and overflow
 //!   optimize   DataFusion's rules, and subquery, keys, totals, apart and sort_keys among them; lifted and filtered at the end
 //! ExecutionPlan   overflow and constants, then DataFusion's rules, with filters handed down by pushdown and sorted before the last, then spilling
 //! ```
@@ -20,8 +20,10 @@ mod lifted;
 mod membership;
 mod names;
 mod nested;
+mod outer;
 mod overflow;
 mod repeated;
+mod selected;
 mod sort_keys;
 mod sorted;
 mod subquery;
@@ -67,10 +69,11 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(repeated::RepeatedRows),
         Arc::new(values::ComputedValues),
         Arc::new(insert::NullableValues),
-        Arc::new(membership::UnknownMembership),
         Arc::new(hoisted::HoistedSubqueries),
+        Arc::new(membership::UnknownMembership),
         Arc::new(nested::NestedCorrelation),
         Arc::new(subquery::SingleRow),
+        Arc::new(selected::SelectedColumns),
         Arc::new(coerce::Coerce),
     ];
     rules.extend(Analyzer::new().rules);

@@ -19,11 +19,11 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, Result, TableReference};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::names;
-use super::subquery::input_of;
+use super::subquery::{input_of, subquery_of};
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn named_further_out(node: &LogicalPlan) -> Result<Vec<Column>> {
     let mut columns = Vec::new();
     node.apply_expressions(|expression| {
         expression.apply(|part| {
-            if let Some(subquery) = subquery(part) {
+            if let Some(subquery) = subquery_of(part) {
                 columns.extend(named_outside(&subquery.subquery)?);
             }
             Ok(TreeNodeRecursion::Continue)
@@ -101,7 +101,7 @@ fn named_further_out(node: &LogicalPlan) -> Result<Vec<Column>> {
 }
 
 /// The columns that a plan names and that are of queries around it.
-fn named_outside(plan: &LogicalPlan) -> Result<Vec<Column>> {
+pub(super) fn named_outside(plan: &LogicalPlan) -> Result<Vec<Column>> {
     let mut columns = Vec::new();
     plan.apply(|node| {
         node.apply_expressions(|expression| {
@@ -148,7 +148,7 @@ fn changed_within(
 ) -> Result<Transformed<LogicalPlan>> {
     let mut holds_any = false;
     node.apply_expressions(|expression| {
-        holds_any |= expression.exists(|part| Ok(subquery(part).is_some()))?;
+        holds_any |= expression.exists(|part| Ok(subquery_of(part).is_some()))?;
         Ok(TreeNodeRecursion::Continue)
     })?;
     if !holds_any {
@@ -173,15 +173,6 @@ fn changed_within(
             Ok(Transformed::yes(part))
         })
     })
-}
-
-fn subquery(part: &Expr) -> Option<&Subquery> {
-    match part {
-        Expr::ScalarSubquery(subquery)
-        | Expr::Exists(Exists { subquery, .. })
-        | Expr::InSubquery(InSubquery { subquery, .. }) => Some(subquery),
-        _ => None,
-    }
 }
 
 fn has(inputs: &[&LogicalPlan], column: &Column) -> bool {

@@ -164,6 +164,16 @@ pub(super) fn input_of(plan: &LogicalPlan) -> Option<&LogicalPlan> {
     }
 }
 
+/// The subquery that an expression is, or asks of.
+pub(super) fn subquery_of(expression: &Expr) -> Option<&Subquery> {
+    match expression {
+        Expr::ScalarSubquery(subquery)
+        | Expr::Exists(Exists { subquery, .. })
+        | Expr::InSubquery(InSubquery { subquery, .. }) => Some(subquery),
+        _ => None,
+    }
+}
+
 /// Whether an expression holds a subquery that no DataFusion operator evaluates.
 pub(super) fn is_open(expression: &Expr) -> bool {
     expression
