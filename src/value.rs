@@ -12,6 +12,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, Values, cast};
 
 use crate::error::{ErrorKind, Result};
@@ -283,7 +284,33 @@ impl Parameters {
             let (what, hint) = ("value for parameter", String::new());
             return Err(ErrorKind::Unknown { what, name: missing.clone(), hint }.into());
         }
-        Ok(cast_values(plan)?.with_param_values(self.scalars())?)
+        let plan = self.fill_sets(cast_values(plan)?)?;
+        Ok(plan.with_param_values(self.scalars())?)
+    }
+
+    /// Puts the scalars into sets of groups, key by key: DataFusion would give the whole a name, and its keys none.
+    fn fill_sets(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let placed = |part: Expr| match &part {
+            Expr::Placeholder(Placeholder { id, .. }) => Ok(match self.scalar(id) {
+                Some(value) => Transformed::yes(Expr::Literal(value.0.clone(), None)),
+                None => Transformed::no(part),
+            }),
+            _ => Ok(Transformed::no(part)),
+        };
+        let filled = plan.transform_up_with_subqueries(|node| {
+            let LogicalPlan::Aggregate(_) = &node else { return Ok(Transformed::no(node)) };
+            let names = NamePreserver::new(&node);
+            let filled = node.map_expressions(|expr| match expr {
+                Expr::GroupingSet(_) => expr.map_children(|key| {
+                    let name = names.save(&key);
+                    let key = key.transform_up(placed)?;
+                    Ok(key.update_data(|key| name.restore(key)))
+                }),
+                other => Ok(Transformed::no(other)),
+            })?;
+            filled.map_data(LogicalPlan::recompute_schema)
+        })?;
+        Ok(filled.data)
     }
 }
 

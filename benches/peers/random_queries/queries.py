@@ -75,7 +75,7 @@ class Queries(Expressions):
     def exists(self, columns):
         alias = self.alias()
         own = of_table(alias)
-        further = f" AND {self.condition(columns + own, True)}" if self.one_in(2) else ""
+        further = f" AND {self.condition(columns + own, not self.one_in(5))}" if self.one_in(2) else ""
         kind = self.chance.choice(["number", "number", "text", "date"])
         tie = f"{self.chance.choice(self.of_kind(own, kind))} = {self.expression(columns, kind, 1)}"
         return f"{self.chance.choice(['', 'NOT '])}EXISTS (SELECT 1 FROM {self.table()} AS {alias} WHERE {tie}{further})"
@@ -132,7 +132,7 @@ class Queries(Expressions):
         compared = "IS NOT DISTINCT FROM" if self.one_in(12) else "<" if kind == "" and self.one_in(8) else "="
         on = f"{self.expression(columns, of, self.chance.choice([0, 0, 1]))} {compared} {self.chance.choice(self.of_kind(own, of))}"
         if kind != "FULL " and self.one_in(3):
-            on += f" AND {self.condition(columns + own, True)}"
+            on += f" AND {self.condition(columns + own, not self.one_in(4))}"
         return f"{kind}JOIN {other} ON {on}"
 
     def lateral(self, columns):

@@ -184,11 +184,17 @@ impl<'p> Asked<'p> {
         if !are_own {
             return Ok(None);
         }
+        // A column that is converted has the name of the column still.
+        let named = early.iter().enumerate().map(|(at, key)| match is_column(key) {
+            true => key.clone(),
+            false => key.clone().alias(name(at)),
+        });
+        let named: Vec<Expr> = named.collect();
         let asked =
-            Aggregate::try_new(Arc::new(own.clone()), early.clone(), self.aggregates.clone())?;
+            Aggregate::try_new(Arc::new(own.clone()), named.clone(), self.aggregates.clone())?;
         let Some(parts) = Parts::of(&asked, Rounding::Any)? else { return Ok(None) };
         let parts_of = parts.expressions().collect();
-        let groups = Aggregate::try_new(Arc::clone(&asked.input), early.clone(), parts_of)?;
+        let groups = Aggregate::try_new(Arc::clone(&asked.input), named, parts_of)?;
         Ok(Some(Early { is_left, keys: early, groups, parts }))
     }
 

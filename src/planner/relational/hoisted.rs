@@ -52,7 +52,7 @@ impl AnalyzerRule for HoistedSubqueries {
                 below_groups(aggregate).map(Transformed::yes)
             }
             LogicalPlan::Filter(filter)
-                if split_conjunction(&filter.predicate).into_iter().any(names_outside_and_asks) =>
+                if split_conjunction(&filter.predicate).into_iter().any(is_no_join) =>
             {
                 below_filter(filter).map(Transformed::yes)
             }
@@ -81,17 +81,19 @@ fn below_groups(aggregate: Aggregate) -> Result<LogicalPlan> {
     Aggregate::try_new(Arc::new(input), keys, aggregate.aggr_expr).map(LogicalPlan::Aggregate)
 }
 
-/// Whether a condition of a sub-query holds another one beside columns of a query around it: in the join that is made of it there
-/// would be a sub-query.
-fn names_outside_and_asks(condition: &Expr) -> bool {
-    is_open(condition) && condition.contains_outer()
+/// Whether a join that is made of a condition would have a sub-query in its own: one that stands beside columns of a query around, or
+/// that is looked for among what another selects.
+fn is_no_join(condition: &Expr) -> bool {
+    let looks_for_one =
+        |part: &Expr| Ok(matches!(part, Expr::InSubquery(member) if is_open(&member.expr)));
+    is_open(condition)
+        && (condition.contains_outer() || condition.exists(looks_for_one).unwrap_or(false))
 }
 
 fn below_filter(filter: Filter) -> Result<LogicalPlan> {
     let columns = filter.input.schema().columns().into_iter().map(Expr::Column);
     let conditions = split_conjunction_owned(filter.predicate);
-    let (asking, mut others): (Vec<_>, Vec<_>) =
-        conditions.into_iter().partition(names_outside_and_asks);
+    let (asking, mut others): (Vec<_>, Vec<_>) = conditions.into_iter().partition(is_no_join);
     let (asking, input) = computed(asking, filter.input)?;
     others.extend(asking);
     let rows = LogicalPlanBuilder::from(input);
