@@ -346,6 +346,12 @@ impl UserDefinedLogicalNodeCore for ContractionNode {
     }
 }
 
+/// Whether a plan is a join that is summed up as a product.
+pub(super) fn is_node(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Extension(extension) = plan else { return false };
+    extension.node.as_any().is::<ContractionNode>()
+}
+
 impl ContractionNode {
     /// The aggregation as it was written.
     fn text(&self) -> String {

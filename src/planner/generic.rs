@@ -21,7 +21,7 @@ use datafusion::optimizer::{Optimizer, OptimizerConfig};
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::evidence::Evidence;
-use super::{first_rows, relational, shared};
+use super::{contraction, first_rows, relational, shared};
 use crate::storage::Snapshot;
 
 /// The place of a table's rows in a plan.
@@ -84,12 +84,14 @@ pub(crate) fn is_for_any(plan: &LogicalPlan) -> Result<bool> {
 }
 
 /// What a plan holds of all that it reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holds {
     /// Names of files, if anything.
     Names,
     /// Rows of tables, which it can be had without.
     Rows,
+    /// Rows also in a contraction's join, where nobody takes them out of a plan; out of its operators they are taken.
+    HiddenRows,
     /// What is of one run: groups that are remembered, matrices, rows that a function makes.
     Others,
 }
@@ -110,6 +112,7 @@ pub(crate) fn held(plan: &LogicalPlan) -> Result<Holds> {
             {
                 Holds::Names
             }
+            LogicalPlan::Extension(_) if contraction::is_node(node) => Holds::HiddenRows,
             LogicalPlan::Projection(_)
             | LogicalPlan::Filter(_)
             | LogicalPlan::SubqueryAlias(_)
@@ -125,15 +128,11 @@ pub(crate) fn held(plan: &LogicalPlan) -> Result<Holds> {
             | LogicalPlan::EmptyRelation(_) => Holds::Names,
             _ => Holds::Others,
         };
-        match of_node {
-            Holds::Names => {}
-            Holds::Rows => held = Holds::Rows,
-            Holds::Others => {
-                held = Holds::Others;
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
+        held = held.max(of_node);
+        Ok(match held {
+            Holds::Others => TreeNodeRecursion::Stop,
+            _ => TreeNodeRecursion::Continue,
+        })
     })?;
     Ok(held)
 }

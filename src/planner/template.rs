@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionStateBuilder;
@@ -40,6 +40,7 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use super::operators::with_others;
 use super::parameters::{self, Values};
 use super::pushdown::TYING;
+use crate::exec::contraction::ContractionExec;
 use crate::exec::relational::first_rows::FirstRowsExec;
 use crate::exec::relational::no_constants::NoConstantsExec;
 use crate::exec::relational::shared::SharedExec;
@@ -73,11 +74,7 @@ impl Template {
         if !can_be_made_anew(&operators)? {
             return Ok(None);
         }
-        let without_rows = operators.transform_up(|operator| {
-            let scan = table_scan(&operator).map(TableScan::without_rows);
-            Ok(scan.map_or_else(|| Transformed::no(operator), |scan| Transformed::yes(over(scan))))
-        });
-        Ok(Some(Self(without_rows?.data)))
+        Ok(Some(Self(without_rows(operators)?)))
     }
 
     /// The same of a plan that has parameters, whose types are known; nothing where an operator has one but in a condition.
@@ -88,14 +85,14 @@ impl Template {
         let Some(plan) = parameters::as_functions(plan)? else { return Ok(None) };
         let Some(template) = Self::of(&plan, state).await? else { return Ok(None) };
         let mut in_conditions = true;
-        template.0.apply(|operator| {
+        each_operator(&template.0, &mut |operator| {
             if !operator.is::<FilterExec>() && parquet(operator).is_none() {
                 operator.apply_expressions(&mut |expr| {
                     in_conditions &= !parameters::has_parameter(expr)?;
                     Ok(TreeNodeRecursion::Continue)
                 })?;
             }
-            Ok(TreeNodeRecursion::Continue)
+            Ok(())
         })?;
         Ok(in_conditions.then_some(template))
     }
@@ -119,44 +116,80 @@ impl Template {
         values: Values<'_>,
         state: &SessionState,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let (_, tying) = rules(state);
-        let context = ConfigOnlyContext::new(state.config_options());
-        let mut is_usable = true;
-        let operators = with_others(Arc::clone(&self.0), &mut |operator| {
-            if let Some(filter) = with_values(operator, values)? {
-                return Ok(Some(filter));
-            }
-            let Some(scan) = table_scan(operator) else {
-                is_usable &= !is_worn(operator.as_ref());
-                return match told_values(operator, values)? {
-                    Some(scan) => Ok(Some(scan)),
-                    None => anew(Arc::clone(operator)).map(Some),
-                };
-            };
-            let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
-            is_usable &= scan.is_some();
-            let Some(scan) = scan else { return Ok(None) };
-            let filled = |condition: &_, schema: &SchemaRef| {
-                parameters::with_values(condition, values, schema)
-            };
-            Ok(Some(over(scan.with_conditions(filled)?)))
-        })?;
-        if !is_usable {
-            return Ok(None);
-        }
-        let tied = tying
-            .iter()
-            .try_fold(operators, |plan, rule| rule.optimize_with_context(plan, &context));
-        tied.map(Some)
+        made(&self.0, tables, values, state)
     }
+}
+
+/// Operators of a template as a run has them.
+fn made(
+    template: &Arc<dyn ExecutionPlan>,
+    tables: &HashMap<u64, Snapshot>,
+    values: Values<'_>,
+    state: &SessionState,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let (_, tying) = rules(state);
+    let context = ConfigOnlyContext::new(state.config_options());
+    let mut is_usable = true;
+    let operators = with_others(Arc::clone(template), &mut |operator| {
+        if let Some(filter) = with_values(operator, values)? {
+            return Ok(Some(filter));
+        }
+        if let Some(contraction) = operator.downcast_ref::<ContractionExec>() {
+            let ordinary = made(contraction.ordinary(), tables, values, state)?;
+            is_usable &= ordinary.is_some();
+            return Ok(ordinary.map(|ordinary| Arc::new(contraction.with_ordinary(ordinary)) as _));
+        }
+        let Some(scan) = table_scan(operator) else {
+            is_usable &= !is_worn(operator.as_ref());
+            return match told_values(operator, values)? {
+                Some(scan) => Ok(Some(scan)),
+                None => anew(Arc::clone(operator)).map(Some),
+            };
+        };
+        let scan = tables.get(&scan.table()).and_then(|rows| scan.with_rows(rows));
+        is_usable &= scan.is_some();
+        let Some(scan) = scan else { return Ok(None) };
+        let filled =
+            |condition: &_, schema: &SchemaRef| parameters::with_values(condition, values, schema);
+        Ok(Some(over(scan.with_conditions(filled)?)))
+    })?;
+    if !is_usable {
+        return Ok(None);
+    }
+    let tied =
+        tying.iter().try_fold(operators, |plan, rule| rule.optimize_with_context(plan, &context));
+    tied.map(Some)
+}
+
+/// The operators over tables of which they hold no rows.
+fn without_rows(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    with_others(plan, &mut |operator| {
+        if let Some(contraction) = operator.downcast_ref::<ContractionExec>() {
+            let ordinary = without_rows(Arc::clone(contraction.ordinary()))?;
+            return Ok(Some(Arc::new(contraction.with_ordinary(ordinary))));
+        }
+        Ok(table_scan(operator).map(|scan| over(scan.without_rows())))
+    })
+}
+
+/// Visits all operators, with those that a contraction has for a join that it is not.
+fn each_operator(
+    plan: &Arc<dyn ExecutionPlan>,
+    visit: &mut impl FnMut(&Arc<dyn ExecutionPlan>) -> Result<()>,
+) -> Result<()> {
+    if let Some(contraction) = plan.downcast_ref::<ContractionExec>() {
+        each_operator(contraction.ordinary(), visit)?;
+    }
+    visit(plan)?;
+    plan.children().into_iter().try_for_each(|child| each_operator(child, visit))
 }
 
 fn partition_modes(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<PartitionMode>> {
     let mut modes = Vec::new();
-    plan.apply(|operator| {
+    each_operator(plan, &mut |operator| {
         let join = operator.downcast_ref::<HashJoinExec>();
         modes.extend(join.map(|join| *join.partition_mode()));
-        Ok(TreeNodeRecursion::Continue)
+        Ok(())
     })?;
     Ok(modes)
 }
@@ -252,9 +285,9 @@ fn files(scan: &DataSourceExec) -> Option<usize> {
 /// Whether all operators forget what a run has left in them when they are reset, and hold no rows but those of tables.
 fn can_be_made_anew(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut can_be = true;
-    plan.apply(|operator| {
-        can_be = is_forgetful(operator.as_ref());
-        Ok(if can_be { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    each_operator(plan, &mut |operator| {
+        can_be &= is_forgetful(operator.as_ref());
+        Ok(())
     })?;
     Ok(can_be)
 }
@@ -266,6 +299,7 @@ fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
     }
     operator.is::<AggregateExec>()
         || operator.is::<CoalescePartitionsExec>()
+        || operator.is::<ContractionExec>()
         || operator.is::<CooperativeExec>()
         || operator.is::<EmptyExec>()
         || operator.is::<FilterExec>()

@@ -158,7 +158,7 @@ impl Session {
             let reads = scope.reads();
             let holds = generic::held(plan)?;
             let template = match holds {
-                Holds::Names | Holds::Rows => Template::of(plan, state).await?,
+                Holds::Names | Holds::Rows | Holds::HiddenRows => Template::of(plan, state).await?,
                 Holds::Others => None,
             };
             if let Some((template, reads)) = template.as_ref().zip(reads.as_ref()) {

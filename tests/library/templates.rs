@@ -13,7 +13,7 @@ const MAKE: &str = "CREATE TABLE t AS SELECT value AS id, value % 97 AS k, 'n' |
      CREATE VIEW v AS SELECT id, half FROM t WHERE k < 50";
 
 /// Each over `t` and `names`, which are tables in memory or files.
-const QUERIES: [&str; 24] = [
+const QUERIES: [&str; 26] = [
     "SELECT * FROM t WHERE id = 17",
     "SELECT count(*), sum(price), min(half), max(id) FROM t WHERE id > 300",
     "SELECT max(id) FROM t",
@@ -36,6 +36,9 @@ const QUERIES: [&str; 24] = [
     "SELECT DISTINCT k FROM t WHERE id < 400 ORDER BY k DESC LIMIT 3",
     "SELECT id FROM t WHERE id < 3 UNION ALL SELECT number FROM names ORDER BY 1",
     "SELECT name, k, count(DISTINCT id), median(half) FROM t WHERE k < 3 GROUP BY ROLLUP (name, k) ORDER BY 1, 2, 3",
+    // A product of matrices, and what would be one if keys repeated.
+    "SELECT a.name, b.name, sum(a.id * b.id) FROM t AS a JOIN t AS b ON a.k = b.k GROUP BY a.name, b.name ORDER BY 1, 2",
+    "SELECT n.name, count(*), sum(t.id) FROM t, names AS n, names AS m WHERE t.k % 7 = n.number AND t.name = m.name GROUP BY n.name ORDER BY 1",
     "SELECT count(*) FROM v",
     "SELECT 1 AS one",
 ];
