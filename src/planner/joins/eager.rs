@@ -187,7 +187,7 @@ impl<'p> Asked<'p> {
         // A column that is converted has the name of the column still.
         let named = early.iter().enumerate().map(|(at, key)| match is_column(key) {
             true => key.clone(),
-            false => key.clone().alias(name(at)),
+            false => key.clone().alias(format!("__key_{at}")),
         });
         let named: Vec<Expr> = named.collect();
         let asked =
