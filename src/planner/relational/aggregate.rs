@@ -24,7 +24,10 @@ impl ExprPlanner for NamedCasts {
         &self,
         mut aggregate: RawAggregateExpr,
     ) -> Result<PlannerResult<RawAggregateExpr>> {
-        aggregate.args.iter_mut().try_for_each(name_casts)?;
+        // Which is asked about a key, and finds it as it is written.
+        if aggregate.func.name() != "grouping" {
+            aggregate.args.iter_mut().try_for_each(name_casts)?;
+        }
         Ok(PlannerResult::Original(aggregate))
     }
 

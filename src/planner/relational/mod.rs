@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! syntax ─ types, coerce, aggregate: what is planned otherwise ─ LogicalPlan
-//!   analyze    repeated, values, insert, hoisted (outer), membership, nested, subquery::SingleRow, selected, coerce, then DataFusion's rules, then texts and overflow
+//!   analyze    repeated, values, insert, hoisted (outer), membership, nested, subquery::SingleRow, selected, coerce, then DataFusion's rules, with sets among them, then texts and overflow
 //!   optimize   DataFusion's rules, and subquery, keys, totals, apart and sort_keys among them; lifted and filtered at the end
 //! ExecutionPlan   overflow and constants, then DataFusion's rules, with filters handed down by pushdown and sorted before the last, then spilling
 //! ```
@@ -24,6 +24,7 @@ mod outer;
 mod overflow;
 mod repeated;
 mod selected;
+mod sets;
 mod sort_keys;
 mod sorted;
 mod subquery;
@@ -77,6 +78,8 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(coerce::Coerce),
     ];
     rules.extend(Analyzer::new().rules);
+    let coercion = rules.iter().rposition(|rule| rule.name() == sets::BEFORE);
+    rules.insert(coercion.unwrap_or(rules.len()), Arc::new(sets::NamedKeys));
     rules.push(Arc::new(texts::TextsInOrders));
     rules.push(Arc::new(overflow::CheckedConstants));
     rules
