@@ -21,17 +21,16 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, NullEquality, Result};
+use datafusion::common::{Column, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, Window,
-    binary_expr,
+    Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Window,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::subquery::{is_open, subquery_of};
+use super::subquery::{conditions, is_open, subquery_of};
 use super::{names, outer};
 
 /// The rule; see the header of this file.
@@ -133,17 +132,6 @@ pub(super) fn moved(
 fn has_open(join: &Join) -> bool {
     join.filter.iter().any(is_open)
         || join.on.iter().any(|(left, right)| is_open(left) || is_open(right))
-}
-
-/// All that a join compares.
-pub(super) fn conditions(join: &Join) -> Vec<Expr> {
-    let operator = match join.null_equality {
-        NullEquality::NullEqualsNothing => Operator::Eq,
-        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
-    };
-    let keys = join.on.iter().cloned();
-    let keys = keys.map(|(left, right)| binary_expr(left, operator, right));
-    keys.chain(join.filter.iter().flat_map(split_conjunction).cloned()).collect()
 }
 
 /// The join by its conditions without sub-queries, below the others.

@@ -21,9 +21,9 @@ use datafusion::logical_expr::expr::Exists;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery};
 
-use super::hoisted::{above, conditions, moved};
+use super::hoisted::{above, moved};
 use super::nested::named_outside;
-use super::subquery::{is_open, subquery_of};
+use super::subquery::{conditions, is_open, subquery_of};
 
 /// The same rows of a left, right or full join whose conditions hold sub-queries.
 pub(super) fn hoisted(join: Join) -> Result<LogicalPlan> {

@@ -29,6 +29,7 @@ use datafusion::logical_expr::expr::{
     AggregateFunction, Exists, InSubquery, Sort as SortExpr, WindowFunction,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, FetchType, Filter, Join, JoinType, Limit, LogicalPlan,
     LogicalPlanBuilder, Operator, Projection, SkipType, Sort, Subquery, SubqueryAlias, Union,
@@ -162,6 +163,17 @@ pub(super) fn input_of(plan: &LogicalPlan) -> Option<&LogicalPlan> {
         | LogicalPlan::Sort(Sort { input, .. }) => Some(input),
         _ => None,
     }
+}
+
+/// All that a join compares.
+pub(super) fn conditions(join: &Join) -> Vec<Expr> {
+    let operator = match join.null_equality {
+        NullEquality::NullEqualsNothing => Operator::Eq,
+        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
+    };
+    let keys = join.on.iter().cloned();
+    let keys = keys.map(|(left, right)| binary_expr(left, operator, right));
+    keys.chain(join.filter.iter().flat_map(split_conjunction).cloned()).collect()
 }
 
 /// The subquery that an expression is, or asks of.
@@ -608,14 +620,7 @@ impl Domain {
 
     /// What a join compares, with the domain's columns in place of the outer ones.
     fn conditions(&self, join: &Join) -> Result<Vec<Expr>> {
-        let operator = match join.null_equality {
-            NullEquality::NullEqualsNothing => Operator::Eq,
-            NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
-        };
-        let keys = join.on.iter().map(|(left, right)| {
-            Ok(binary_expr(self.bind(left.clone())?, operator, self.bind(right.clone())?))
-        });
-        keys.chain(join.filter.iter().map(|filter| self.bind(filter.clone()))).collect()
+        conditions(join).into_iter().map(|condition| self.bind(condition)).collect()
     }
 
     /// The domain goes to the side that refers to it; to both, if both do or an outer join needs it there.
