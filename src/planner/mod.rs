@@ -40,6 +40,7 @@
 //! operators      operators of a plan in the places of others
 //! scans          large files in parts that threads take as they come to them
 //! pushdown       filters, and what joins, sorts and aggregates know while they run, handed down to scans
+//! ordered_aggregates   lists and texts of groups in an order, of rows that come in it
 //! spilling       operators that finish whatever the memory
 //! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
@@ -77,6 +78,7 @@ mod neighbourhood;
 mod network;
 mod operators;
 pub(crate) mod ordered;
+pub(crate) mod ordered_aggregates;
 mod pair_sums;
 mod parameters;
 mod parts;

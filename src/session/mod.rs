@@ -62,6 +62,7 @@ use crate::planner::computed::ComputedExpressions;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::encoded::EncodedScans;
 use crate::planner::modify::{self, ModifyPlanner};
+use crate::planner::ordered_aggregates::OrderedAggregates;
 use crate::planner::remembered::WatchedPlanner;
 use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
@@ -109,6 +110,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(ComputedExpressions))
+        .with_physical_optimizer_rule(Arc::new(OrderedAggregates))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))
         .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
