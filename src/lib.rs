@@ -29,6 +29,7 @@ mod connection;
 mod database;
 mod encoding;
 mod files;
+mod first_by;
 mod functions;
 mod gpu;
 mod matrices;

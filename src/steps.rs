@@ -1,7 +1,7 @@
 //! A condition without whose rows whoever asks for them can do: step by step, on the columns that each step is about.
 //!
 //! What is found out here saves reading the rest; whoever asked looks at the condition again. So a step that keeps most
-//! rows is given up, and one that cannot be computed keeps all. A step about one column of texts that are of a
+//! rows is given up until an operator narrows it, and one that cannot be computed keeps all. A step about one column of texts that are of a
 //! dictionary of few values is computed for these, once, and rows are kept by their codes. Numbers may be encoded.
 
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(crate) struct Step {
     schema: SchemaRef,
     /// Windows of which it has kept most rows, since it last did not.
     kept: usize,
+    /// The state in which it was computed last.
+    generation: u64,
     /// What it says of the dictionary that was seen last.
     of_values: Option<OfValues>,
 }
@@ -92,7 +94,7 @@ impl Step {
         }
         let schema = Arc::new(columns.project(&places).ok()?);
         let expression = reassign_expr_columns(Arc::clone(conjunct), &schema).ok()?;
-        Some(Self { expression, places, schema, kept: 0, of_values: None })
+        Some(Self { expression, places, schema, kept: 0, generation: 0, of_values: None })
     }
 
     /// Whether it can be computed for the values of a column's dictionary.
@@ -100,13 +102,14 @@ impl Step {
         self.places.len() == 1
     }
 
-    /// Whether it has let many rows go lately.
+    /// Whether it has let many rows go lately, or has another state since.
     pub(crate) fn is_worth_it(&self) -> bool {
-        self.kept < TRIES
+        self.kept < TRIES || snapshot_generation(&self.expression) != self.generation
     }
 
     /// The rows that may meet it; `None` where those are most, or it cannot be told: who asked will find out.
     pub(crate) fn kept(&mut self, columns: &[Option<ArrayRef>]) -> Option<BooleanArray> {
+        self.generation = snapshot_generation(&self.expression);
         let kept = self.computed(columns).filter(|kept| kept.true_count() <= kept.len() / 4 * 3);
         self.kept = if kept.is_none() { self.kept + 1 } else { 0 };
         kept
@@ -306,5 +309,26 @@ mod tests {
         dynamic.update(of(column("s"), Operator::Eq, text("b"))).unwrap();
         let met = BooleanArray::from(vec![false, true, false, false]);
         assert_eq!(step.kept(&rows), Some(met));
+    }
+
+    #[test]
+    fn a_step_that_was_given_up_is_worth_it_once_it_is_narrowed() {
+        let columns_of = |number: i64| -> Vec<Option<ArrayRef>> {
+            vec![None, Some(Arc::new(Int64Array::from(vec![number; 4]))), None]
+        };
+        let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![column("a")], lit(true)));
+        let step = &mut steps(&(Arc::clone(&dynamic) as _), &columns())[0];
+        for _ in 0..TRIES {
+            assert!(step.is_worth_it());
+            assert_eq!(step.kept(&columns_of(3)), None);
+        }
+        assert!(!step.is_worth_it());
+        dynamic.update(of(column("a"), Operator::Lt, lit(5_i64))).unwrap();
+        assert!(step.is_worth_it());
+        assert_eq!(step.kept(&columns_of(3)), None);
+        assert!(!step.is_worth_it());
+        dynamic.update(of(column("a"), Operator::Lt, lit(2_i64))).unwrap();
+        assert_eq!(step.kept(&columns_of(3)), Some(BooleanArray::from(vec![false; 4])));
+        assert!(step.is_worth_it());
     }
 }

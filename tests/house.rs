@@ -24,9 +24,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("steps", &["encoding"]),
     // What those who keep rows share with those who compute with them.
     ("encoding", &[]),
-    ("storage", &["memory", "matrix", "encoding", "steps"]),
+    // What they read before all else.
+    ("first_by", &[]),
+    ("storage", &["memory", "matrix", "encoding", "first_by", "steps"]),
     // `catalog` for what a file looked like.
-    ("pages", &["memory", "catalog", "encoding", "steps"]),
+    ("pages", &["memory", "catalog", "encoding", "first_by", "steps"]),
     ("gpu", &["anew"]),
     // `storage` for scans, which give their rows encoded to who computes with them so.
     ("exec", &["memory", "matrix", "gpu", "encoding", "steps", "storage"]),
@@ -52,6 +54,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "files",
             "storage",
             "pages",
+            "first_by",
         ],
     ),
     ("value", &["matrix"]),

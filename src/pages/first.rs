@@ -64,11 +64,6 @@ impl First {
         Some(Self { count, by: by.collect(), is_about_lists, condition })
     }
 
-    /// Whether statistics of the files may know the order.
-    pub(super) fn is_by_a_column(&self) -> bool {
-        self.by.first().is_none_or(|first| first.expr.is::<Column>())
-    }
-
     /// Whether DataFusion has left the condition to us.
     pub(super) fn is_about_lists(&self) -> bool {
         self.is_about_lists

@@ -8,7 +8,7 @@
 //! rule         which scans: by their columns, while planning
 //!  ├ first     which rows a sort above asks for that wants few
 //!  └ source    DataFusion's source of Parquet files, but for who opens a file
-//!     └ opener which files: by their footers
+//!     └ opener which files: by their footers; order: which first
 //!        ├ pruning   row groups and pages that a condition leaves
 //!        ├ fetch     the columns of a row group as they are in the file; small: those of files after it
 //!        └ window   batches of a row group: step by step, then all other columns
@@ -35,6 +35,7 @@ mod layout;
 mod lists;
 mod offsets;
 mod opener;
+mod order;
 mod page;
 mod pruning;
 mod rule;
@@ -48,4 +49,5 @@ mod values;
 mod window;
 
 pub(crate) use kept::KeptColumns;
-pub(crate) use rule::{ParquetByPages, encoded_scan};
+pub(crate) use rule::{ParquetByPages, encoded_scan, first_by};
+pub(crate) use source::Shared;

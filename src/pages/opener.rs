@@ -11,7 +11,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::config::ParquetOptions;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
-    DefaultParquetFileReaderFactory, ParquetAccessPlan, RowGroupAccess, RowGroupAccessPlanFilter,
+    DefaultParquetFileReaderFactory, RowGroupAccess,
 };
 use datafusion::datasource::physical_plan::{
     FileGroup, FileOpenFuture, FileOpener, FileScanConfig, FileSource, FileStreamBuilder,
@@ -34,11 +34,13 @@ use super::chunk::Source;
 use super::fetch::{BeforeWaiting, Spare, fetch};
 use super::flaw::{Checked, Flaw};
 use super::layout::{Layout, is_view_of};
+use super::order::{in_range, of_groups};
 use super::pruning::Pruning;
 use super::small::{SMALL_BYTES, SmallFiles};
 use super::source::{Given, Means};
 use super::window::{By, Place, Windows};
 use crate::encoding::as_they_are;
+use crate::first_by::FirstBy;
 use crate::steps::{Step, steps};
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
@@ -54,6 +56,8 @@ struct Scan {
     parquet: ParquetSource,
     /// What rows have to meet.
     condition: Option<Arc<dyn PhysicalExpr>>,
+    /// By what the first few of them are asked for, where they are.
+    first_by: Option<FirstBy>,
     config: FileScanConfig,
     store: Arc<dyn ObjectStore>,
     partition: usize,
@@ -76,7 +80,7 @@ impl Opener {
     /// None but DataFusion's, for a projection that its own schema does not fit.
     pub(super) fn new(
         parquet: ParquetSource,
-        condition: Option<Arc<dyn PhysicalExpr>>,
+        (condition, first_by): (Option<Arc<dyn PhysicalExpr>>, Option<FirstBy>),
         config: FileScanConfig,
         store: Arc<dyn ObjectStore>,
         partition: usize,
@@ -97,13 +101,14 @@ impl Opener {
         let left = MetricBuilder::new(&metrics).counter("files_not_by_pages", partition);
         let condition = condition.map(|condition| {
             let computed = reassign_expr_columns(Arc::clone(&condition), &columns)
-                .and_then(|condition| (means.computed)(condition, &columns));
+                .and_then(|condition| (means.shared.computed)(condition, &columns));
             // A condition of which not all columns are read is taken apart later.
             computed.map_or(condition, |computed| computed.data)
         });
         Ok(Self(Arc::new(Scan {
             parquet,
             condition,
+            first_by,
             config,
             store,
             partition,
@@ -133,12 +138,17 @@ impl Scan {
         let metadata = self.metadata(&file, &path).await?;
         let bytes = file.object_meta.size;
         check(&metadata, bytes).map_err(|flaw| flaw.at(&path))?;
-        let groups = self.in_range(&file, &metadata);
+        let groups = in_range(&file, &metadata);
         if groups.is_empty() {
             return Ok(futures::stream::empty().boxed());
         }
         let pruning = Pruning::new(&self.parquet, self.partition, &file, &self.metrics);
         let layouts = self.layouts(&file, &metadata, &groups);
+        let groups = match &self.first_by {
+            Some(by) => of_groups(groups, by, self.parquet.table_schema().file_schema(), &metadata),
+            None => groups,
+        };
+        let groups = VecDeque::from(groups);
         let Some(layouts) = layouts.filter(|_| !pruning.asks_bloom_filters(&metadata)) else {
             self.left.add(1);
             return self.left_to_datafusion(file);
@@ -146,7 +156,7 @@ impl Scan {
         let steps = self.condition.as_ref().map(|condition| steps(condition, &self.columns));
         let steps = steps.unwrap_or_default();
         let of_path = |flaw: Flaw| flaw.at(&path);
-        let (spare, kept) = (&self.spare, &self.means.kept);
+        let (spare, kept) = (&self.spare, &self.means.shared.kept);
         let place = Place::open(path.clone(), bytes, metadata, layouts, spare, kept);
         let place = place.map_err(of_path)?;
         let before_waiting = (bytes < SMALL_BYTES).then(|| self.asking_from(path));
@@ -194,24 +204,13 @@ impl Scan {
         &self.parquet.table_parquet_options().global
     }
 
-    /// The row groups that begin in the part of the file that this partition reads.
-    fn in_range(&self, file: &PartitionedFile, metadata: &ParquetMetaData) -> VecDeque<usize> {
-        let groups = metadata.row_groups();
-        let all = ParquetAccessPlan::new_all(groups.len());
-        let mut plan = RowGroupAccessPlanFilter::new(all);
-        if let Some(range) = &file.range {
-            plan.prune_by_range(groups, range);
-        }
-        plan.row_group_indexes().collect()
-    }
-
     /// How the columns lie in a file; `None` where one of them, or of the condition, is not as it is here,
     /// or somebody has said more about which rows are wanted.
     fn layouts(
         &self,
         file: &PartitionedFile,
         metadata: &ParquetMetaData,
-        groups: &VecDeque<usize>,
+        groups: &[usize],
     ) -> Option<Vec<Layout>> {
         if !file.extensions.is_empty() || file.arrow_schema.is_some() {
             return None;

@@ -7,6 +7,7 @@ use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -14,24 +15,14 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::first::First;
-use super::kept::KeptColumns;
-use super::source::{Computed, Means, PagedSource};
+use super::source::{Means, PagedSource, Shared};
 use crate::config::ForRules;
+use crate::first_by::FirstBy;
 
 /// Reads Parquet files by pages where all columns are known here. After all rules that move conditions and
 /// expressions into scans.
 #[derive(Debug)]
-pub(crate) struct ParquetByPages {
-    kept: Arc<KeptColumns>,
-    computed: Computed,
-}
-
-impl ParquetByPages {
-    /// `kept` are columns that others have read, and conditions are as they are `computed`.
-    pub(crate) fn new(kept: &Arc<KeptColumns>, computed: Computed) -> Self {
-        Self { kept: Arc::clone(kept), computed }
-    }
-}
+pub(crate) struct ParquetByPages(pub(crate) Shared);
 
 impl PhysicalOptimizerRule for ParquetByPages {
     fn optimize(
@@ -42,22 +33,19 @@ impl PhysicalOptimizerRule for ParquetByPages {
         let settings = config.extensions.get::<ForRules>();
         let settings = settings.filter(|settings| settings.reads_pages);
         let Some(settings) = settings else { return Ok(plan) };
-        let means = Means::of(settings, &self.kept, self.computed);
+        let means = Means::of(settings, &self.0);
         // What is asked of the next scan.
         let mut first = None;
         with_scans(plan, &mut |plan| {
             let sort = plan.downcast_ref::<SortExec>();
             let sort = sort.filter(|sort| sort.fetch().is_some() && is_of_a_scan(sort.input()));
             if let Some(sort) = sort {
-                let asked = First::of(sort, config).filter(|asked| !asked.is_by_a_column());
-                // DataFusion reads row groups in the order of their statistics.
-                let Some(asked) = asked else { return Below::AsItIs };
-                first = Some(asked).filter(|asked| settings.drops_rows && asked.is_about_lists());
-                return Below::Looked;
+                let asked = First::of(sort, config).filter(First::is_about_lists);
+                first = asked.filter(|_| settings.drops_rows);
+                return None;
             }
             let scan = plan.downcast_ref::<DataSourceExec>();
-            let by_pages = scan.and_then(|scan| by_pages(scan, &means, first.take()));
-            by_pages.map_or(Below::Looked, Below::Instead)
+            scan.and_then(|scan| by_pages(scan, &means, first.take()))
         })
     }
 
@@ -70,25 +58,15 @@ impl PhysicalOptimizerRule for ParquetByPages {
     }
 }
 
-/// What becomes of a plan.
-enum Below {
-    AsItIs,
-    Instead(Arc<dyn ExecutionPlan>),
-    /// What is below it is looked at.
-    Looked,
-}
-
 /// A plan with other scans, which promise what those did that were there: the operators above need not find that out again.
 fn with_scans(
     plan: Arc<dyn ExecutionPlan>,
-    becomes: &mut impl FnMut(&Arc<dyn ExecutionPlan>) -> Below,
+    other: &mut impl FnMut(&Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    match becomes(&plan) {
-        Below::AsItIs => return Ok(plan),
-        Below::Instead(scan) => return Ok(scan),
-        Below::Looked => {}
+    if let Some(scan) = other(&plan) {
+        return Ok(scan);
     }
-    let children = plan.children().into_iter().map(|child| with_scans(Arc::clone(child), becomes));
+    let children = plan.children().into_iter().map(|child| with_scans(Arc::clone(child), other));
     let children = children.collect::<Result<Vec<_>>>()?;
     let mut pairs = children.iter().zip(plan.children());
     if pairs.all(|(new, old)| Arc::ptr_eq(new, old)) {
@@ -112,9 +90,7 @@ fn by_pages(
         return None;
     }
     let source = PagedSource::of(parquet, means.clone(), first)?;
-    let mut config = config.clone();
-    config.file_source = Arc::new(source);
-    Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
+    Some(with_source(scan, config.clone(), source))
 }
 
 /// The same scan, by pages, for who decodes its columns, or for who does not; nothing where it is so, or reads otherwise.
@@ -124,9 +100,30 @@ pub(crate) fn encoded_scan(
 ) -> Option<Arc<dyn ExecutionPlan>> {
     let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
     let source = config.file_source.downcast_ref::<PagedSource>()?.given_encoded(is_encoded)?;
+    Some(with_source(scan, config.clone(), source))
+}
+
+/// The same scan, by pages, that reads those row groups first that may have the first rows, where one of its conditions says what
+/// these are; nothing where it reads otherwise.
+pub(crate) fn first_by(
+    scan: &DataSourceExec,
+    of: &dyn Fn(&Arc<dyn PhysicalExpr>) -> Option<FirstBy>,
+) -> Option<Arc<dyn ExecutionPlan>> {
+    let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    let source = config.file_source.downcast_ref::<PagedSource>()?.first_by(of)?;
     let mut config = config.clone();
+    // Where a limit of sorted rows has asked for their order, and these have none: so each thread takes the best part that is left.
+    config.preserve_order &= !config.output_ordering.is_empty();
+    Some(with_source(scan, config, source))
+}
+
+fn with_source(
+    scan: &DataSourceExec,
+    mut config: FileScanConfig,
+    source: PagedSource,
+) -> Arc<dyn ExecutionPlan> {
     config.file_source = Arc::new(source);
-    Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
+    Arc::new(scan.clone().with_data_source(Arc::new(config)))
 }
 
 /// Whether a plan has the rows of one scan, of each row at most one.

@@ -12,6 +12,7 @@ use datafusion::datasource::physical_plan::{
     FileOpener, FileScanConfig, FileSource, ParquetSource,
 };
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::logical_expr::Volatility;
 use datafusion::object_store::ObjectStore;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal, NegativeExpr};
@@ -19,7 +20,7 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr,
-    conjunction_opt,
+    conjunction_opt, split_conjunction,
 };
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -29,11 +30,24 @@ use super::first::First;
 use super::kept::KeptColumns;
 use super::layout::is_known;
 use super::opener::Opener;
+use super::order::of_files;
 use crate::config::ForRules;
+use crate::first_by::FirstBy;
 
 /// An expression over columns of a schema as whoever made the rule computes it, to the same answers.
 pub(crate) type Computed =
     fn(Arc<dyn PhysicalExpr>, &Schema) -> Result<Transformed<Arc<dyn PhysicalExpr>>>;
+
+/// What all scans of a database share.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    /// Columns that others have read.
+    pub(crate) kept: Arc<KeptColumns>,
+    /// Footers that have been read.
+    pub(crate) footers: Arc<FileMetadataCache>,
+    /// Conditions are as they are computed so.
+    pub(crate) computed: Computed,
+}
 
 /// What a scan may use.
 #[derive(Debug, Clone)]
@@ -42,8 +56,7 @@ pub(super) struct Means {
     pub(super) threads: usize,
     /// Bytes of the columns of a row group that each thread may have in memory at once.
     pub(super) group_bytes_max: u64,
-    pub(super) kept: Arc<KeptColumns>,
-    pub(super) computed: Computed,
+    pub(super) shared: Shared,
 }
 
 /// Bytes of the columns of a row group in memory, whatever the limit.
@@ -53,20 +66,23 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 const MEMORY_SHARE: usize = 8;
 
 impl Means {
-    pub(super) fn of(settings: &ForRules, kept: &Arc<KeptColumns>, computed: Computed) -> Self {
+    /// What `shared` scans have, as far as settings let one of them.
+    pub(super) fn of(settings: &ForRules, shared: &Shared) -> Self {
         let share_bytes = settings.reservable_bytes / (MEMORY_SHARE * settings.threads.max(1));
         let group_bytes_max = share_bytes.min(GROUP_BYTES_MAX) as u64;
-        let (threads, kept) = (settings.threads, Arc::clone(kept));
-        Self { threads, group_bytes_max, kept, computed }
+        Self { threads: settings.threads, group_bytes_max, shared: shared.clone() }
     }
 }
 
 /// A source of Parquet files of which only columns are read that are known here.
+#[derive(Clone)]
 pub(super) struct PagedSource {
     parquet: ParquetSource,
     means: Means,
     /// Rows that are asked for, where DataFusion does not say so.
     first: Option<First>,
+    /// By what the first rows are asked for: row groups that may have them are read before others.
+    first_by: Option<FirstBy>,
     given: Given,
     /// Of this scan alone: those of DataFusion's source are of all runs of a plan that is kept.
     metrics: ExecutionPlanMetricsSet,
@@ -111,24 +127,31 @@ impl PagedSource {
             && names.collect::<std::collections::HashSet<_>>().len() == fields.len();
         let parquet = parquet.clone();
         let given = Given { batch_rows: BATCH_ROWS, is_encoded: false };
-        is_ours.then(|| Self { parquet, means, first, given, metrics: Default::default() })
+        let metrics = ExecutionPlanMetricsSet::new();
+        is_ours.then(|| Self { parquet, means, first, first_by: None, given, metrics })
     }
 
     /// The same source for who decodes its columns, or for who does not; nothing where it is so.
     pub(super) fn given_encoded(&self, is_encoded: bool) -> Option<Self> {
-        let (parquet, means) = (self.parquet.clone(), self.means.clone());
-        let (given, metrics) = (Given { is_encoded, ..self.given }, self.metrics.clone());
-        let first = self.first.clone();
-        let is_new = is_encoded != self.given.is_encoded;
-        is_new.then_some(Self { parquet, means, first, given, metrics })
+        let given = Given { is_encoded, ..self.given };
+        (is_encoded != self.given.is_encoded).then(|| Self { given, ..self.clone() })
+    }
+
+    /// The same source of which the first rows are asked for, where one of its conditions says so.
+    pub(super) fn first_by(
+        &self,
+        of: &dyn Fn(&Arc<dyn PhysicalExpr>) -> Option<FirstBy>,
+    ) -> Option<Self> {
+        let filter = self.parquet.filter()?;
+        let first_by = split_conjunction(&filter).into_iter().find_map(of)?;
+        Some(Self { first_by: Some(first_by), ..self.clone() })
     }
 
     /// What DataFusion made of its source, read as this one where that is still possible.
     fn again(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         let ours = parquet.downcast_ref::<ParquetSource>().and_then(|parquet| {
             let source = Self::of(parquet, self.means.clone(), self.first.clone())?;
-            let (given, metrics) = (self.given, self.metrics.clone());
-            Some(Arc::new(Self { given, metrics, ..source }) as _)
+            Some(Arc::new(Self { parquet: source.parquet, ..self.clone() }) as _)
         });
         ours.unwrap_or(parquet)
     }
@@ -159,8 +182,8 @@ impl FileSource for PagedSource {
     ) -> Result<Arc<dyn FileOpener>> {
         let (parquet, config) = (self.parquet.clone(), config.clone());
         let means = (self.means.clone(), self.given, self.metrics.clone());
-        let opener = Opener::new(parquet, self.filter(), config, store, partition, means)?;
-        Ok(Arc::new(opener))
+        let asked = (self.filter(), self.first_by.clone());
+        Ok(Arc::new(Opener::new(parquet, asked, config, store, partition, means)?))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -171,10 +194,8 @@ impl FileSource for PagedSource {
         let source = self.parquet.with_batch_size(batch_rows);
         match source.downcast_ref::<ParquetSource>().cloned() {
             Some(parquet) => {
-                let (means, first) = (self.means.clone(), self.first.clone());
-                // Asked when a scan begins, whose numbers these are.
-                let (given, metrics) = (Given { batch_rows, ..self.given }, self.metrics.clone());
-                Arc::new(Self { parquet, means, first, given, metrics })
+                let given = Given { batch_rows, ..self.given };
+                Arc::new(Self { parquet, given, ..self.clone() })
             }
             None => source,
         }
@@ -202,17 +223,25 @@ impl FileSource for PagedSource {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 f.write_str(", reader=pages")?;
                 self.first.iter().try_for_each(|first| write!(f, ", {first}"))?;
+                self.first_by.iter().try_for_each(|by| write!(f, ", {by}"))?;
             }
             DisplayFormatType::TreeRender => {
                 writeln!(f, "reader=pages")?;
                 self.first.iter().try_for_each(|first| writeln!(f, "{first}"))?;
+                self.first_by.iter().try_for_each(|by| writeln!(f, "{by}"))?;
             }
         }
         self.parquet.fmt_extra(format, f)
     }
 
     fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
-        self.parquet.reorder_files(files)
+        match &self.first_by {
+            Some(by) => {
+                let schema = self.parquet.table_schema().file_schema();
+                of_files(files, by, schema, self.means.shared.footers.as_ref())
+            }
+            None => files,
+        }
     }
 
     fn try_pushdown_filters(

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, StringViewArray, UInt64Array,
+    Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray, StringViewArray,
+    UInt64Array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{cast, concat_batches, filter_record_batch, take};
@@ -18,6 +19,7 @@ use datafusion::common::{ScalarValue, ToDFSchema, assert_contains};
 use datafusion::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{binary, col, lit, not};
@@ -36,6 +38,7 @@ use super::chunk::Source;
 use super::kept::KeptColumns;
 use super::layout::Layout;
 use super::rule::ParquetByPages;
+use super::source::Shared;
 use super::window::{By, Place, Windows};
 use crate::config::{ColumnLimits, Settings};
 use crate::encoding::{as_they_are, decoded_batch};
@@ -689,14 +692,12 @@ fn a_plan_says_who_reads() {
     let length =
         plan(on, &format!("EXPLAIN SELECT flight FROM {flights} ORDER BY -distance LIMIT 3"));
     assert!(length.contains("reader=pages") && !length.contains("first=3"), "{length}");
-    let left = [
-        // Row groups are read in the order of their statistics.
-        (on, format!("EXPLAIN SELECT distance FROM {flights} ORDER BY distance LIMIT 3")),
-        ("SET parquet_pages = off", distances),
-    ];
-    for (settings, query) in left {
-        assert!(!plan(settings, &query).contains("reader=pages"), "{query}");
-    }
+    // Row groups are read in the order of their statistics.
+    let longest =
+        format!("EXPLAIN SELECT distance, flight FROM {flights} ORDER BY distance DESC LIMIT 3");
+    let longest = plan(on, &longest);
+    assert_contains!(longest, "reader=pages, first_by=distance DESC");
+    assert!(!plan("SET parquet_pages = off", &distances).contains("reader=pages"));
 }
 
 /// How often a condition was made what it is computed as.
@@ -723,7 +724,9 @@ fn a_condition_is_made_what_it_is_computed_as_once_for_all_windows_and_files() {
     let mut session = SessionConfig::new();
     Settings { threads: 1, ..Settings::default() }.apply(session.options_mut());
     session.options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(100).unwrap();
-    let rule = ParquetByPages::new(&keeps(0, 1 << 30).0, others);
+    let footers = RuntimeEnv::default().cache_manager.get_file_metadata_cache();
+    let shared = Shared { kept: keeps(0, 1 << 30).0, footers, computed: others };
+    let rule = ParquetByPages(shared);
     let state = SessionStateBuilder::new().with_config(session).with_default_features();
     let state = state.with_physical_optimizer_rule(Arc::new(rule)).build();
     let session = SessionContext::new_with_state(state);
@@ -784,6 +787,41 @@ fn rows_that_are_not_among_the_nearest_are_not_read() {
         let (thousands, _) = rows.split_once(" K,").unwrap();
         // Of 200,000 rows.
         assert!(thousands.parse::<f64>().unwrap() < 50.0, "{scan}");
+    }
+}
+
+#[test]
+fn row_groups_that_may_have_the_first_rows_are_read_first() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in 0..12_i64 {
+        let numbers: ArrayRef =
+            Arc::new(Int64Array::from_iter_values(file * 6000..file * 6000 + 6000));
+        let texts: ArrayRef =
+            Arc::new((0..6000).map(|i| Some(format!("text {i}"))).collect::<StringViewArray>());
+        let batch = RecordBatch::try_from_iter([("k", numbers), ("s", texts)]).unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1000));
+        write(&folder.path().join(format!("{file:02}.parquet")), &batch, properties);
+    }
+    let connection = Database::builder().threads(2).build().unwrap().connect();
+    // Analyzed, the query is to run once more.
+    connection.execute("SET result_cache = off").unwrap();
+    for (order, expected) in [("k DESC", 71_999), ("k", 0)] {
+        let files = folder.path().join("*.parquet");
+        let query = format!("SELECT * FROM '{}' ORDER BY {order} LIMIT 3", files.display());
+        let found = connection.query(&query).unwrap().rows::<(i64, String)>().unwrap();
+        assert_eq!(found[0].0, expected);
+        let analyzed = connection.query(&format!("EXPLAIN ANALYZE {query}")).unwrap();
+        let text: String =
+            analyzed.rows::<(String, String)>().unwrap().into_iter().map(|row| row.1).collect();
+        let scan = text.lines().find(|line| line.contains("reader=pages, first_by=k ")).unwrap();
+        let (_, rows) = scan.split_once("output_rows=").unwrap();
+        let (rows, _) = rows.split_once(',').unwrap();
+        let rows = match rows.split_once(" K") {
+            Some((thousands, _)) => 1000.0 * thousands.parse::<f64>().unwrap(),
+            None => rows.parse().unwrap(),
+        };
+        // Each of two threads has begun a file or two, of 12.
+        assert!(rows < 24_000.0, "{scan}");
     }
 }
 

@@ -39,6 +39,7 @@
 //! expressions    those of a physical operator, rewritten where they stand
 //! operators      operators of a plan in the places of others
 //! scans          large files in parts that threads take as they come to them
+//! first_parts    scans that read first what may have the first rows
 //! pushdown       filters, and what joins, sorts and aggregates know while they run, handed down to scans
 //! ordered_aggregates   lists and texts of groups in an order, of rows that come in it
 //! spilling       operators that finish whatever the memory
@@ -59,6 +60,7 @@ mod estimate;
 mod evidence;
 mod expected;
 mod expressions;
+mod first_parts;
 mod first_rows;
 mod functions;
 mod fuse;
@@ -109,6 +111,7 @@ pub(crate) use calibration::{Calibration, Line as CalibrationLine};
 pub(crate) use contraction::ContractionPlanner;
 pub(crate) use evidence::Evidence;
 pub(crate) use expected::expected;
+pub(crate) use first_parts::FirstParts;
 pub(crate) use first_rows::FirstRowsPlanner;
 pub use functions::NAMES as MATRIX_FUNCTIONS;
 pub(crate) use joins::choices::{Alternative, Choices};

@@ -57,7 +57,7 @@ use crate::functions;
 use crate::matrices::{self, Matrices};
 use crate::matrix::Matrix;
 use crate::memory::{Budget, Disk, Eviction, Kept, Pool, Spills, Turns, task};
-use crate::pages::{KeptColumns, ParquetByPages};
+use crate::pages::{KeptColumns, ParquetByPages, Shared};
 use crate::planner::computed::ComputedExpressions;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::encoded::EncodedScans;
@@ -68,8 +68,8 @@ use crate::planner::shared::{RunOnce, SharedPlanner};
 use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
-    Calibration, Choices, ContractionPlanner, Evidence, FirstRowsPlanner, MatrixPlanner,
-    NearestRows, Statistics, ordered, relational,
+    Calibration, Choices, ContractionPlanner, Evidence, FirstParts, FirstRowsPlanner,
+    MatrixPlanner, NearestRows, Statistics, ordered, relational,
 };
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
@@ -97,6 +97,11 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
     // A CASE that cannot be NULL by its conditions is known to be so in logical plans alone.
     config.options_mut().execution.skip_physical_aggregate_schema_check = true;
     let evidence = Evidence::new(&resources.statistics, &resources.calibration);
+    let by_pages = Shared {
+        kept: Arc::clone(&resources.columns),
+        footers: resources.environment.cache_manager.get_file_metadata_cache(),
+        computed: with_ours,
+    };
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(&resources.environment))
@@ -106,12 +111,13 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_analyzer_rules(relational::analyzer_rules())
         .with_optimizer_rules(relational::optimizer_rules(&evidence))
         .with_physical_optimizer_rules(relational::physical_optimizer_rules(&evidence))
-        .with_physical_optimizer_rule(Arc::new(ParquetByPages::new(&resources.columns, with_ours)))
+        .with_physical_optimizer_rule(Arc::new(ParquetByPages(by_pages)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(ComputedExpressions))
         .with_physical_optimizer_rule(Arc::new(OrderedAggregates))
         .with_physical_optimizer_rule(Arc::new(SpillingSorts))
+        .with_physical_optimizer_rule(Arc::new(FirstParts))
         .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
         .with_physical_optimizer_rule(Arc::new(RunOnce))

@@ -1,16 +1,21 @@
 //! The rows of a scan, batch by batch. Before the first one is read joins have told what they know of keys, and sorts later tell
-//! what they look for: batches that this rules out are not read.
+//! what they look for: batches that this rules out are not read, and of all others columns that it is about first, and of the rest
+//! the rows that it leaves. Who decodes columns looks at it there, after a filter.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
+    UInt64Array,
+};
+use arrow::compute::{FilterBuilder, FilterPredicate, filter};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, conjunction_opt};
 use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -19,7 +24,8 @@ use futures::stream;
 use super::dictionary::Coding;
 use super::memory::{BATCH_ROWS, MemoryTable, Version};
 use crate::encoding::{as_they_are, decoded};
-use crate::steps::ROWS_DROPPED;
+use crate::first_by::FirstBy;
+use crate::steps::{ROWS_DROPPED, Step, steps};
 
 /// What is read of a table.
 pub(super) struct Read {
@@ -32,6 +38,9 @@ pub(super) struct Read {
     pub(super) batches: Arc<[usize]>,
     /// What operators tell while they run, over the columns of the schema.
     pub(super) told: Vec<Arc<dyn PhysicalExpr>>,
+    /// What of that is asked of single rows.
+    pub(super) told_of_rows: Vec<Arc<dyn PhysicalExpr>>,
+    pub(super) first_by: Option<FirstBy>,
     pub(super) fetch: Option<usize>,
     /// Whether columns are given as they are kept, to who decodes them.
     pub(super) is_encoded: bool,
@@ -45,7 +54,8 @@ pub(super) fn rows(
 ) -> SendableRecordBatchStream {
     let given = Arc::clone(&read.given);
     let reading = Reading {
-        left: read.batches.iter().copied().collect(),
+        left: read.promising_first(),
+        steps: None,
         begun: None,
         told: None,
         batches_read: 0,
@@ -63,9 +73,24 @@ pub(super) fn rows(
     Box::pin(RecordBatchStreamAdapter::new(given, Box::pin(batches)))
 }
 
+impl Read {
+    /// The batches, those that may have the first rows before all others.
+    fn promising_first(&self) -> VecDeque<usize> {
+        let bounds = |by: &FirstBy| self.version.zones.bounds(by.column.index());
+        let order = self.first_by.as_ref().and_then(|by| by.parts(&bounds(by)?));
+        let Some(mut order) = order else { return self.batches.iter().copied().collect() };
+        let mut is_read = vec![false; self.version.batches.len()];
+        self.batches.iter().for_each(|&batch| is_read[batch] = true);
+        order.retain(|&batch| is_read[batch]);
+        order.into()
+    }
+}
+
 struct Reading {
     read: Read,
     left: VecDeque<usize>,
+    /// Of what is told, once the first batch is read: joins have told by then.
+    steps: Option<Vec<Step>>,
     /// A batch of more rows than are given at once, and how many of them were.
     begun: Option<(usize, usize)>,
     /// The state in which what is told was looked at last.
@@ -82,20 +107,27 @@ struct Reading {
 
 impl Reading {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        self.leave_out();
-        let begun = self.begun.take().or_else(|| Some((self.left.pop_front()?, 0)));
-        let Some((batch, first)) = begun.filter(|_| self.still_wanted > 0) else {
-            return Ok(None);
-        };
-        self.batches_read += usize::from(first == 0);
-        let rows = self.read.version.batches[batch].num_rows() - first;
-        let given = rows.min(BATCH_ROWS).min(self.still_wanted);
-        if given < rows {
-            self.begun = Some((batch, first + given));
+        loop {
+            self.leave_out();
+            let begun = self.begun.take().or_else(|| Some((self.left.pop_front()?, 0)));
+            let Some((batch, first)) = begun.filter(|_| self.still_wanted > 0) else {
+                return Ok(None);
+            };
+            self.batches_read += usize::from(first == 0);
+            let rows = self.read.version.batches[batch].num_rows() - first;
+            let taken = rows.min(BATCH_ROWS).min(self.still_wanted);
+            if taken < rows {
+                self.begun = Some((batch, first + taken));
+            }
+            let rows = self.rows(batch, first..first + taken)?;
+            self.rows_dropped.add(taken - rows.num_rows());
+            // Nothing is told to a scan of which only some rows are wanted.
+            self.still_wanted -= taken;
+            if rows.num_rows() > 0 {
+                self.rows_given.add(rows.num_rows());
+                return Ok(Some(rows));
+            }
         }
-        self.still_wanted -= given;
-        self.rows_given.add(given);
-        self.rows(batch, first..first + given).map(Some)
     }
 
     /// Leaves out batches that are ruled out by now. A sort tells more with most batches at first, and to look takes as long as to
@@ -120,17 +152,55 @@ impl Reading {
 
     fn rows(&mut self, batch: usize, rows: Range<usize>) -> Result<RecordBatch> {
         let places = Arc::clone(&self.read.columns);
-        if self.read.is_encoded && rows.start == 0 {
-            self.give_codes(batch)?;
-        }
-        let columns = places.iter().map(|&place| self.column(batch, place, &rows));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
         if self.read.is_encoded {
+            if rows.start == 0 {
+                self.give_codes(batch)?;
+            }
+            let columns = places.iter().map(|&place| self.column(batch, place, &rows)).collect();
             return Ok(as_they_are(&self.read.given, columns, rows.len())?);
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let needed = self.needed(batch, &rows)?;
+        let count = needed.as_ref().map_or(rows.len(), |needed| needed.count());
         let schema = Arc::clone(&self.read.given);
+        if count == 0 {
+            return Ok(RecordBatch::new_empty(schema));
+        }
+        let columns = places.iter().zip(schema.fields()).map(|(&place, field)| {
+            let mut column = self.column(batch, place, &rows);
+            if let Some(needed) = &needed {
+                column = needed.filter(&column)?;
+            }
+            Ok(decoded(&column, field.data_type())?)
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// Those of some rows of a batch that joins and sorts may need; nothing where they may need most.
+    fn needed(&mut self, batch: usize, rows: &Range<usize>) -> Result<Option<FilterPredicate>> {
+        let mut steps = self.steps.take().unwrap_or_else(|| {
+            let all = conjunction_opt(self.read.told_of_rows.iter().cloned());
+            all.map_or_else(Vec::new, |all| steps(&all, &self.read.schema))
+        });
+        let mut needed: Option<BooleanArray> = None;
+        for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
+            let mut columns = vec![None; self.read.schema.fields().len()];
+            for &place in &step.places {
+                let column = self.column(batch, place, rows);
+                columns[place] = Some(match &needed {
+                    Some(needed) => filter(&column, needed)?,
+                    None => column,
+                });
+            }
+            let Some(kept) = step.kept(&columns) else { continue };
+            needed = Some(match needed {
+                Some(needed) => among(&needed, &kept),
+                None => kept,
+            });
+        }
+        self.steps = Some(steps);
+        Ok(needed.map(|needed| FilterBuilder::new(&needed).optimize().build()))
     }
 
     /// Gives codes to the texts of a batch, where somebody asks for that.
@@ -146,8 +216,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Rows of a column of a batch; the one after the last has the numbers of the rows.
-    fn column(&mut self, batch: usize, place: usize, rows: &Range<usize>) -> Result<ArrayRef> {
+    /// Rows of a column of a batch as they are kept; the one after the last has the numbers of the rows.
+    fn column(&mut self, batch: usize, place: usize, rows: &Range<usize>) -> ArrayRef {
         let batches = &self.read.version.batches;
         let whole = &batches[batch];
         let Some(kept) = whole.as_kept().columns().get(place) else {
@@ -156,15 +226,21 @@ impl Reading {
                 rows.scan(0, |next, rows| Some(std::mem::replace(next, *next + rows))).collect()
             });
             let first = first_rows[batch] + rows.start as u64;
-            return Ok(Arc::new(UInt64Array::from_iter_values(first..first + rows.len() as u64)));
+            return Arc::new(UInt64Array::from_iter_values(first..first + rows.len() as u64));
         };
-        let part = match rows.len() == whole.num_rows() {
+        match rows.len() == whole.num_rows() {
             true => Arc::clone(kept),
             false => kept.slice(rows.start, rows.len()),
-        };
-        match self.read.is_encoded {
-            true => Ok(part),
-            false => Ok(decoded(&part, whole.schema().field(place).data_type())?),
         }
     }
+}
+
+/// Of rows that are kept, those that are of these, too.
+fn among(kept: &BooleanArray, of_these: &BooleanArray) -> BooleanArray {
+    let mut all = BooleanBufferBuilder::new(kept.len());
+    all.append_n(kept.len(), false);
+    for (row, is_kept) in kept.values().set_indices().zip(of_these.values()) {
+        all.set_bit(row, is_kept);
+    }
+    BooleanArray::new(all.finish(), None)
 }

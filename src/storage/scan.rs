@@ -2,7 +2,7 @@
 //!
 //! It names batches by their numbers, so that a plan can be kept without the rows, and given those of the same version again.
 //! Conditions come from filters above, and from joins and sorts that narrow them while they run. Batches that they rule out are
-//! left out; of all others each row is given, for whoever handed a condition down looks at it again.
+//! left out, and rows that nobody needs by what joins and sorts have told; whoever handed a condition down looks at it again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::reassign_expr_columns;
-use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr};
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr, ScalarFunctionExpr,
+};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::coop::make_cooperative;
@@ -31,6 +33,7 @@ use super::batch::Batch;
 use super::memory::{MemoryTable, Version};
 use super::read::{self, Read};
 use super::snapshot::Snapshot;
+use crate::first_by::FirstBy;
 
 /// So many rows are read by one thread before another has begun.
 const FEW_ROWS: usize = 8192;
@@ -51,6 +54,8 @@ pub(crate) struct TableScan {
     conditions: Vec<Arc<dyn PhysicalExpr>>,
     /// What joins and sorts tell while they run, over the same.
     told: Vec<Arc<dyn PhysicalExpr>>,
+    /// By what a sort asks for the first rows: batches that may have them are read before others.
+    first_by: Option<FirstBy>,
     /// Rows of a partition after which no more are given.
     fetch: Option<usize>,
     /// Whether EXPLAIN tells how many batches there are.
@@ -91,6 +96,7 @@ impl TableScan {
             parts,
             conditions: Vec::new(),
             told: Vec::new(),
+            first_by: None,
             fetch: None,
             shows_sizes,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -102,10 +108,28 @@ impl TableScan {
         self.table
     }
 
-    /// What joins and sorts tell while they run, over the columns that are given, as far as it is about these.
+    /// What joins and sorts tell while they run of single rows, over the columns that are given, as far as it is about these.
     pub(crate) fn told(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         let over_given = |told| reassign_expr_columns(Arc::clone(told), &self.given).ok();
-        self.told.iter().filter_map(over_given).collect()
+        self.told_of_rows().filter_map(over_given).collect()
+    }
+
+    /// What a sort computes for its keys would be computed twice.
+    fn told_of_rows(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        fn calls_functions(told: &Arc<dyn PhysicalExpr>) -> bool {
+            told.is::<ScalarFunctionExpr>() || told.children().into_iter().any(calls_functions)
+        }
+        self.told.iter().filter(|told| !calls_functions(told))
+    }
+
+    /// The same scan, which reads those batches first that may have the first rows, where something that is told says what these
+    /// are.
+    pub(crate) fn first_by(
+        &self,
+        of: &dyn Fn(&Arc<dyn PhysicalExpr>) -> Option<FirstBy>,
+    ) -> Option<Self> {
+        let first_by = self.told.iter().find_map(of)?;
+        Some(Self { first_by: Some(first_by), ..self.anew() })
     }
 
     /// Whether the texts of a column that is given are kept as codes, but for a few.
@@ -205,6 +229,8 @@ impl TableScan {
             given: Arc::clone(&self.given),
             batches: self.parts.get(partition).cloned().unwrap_or_default(),
             told: self.told.clone(),
+            told_of_rows: self.told_of_rows().cloned().collect(),
+            first_by: self.first_by.clone(),
             fetch: self.fetch,
             is_encoded,
         };
@@ -296,6 +322,7 @@ impl DataSource for TableScan {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "partitions={}", self.parts.len())?;
+                self.first_by.iter().try_for_each(|by| write!(f, ", {by}"))?;
                 if self.shows_sizes {
                     let sizes: Vec<usize> = self.parts.iter().map(|part| part.len()).collect();
                     write!(f, ", partition_sizes={sizes:?}")?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
-use arrow::compute::{concat_batches, filter_record_batch};
+use arrow::compute::{SortOptions, concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
@@ -12,13 +12,14 @@ use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, binary, col, lit};
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, binary, col, lit};
 use datafusion::physical_plan::{ExecutionPlan, collect_partitioned};
 use datafusion::prelude::SessionContext;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::first_by::FirstBy;
 use crate::memory::Kept;
 use crate::steps::ROWS_DROPPED;
 
@@ -156,11 +157,58 @@ async fn what_is_told_while_a_query_runs_is_looked_at_when_it_begins() {
     told.mark_complete();
     let given_schema: SchemaRef = Arc::new(schema().project(&[2, 0]).unwrap());
     let (rows, dropped) = given(scan, &given_schema).await;
-    // The first of several batches is left, which has all such rows.
-    let lengths: Vec<usize> = snapshot.lengths().collect();
-    assert!(lengths.len() > 1);
-    assert_eq!(rows.num_rows(), lengths[0]);
+    assert!(rows.num_rows() <= 5 && rows.column(1).null_count() == 0);
     assert_eq!(rows.num_rows() + dropped, snapshot.row_count());
+}
+
+#[tokio::test]
+async fn rows_that_nobody_needs_by_what_is_told_are_dropped_and_no_others() {
+    let mut all_dropped = 0;
+    for seed in 0..150 {
+        let random = &mut SmallRng::seed_from_u64(seed);
+        let table = table(random);
+        let snapshot = Snapshot::new(Arc::clone(&table));
+        let batches = &snapshot.rows().batches;
+        let all: Vec<_> = batches.iter().map(|batch| batch.rows().unwrap()).collect();
+        let all = concat_batches(&schema(), &all).unwrap();
+        let conditions: Vec<_> =
+            (0..random.random_range(1..4)).map(|_| condition(random)).collect();
+        let columns = ["a", "b", "s"].map(|name| col(name, &schema()).unwrap());
+        let told = || Arc::new(DynamicFilterPhysicalExpr::new(columns.to_vec(), lit(true)));
+        let told: Vec<_> = conditions.iter().map(|_| told()).collect();
+        let all_told: Vec<_> = told.iter().map(|told| Arc::clone(told) as _).collect();
+        let scan = filtered(&scan(&snapshot, &[0, 1, 2]).await, &all_told);
+        for (told, condition) in told.iter().zip(&conditions) {
+            told.update(Arc::clone(condition)).unwrap();
+        }
+        let (given, dropped) = given(scan, &schema()).await;
+        assert_eq!(given.num_rows() + dropped, all.num_rows(), "seed {seed}");
+        assert_eq!(expected(&given, &conditions), expected(&all, &conditions), "seed {seed}");
+        all_dropped += dropped;
+    }
+    assert!(all_dropped > 0);
+}
+
+#[tokio::test]
+async fn batches_that_may_have_the_first_rows_are_read_first() {
+    let random = &mut SmallRng::seed_from_u64(4);
+    let table = table(random);
+    table.insert_kept(vec![batch(50_000, 8192, random), batch(60_000, 8192, random)]).unwrap();
+    let snapshot = Snapshot::new(Arc::clone(&table));
+    let scan = filtered(&scan(&snapshot, &[0]).await, &[told() as _]);
+    let in_order = |descending| {
+        let options = SortOptions { descending, nulls_first: true };
+        let by = FirstBy { column: Column::new("a", 0), options };
+        scan.first_by(&|_| Some(by.clone())).unwrap()
+    };
+    let given_schema: SchemaRef = Arc::new(schema().project(&[0]).unwrap());
+    for (descending, expected) in [(true, 60_000), (false, 0)] {
+        let (rows, _) = given(in_order(descending), &given_schema).await;
+        assert_eq!(rows.num_rows(), snapshot.row_count());
+        let first = rows.column(0).as_primitive::<Int64Type>().iter().flatten().next().unwrap();
+        assert!((expected..expected + 50).contains(&first), "{first}");
+    }
+    assert!(scan.first_by(&|_| None).is_none());
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use regex::Regex;
 
 use super::compiled::Compiled;
-use super::of_texts::{CompiledExpr, OfTexts};
+use super::of_column::{CompiledExpr, OfColumn};
 use super::patterns::{constant, is_text, regular};
 
 /// What is looked for, and what is told of it.
@@ -176,7 +176,7 @@ fn lists<'t, B: ArrayBuilder>(
     Arc::new(lists.finish())
 }
 
-impl OfTexts for Search {
+impl OfColumn for Search {
     fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>> {
         Ok(self.regular.own().and_then(|regular| match self.told {
             Told::Texts => found(texts, &regular),

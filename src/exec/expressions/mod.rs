@@ -4,16 +4,18 @@
 //! - `decimals`: arithmetic of decimals, in 64 bits where these are enough
 //! - `patterns`: `LIKE` and regular expressions, whose patterns are compiled once
 //! - `replacements`, `matches`: `regexp_replace`, and `regexp_match`, `regexp_count` and `regexp_instr`, compiled once, too
-//! - `of_texts`: what all of these are to DataFusion
+//! - `spelled`: numbers and days as texts
+//! - `of_column`: what all of these are to DataFusion
 //! - `compiled`: what is compiled once, with a copy for each thread
 
 mod cases;
 mod compiled;
 mod decimals;
 mod matches;
-mod of_texts;
+mod of_column;
 mod patterns;
 mod replacements;
+mod spelled;
 
 use std::sync::Arc;
 
@@ -42,6 +44,9 @@ pub(crate) fn with_ours(
         }
         if let Some(ours) = ChoiceExpr::of(&node, schema)? {
             return Ok(Transformed::yes(Arc::new(ours) as _));
+        }
+        if let Some(ours) = spelled::ours(&node, schema)? {
+            return Ok(Transformed::yes(ours));
         }
         compiled(node, schema)
     })

@@ -19,7 +19,7 @@ use datafusion::physical_expr_common::datum::apply_cmp;
 use regex::{Regex, RegexBuilder};
 
 use super::compiled::Compiled;
-use super::of_texts::{CompiledExpr, OfTexts};
+use super::of_column::{CompiledExpr, OfColumn};
 use crate::exec::kernels::parts::Parts;
 
 /// Parts from which on Arrow takes a regular expression.
@@ -209,7 +209,7 @@ fn is_ascii(texts: &dyn Array) -> bool {
     }
 }
 
-impl OfTexts for Matching {
+impl OfColumn for Matching {
     fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>> {
         if let Pattern::Folded(_, pattern) = &self.pattern
             && is_ascii(texts)

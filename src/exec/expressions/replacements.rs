@@ -15,7 +15,7 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use regex::{CaptureLocations, Regex};
 
 use super::compiled::Compiled;
-use super::of_texts::{CompiledExpr, OfTexts};
+use super::of_column::{CompiledExpr, OfColumn};
 use super::patterns::{constant, is_text};
 
 /// The expression that is a call with constants.
@@ -127,7 +127,7 @@ impl Replacement {
     }
 }
 
-impl OfTexts for Compiled<Replacement> {
+impl OfColumn for Compiled<Replacement> {
     fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>> {
         Ok(self.own().and_then(|replacement| replacement.of_texts(texts.as_ref())))
     }

@@ -10,7 +10,7 @@
 //! Rows that come in the order of the first keys are sorted stretch by stretch; of several partitions the merge stays above.
 //!
 //! The best few rows stay with DataFusion, which keeps no others and tells scans what it will not need: as long as they
-//! are sure to fit.
+//! are sure to fit, and so few that a heap of them is no detour.
 
 use std::sync::Arc;
 
@@ -32,6 +32,10 @@ use crate::exec::relational::sort::SpillingSortExec;
 /// The rule; see the header of this file. After all rules that look for sorts by type.
 #[derive(Debug)]
 pub(crate) struct SpillingSorts;
+
+/// Best rows that DataFusion finds sooner than a sort of all. Of 1.5 million rows it takes 0.02 s for the first thousand, 0.15 for
+/// 20,000 and 2.4 for 200,000, where all are sorted in 0.32.
+const BEST_ROWS_MAX: usize = 20_000;
 
 /// Of what operators may reserve, the part that the best rows of a sort may take.
 const BEST_ROWS_PART: usize = 16;
@@ -87,7 +91,7 @@ impl Finder {
         Ok(sort.can_sort().then(|| Arc::new(sort) as _))
     }
 
-    /// Whether so many rows of each partition are sure to fit.
+    /// Whether so many rows of each partition are quickly found, and sure to fit.
     fn are_few(&self, rows: usize, input: &Arc<dyn ExecutionPlan>) -> bool {
         let partitions = input.output_partitioning().partition_count();
         let row_bytes: usize = input
@@ -96,7 +100,8 @@ impl Finder {
             .iter()
             .map(|field| field.data_type().primitive_width().unwrap_or(VARIABLE_BYTES))
             .sum();
-        rows.saturating_mul(row_bytes.max(1)).saturating_mul(partitions) <= self.best_rows_bytes
+        let bytes = rows.saturating_mul(row_bytes.max(1)).saturating_mul(partitions);
+        rows <= BEST_ROWS_MAX && bytes <= self.best_rows_bytes
     }
 }
 

@@ -29,9 +29,9 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CaseExpr, Column, LambdaExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::with_new_children_if_necessary;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -154,9 +154,7 @@ impl<'a> Rows<'a> {
     fn told(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         // Rows that a limit counts are not dropped before.
         let filter = self.filter.as_ref().filter(|(filter, _)| filter.fetch().is_none());
-        let told = self.table().filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told);
-        // What a sort computes for its keys would be computed twice.
-        told.into_iter().filter(|told| !calls_functions(told)).collect()
+        self.table().filter(|_| filter.is_some()).map_or_else(Vec::new, TableScan::told)
     }
 
     fn gathering(&self) -> Gathering {
@@ -301,10 +299,6 @@ impl<'a> Rows<'a> {
         };
         Ok(Arc::new(TransformExec::new(transform, gathering, ordinary, depth, fusion)?))
     }
-}
-
-fn calls_functions(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    expr.is::<ScalarFunctionExpr>() || expr.children().into_iter().any(calls_functions)
 }
 
 /// The columns of a transformation.

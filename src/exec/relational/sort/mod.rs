@@ -14,6 +14,7 @@
 //! All that is held is reserved in the memory pool. A refusal makes rows go to a file; what a sort needs to go on at all
 //! is taken without asking.
 
+mod bound;
 mod gather;
 mod keys;
 mod order;

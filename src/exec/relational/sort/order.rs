@@ -110,6 +110,10 @@ impl Block {
         }
     }
 
+    pub(super) fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
     /// Bytes of the rows, of their keys, and of their places while those are sorted.
     pub(super) fn bytes(&self) -> usize {
         let places = self.batch.num_rows() * size_of::<Entry>() * 2;

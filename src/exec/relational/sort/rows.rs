@@ -2,7 +2,7 @@
 //!
 //! Enters: the partitions of a relation. Leaves: its rows in order, as one stream. What a partition holds when memory is
 //! refused becomes a sorted file (`spilled`); where none was, threads put pieces of the order into place and gather
-//! their rows, and nothing is merged.
+//! their rows, and nothing is merged. Where only the first rows are asked for, the others go as soon as they are many.
 //!
 //! ```text
 //! batches ─ blocks ─ entries, sorted in parts ─ pieces ─ rows gathered by threads ─ batches
@@ -23,6 +23,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, Count, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 
+use super::bound::Bound;
 use super::order::{Block, Blocks, Cuts, Encoder, Entry};
 use super::spilled::{Spills, merged};
 use crate::error::{Error, ErrorKind};
@@ -34,6 +35,9 @@ const BLOCK_BYTES_MIN: usize = 64 << 10;
 
 /// Rows of a block: the fewer blocks, the cheaper it is to gather rows of all.
 const BLOCK_ROWS_MAX: usize = 64 << 10;
+
+/// Rows that are held before those beyond the ones that are asked for are dropped: to put them in order takes some 20 ms.
+const NARROWED_ROWS: usize = 256 << 10;
 
 /// Rows whose entries are sorted at once, within some 50 ms.
 const PART_ROWS: usize = 1 << 20;
@@ -105,7 +109,10 @@ pub(super) struct Gather {
     partitions: usize,
     coalescer: Option<BatchCoalescer>,
     blocks: Vec<Block>,
+    held_rows: usize,
     held_bytes: usize,
+    /// What rows are within that may be asked for, by those that were held.
+    bound: Option<Bound>,
     spills: Spills,
 }
 
@@ -122,13 +129,18 @@ impl Gather {
             partitions,
             coalescer: None,
             blocks: Vec::new(),
+            held_rows: 0,
             held_bytes: 0,
+            bound: None,
             spills,
         })
     }
 
     async fn all(mut self, mut input: SendableRecordBatchStream) -> Result<Self> {
-        while let Some(batch) = input.next().await.transpose()? {
+        while let Some(mut batch) = input.next().await.transpose()? {
+            if let Some(bound) = &self.bound {
+                batch = bound.within(&batch)?;
+            }
             if batch.num_rows() == 0 {
                 continue;
             }
@@ -175,8 +187,34 @@ impl Gather {
                 self.memory.grow(bytes);
             }
         }
+        self.held_rows += block.rows();
         self.held_bytes += bytes;
         self.blocks.push(block);
+        match self.sort.fetch {
+            Some(fetch) if self.held_rows >= NARROWED_ROWS.max(fetch.saturating_mul(4)) => {
+                self.narrow().await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops the rows that are held beyond those that are asked for.
+    async fn narrow(&mut self) -> Result<()> {
+        let blocks = std::mem::take(&mut self.blocks);
+        let batches: Vec<RecordBatch> =
+            gathered(blocks, &self.sort, BLOCK_ROWS_MAX, 1).try_collect().await?;
+        self.memory.shrink(std::mem::take(&mut self.held_bytes));
+        self.held_rows = 0;
+        if let Some(last) = batches.last() {
+            self.bound = Bound::of(last, &self.sort.ordering)?;
+        }
+        for batch in batches {
+            let block = self.encoder.block(batch)?;
+            self.held_rows += block.rows();
+            self.held_bytes += block.bytes();
+            self.blocks.push(block);
+        }
+        self.memory.grow(self.held_bytes);
         Ok(())
     }
 
@@ -187,6 +225,7 @@ impl Gather {
         let sorted = gathered(blocks, &self.sort, rows, 1);
         self.spills.write(sorted).await?;
         self.memory.shrink(std::mem::take(&mut self.held_bytes));
+        self.held_rows = 0;
         Ok(())
     }
 }

@@ -220,6 +220,26 @@ fn rows_of_any_kind_are_sorted_under_any_limit() {
 }
 
 #[test]
+fn the_first_of_more_rows_than_are_held_are_those_of_all() {
+    for seed in 0..3 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let partitions = table(700_000, 2, &mut random);
+        let first = partitions.iter().flatten().next().unwrap();
+        let all = concat_batches(&first.schema(), partitions.iter().flatten()).unwrap();
+        let keys = random_keys(&mut random, &[0, 1, 2, 3, 4]);
+        for fetch in [1, 300, 60_000] {
+            for limit_bytes in [20_000_000, usize::MAX] {
+                let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(limit_bytes));
+                let (rows, _) =
+                    sorted(&partitions, &keys, Some(fetch), context(pool, 8192)).unwrap();
+                let expected = expected(&all, &keys, Some(fetch));
+                assert_eq!(rows, expected, "seed {seed}, {limit_bytes}, {keys:?}, {fetch}");
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_that_come_in_the_order_of_the_first_keys_are_sorted_by_all() {
     let mut spilled = 0;
     for seed in 0..6 {

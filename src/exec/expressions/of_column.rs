@@ -1,4 +1,4 @@
-//! An expression of a text and constants, of which the constants are compiled once.
+//! An expression of a column and constants, of which the constants are compiled once.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,26 +12,26 @@ use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::physical_expr::PhysicalExpr;
 
 /// What is compiled of the constants.
-pub(super) trait OfTexts: fmt::Debug + Send + Sync {
-    /// The values of texts; nothing where DataFusion has them, or says why there are none.
+pub(super) trait OfColumn: fmt::Debug + Send + Sync {
+    /// Its values of a column; nothing where DataFusion has them, or says why there are none.
     ///
     /// # Errors
     /// None but Arrow's.
-    fn values(&self, texts: &ArrayRef) -> Result<Option<ArrayRef>>;
+    fn values(&self, column: &ArrayRef) -> Result<Option<ArrayRef>>;
 }
 
 /// The expression; see the header of this file.
 #[derive(Debug)]
 pub(super) struct CompiledExpr {
-    /// As it was planned, which says all there is to know of it. Its first child is the text, its others are constants.
+    /// As it was planned, which says all there is to know of it. Its first child is the column, its others are constants.
     planned: Arc<dyn PhysicalExpr>,
-    compiled: Arc<dyn OfTexts>,
+    compiled: Arc<dyn OfColumn>,
 }
 
 impl CompiledExpr {
     pub(super) fn over(
         planned: &Arc<dyn PhysicalExpr>,
-        compiled: impl OfTexts + 'static,
+        compiled: impl OfColumn + 'static,
     ) -> Arc<dyn PhysicalExpr> {
         Arc::new(Self { planned: Arc::clone(planned), compiled: Arc::new(compiled) })
     }
@@ -53,8 +53,8 @@ impl Hash for CompiledExpr {
 
 impl PhysicalExpr for CompiledExpr {
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if let ColumnarValue::Array(texts) = self.planned.children()[0].evaluate(batch)?
-            && let Some(values) = self.compiled.values(&texts)?
+        if let ColumnarValue::Array(column) = self.planned.children()[0].evaluate(batch)?
+            && let Some(values) = self.compiled.values(&column)?
         {
             return Ok(ColumnarValue::Array(values));
         }
