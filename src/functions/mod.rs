@@ -13,6 +13,7 @@ mod length;
 mod list_distinct;
 mod lists;
 mod macros;
+mod median;
 mod mode;
 mod models;
 pub(crate) mod pair_sums;
@@ -144,6 +145,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udaf(Arc::new(AggregateUDF::from(mode::Mode::default())))?;
     registry.register_udaf(sum())?;
     registry.register_udaf(Arc::new(AggregateUDF::from(average::Average::default())))?;
+    registry.register_udaf(Arc::new(AggregateUDF::from(median::Median::default())))?;
     for extreme in [extremes::Extreme::least(), extremes::Extreme::greatest()] {
         registry.register_udaf(Arc::new(AggregateUDF::from(extreme)))?;
     }
