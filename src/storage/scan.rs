@@ -123,12 +123,13 @@ impl TableScan {
     }
 
     /// The same scan, which reads those batches first that may have the first rows, where something that is told says what these
-    /// are.
+    /// are, and bounds of batches where they may be.
     pub(crate) fn first_by(
         &self,
         of: &dyn Fn(&Arc<dyn PhysicalExpr>) -> Option<FirstBy>,
     ) -> Option<Self> {
         let first_by = self.told.iter().find_map(of)?;
+        self.version().ok()?.zones.bounds(first_by.column.index())?;
         Some(Self { first_by: Some(first_by), ..self.anew() })
     }
 
