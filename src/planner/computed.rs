@@ -47,6 +47,10 @@ fn computed(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     let schema = aggregation.input_schema();
     let mut any = false;
     let mut call = |call: &Arc<AggregateFunctionExpr>| {
+        // With other arguments DataFusion takes it for one that is not turned round.
+        if call.is_reversed() {
+            return Ok(Arc::clone(call));
+        }
         let arguments = call.expressions().into_iter().map(|argument| {
             let argument = with_ours(argument, &schema)?;
             any |= argument.transformed;

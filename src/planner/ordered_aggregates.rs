@@ -45,7 +45,7 @@ use crate::exec::relational::aggregate::{Knows, knows};
 /// Aggregates that append each value to those before, and sort them by themselves where they are given an order.
 const APPENDING: [&str; 2] = ["array_agg", "string_agg"];
 
-/// The rule; see the header of this file. Before sorts and aggregations are replaced.
+/// The rule; see the header of this file. Before sorts, aggregations and what these compute are replaced.
 #[derive(Debug)]
 pub(crate) struct OrderedAggregates;
 
