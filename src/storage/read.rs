@@ -67,8 +67,13 @@ pub(super) fn rows(
         read,
     };
     let batches = stream::try_unfold(reading, |mut reading| async {
-        let next = reading.next()?;
-        Ok(next.map(|batch| (batch, reading)))
+        loop {
+            match reading.next()? {
+                // Others of this thread have their turn, and who stops a statement: to drop many rows takes a while.
+                Some(rows) if rows.num_rows() == 0 => tokio::task::yield_now().await,
+                next => return Ok(next.map(|rows| (rows, reading))),
+            }
+        }
     });
     Box::pin(RecordBatchStreamAdapter::new(given, Box::pin(batches)))
 }
@@ -106,28 +111,25 @@ struct Reading {
 }
 
 impl Reading {
+    /// The next rows, none of them where nobody needs any.
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        loop {
-            self.leave_out();
-            let begun = self.begun.take().or_else(|| Some((self.left.pop_front()?, 0)));
-            let Some((batch, first)) = begun.filter(|_| self.still_wanted > 0) else {
-                return Ok(None);
-            };
-            self.batches_read += usize::from(first == 0);
-            let rows = self.read.version.batches[batch].num_rows() - first;
-            let taken = rows.min(BATCH_ROWS).min(self.still_wanted);
-            if taken < rows {
-                self.begun = Some((batch, first + taken));
-            }
-            let rows = self.rows(batch, first..first + taken)?;
-            self.rows_dropped.add(taken - rows.num_rows());
-            // Nothing is told to a scan of which only some rows are wanted.
-            self.still_wanted -= taken;
-            if rows.num_rows() > 0 {
-                self.rows_given.add(rows.num_rows());
-                return Ok(Some(rows));
-            }
+        self.leave_out();
+        let begun = self.begun.take().or_else(|| Some((self.left.pop_front()?, 0)));
+        let Some((batch, first)) = begun.filter(|_| self.still_wanted > 0) else {
+            return Ok(None);
+        };
+        self.batches_read += usize::from(first == 0);
+        let rows = self.read.version.batches[batch].num_rows() - first;
+        let taken = rows.min(BATCH_ROWS).min(self.still_wanted);
+        if taken < rows {
+            self.begun = Some((batch, first + taken));
         }
+        // Nothing is told to a scan of which only some rows are wanted.
+        self.still_wanted -= taken;
+        let rows = self.rows(batch, first..first + taken)?;
+        self.rows_dropped.add(taken - rows.num_rows());
+        self.rows_given.add(rows.num_rows());
+        Ok(Some(rows))
     }
 
     /// Leaves out batches that are ruled out by now. A sort tells more with most batches at first, and to look takes as long as to
