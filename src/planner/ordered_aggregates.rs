@@ -144,7 +144,7 @@ fn of_rows(partitioning: &Partitioning, first: &AggregateExec) -> Option<Partiti
 /// The order in which most aggregates want their values, if any do.
 fn order_of_most(calls: &[Call]) -> Option<LexOrdering> {
     let orders = calls.iter().filter(|call| appends(call) && !call.is_distinct());
-    let orders: Vec<_> = orders.map(|call| asked(call)).filter(|order| !order.is_empty()).collect();
+    let orders: Vec<_> = orders.map(asked).filter(|order| !order.is_empty()).collect();
     let in_it = |order: &[_]| orders.iter().filter(|other| order.starts_with(other)).count();
     LexOrdering::new(orders.iter().max_by_key(|order| in_it(order))?.clone())
 }
