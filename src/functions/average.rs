@@ -9,13 +9,11 @@ use arrow::array::{
     PrimitiveArray, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef, Float64Type, UInt64Type};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Float64Type, UInt64Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::functions_aggregate::average::avg_udaf;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use super::sum::{FEW_GROUPS, GroupedSums, LANES, SumType, counted};
@@ -60,21 +58,10 @@ pub(super) fn is_ours(call: &AggregateFunctionExpr) -> bool {
 
 impl AggregateUDFImpl for Average {
     super::as_datafusion_does!();
+    super::as_datafusion_does_without_groups!();
 
     fn aliases(&self) -> &[String] {
         self.any.aliases()
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.any.state_fields(args)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.any.accumulator(args)
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.any.create_sliding_accumulator(args)
     }
 
     fn create_groups_accumulator(

@@ -11,9 +11,7 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::Result;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::logical_expr::function::AccumulatorArgs;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
-};
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator};
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Extreme {
@@ -34,14 +32,7 @@ impl Extreme {
 
 impl AggregateUDFImpl for Extreme {
     super::as_datafusion_does!();
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.any.accumulator(args)
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.any.create_sliding_accumulator(args)
-    }
+    super::as_datafusion_does_without_groups!();
 
     fn create_groups_accumulator(
         &self,

@@ -12,13 +12,11 @@ use arrow::array::{
     PrimitiveArray,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowNativeType, DataType, Decimal128Type, Field, FieldRef, Float64Type};
+use arrow::datatypes::{ArrowNativeType, DataType, Decimal128Type, Field, Float64Type};
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::functions_aggregate::median::median_udaf;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator};
 
 use super::sum::counted;
 
@@ -36,18 +34,7 @@ impl Default for Median {
 
 impl AggregateUDFImpl for Median {
     super::as_datafusion_does!();
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.any.state_fields(args)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.any.accumulator(args)
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.any.create_sliding_accumulator(args)
-    }
+    super::as_datafusion_does_without_groups!();
 
     fn create_groups_accumulator(
         &self,

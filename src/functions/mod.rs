@@ -131,7 +131,34 @@ macro_rules! as_datafusion_does {
     };
 }
 
+/// The same of what is accumulated otherwise than by group, and of how states look.
+macro_rules! as_datafusion_does_without_groups {
+    () => {
+        fn state_fields(
+            &self,
+            args: datafusion::logical_expr::function::StateFieldsArgs,
+        ) -> Result<Vec<arrow::datatypes::FieldRef>> {
+            self.any.state_fields(args)
+        }
+
+        fn accumulator(
+            &self,
+            args: AccumulatorArgs,
+        ) -> Result<Box<dyn datafusion::logical_expr::Accumulator>> {
+            self.any.accumulator(args)
+        }
+
+        fn create_sliding_accumulator(
+            &self,
+            args: AccumulatorArgs,
+        ) -> Result<Box<dyn datafusion::logical_expr::Accumulator>> {
+            self.any.create_sliding_accumulator(args)
+        }
+    };
+}
+
 use as_datafusion_does;
+use as_datafusion_does_without_groups;
 
 /// Makes every function of this folder known.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
