@@ -4,7 +4,7 @@
 //! DataFusion's, which serves every other type, and all that is not by group, has a list for each group, which it grows, counts
 //! the bytes of and puts together by itself.
 
-use std::mem::take;
+use std::mem::{replace, take};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -93,7 +93,12 @@ impl<T: ArrowNumericType> Groups<T> {
     /// For how many more values there is room in the last chunk, of which there is some.
     fn room(&mut self) -> usize {
         if self.last.values.len() == CHUNK_VALUES {
-            self.full.push(take(&mut self.last));
+            // There are many: the next is not to move while it grows.
+            let whole = Chunk {
+                groups: Vec::with_capacity(CHUNK_VALUES),
+                values: Vec::with_capacity(CHUNK_VALUES),
+            };
+            self.full.push(replace(&mut self.last, whole));
         }
         CHUNK_VALUES - self.last.values.len()
     }
