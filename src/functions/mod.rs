@@ -8,6 +8,7 @@
 
 mod aliases;
 mod average;
+mod covariance;
 mod extremes;
 mod length;
 mod list_distinct;
@@ -78,13 +79,6 @@ macro_rules! as_datafusion_does {
             self.any.coerce_types(arguments)
         }
 
-        fn groups_accumulator_supported(
-            &self,
-            args: datafusion::logical_expr::function::AccumulatorArgs,
-        ) -> bool {
-            self.any.groups_accumulator_supported(args)
-        }
-
         fn is_descending(&self) -> Option<bool> {
             self.any.is_descending()
         }
@@ -131,9 +125,13 @@ macro_rules! as_datafusion_does {
     };
 }
 
-/// The same of what is accumulated otherwise than by group, and of how states look.
+/// The same of what is accumulated otherwise than by group, of whether groups are accumulated at all, and of how states look.
 macro_rules! as_datafusion_does_without_groups {
     () => {
+        fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+            self.any.groups_accumulator_supported(args)
+        }
+
         fn state_fields(
             &self,
             args: datafusion::logical_expr::function::StateFieldsArgs,
@@ -173,6 +171,9 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udaf(sum())?;
     registry.register_udaf(Arc::new(AggregateUDF::from(average::Average::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(median::Median::default())))?;
+    for of_pairs in covariance::OfPairs::all() {
+        registry.register_udaf(Arc::new(AggregateUDF::from(of_pairs)))?;
+    }
     for extreme in [extremes::Extreme::least(), extremes::Extreme::greatest()] {
         registry.register_udaf(Arc::new(AggregateUDF::from(extreme)))?;
     }

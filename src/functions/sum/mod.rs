@@ -38,6 +38,10 @@ impl Default for Sum {
 impl AggregateUDFImpl for Sum {
     super::as_datafusion_does!();
 
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.any.groups_accumulator_supported(args)
+    }
+
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         match SumType::of(args.return_type()).filter(|_| !args.is_distinct) {
             Some(sum_type) => {
