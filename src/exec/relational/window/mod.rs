@@ -1,12 +1,13 @@
 //! Windows, column by column.
 //!
 //! Enters: rows in the order of PARTITION BY and ORDER BY. Leaves: the same rows with the windows' columns, as DataFusion's
-//! operators make them. Rows pass five steps, those that have something to make (`recipe`); only where a value asks for rows
+//! operators make them. Rows pass six steps, those that have something to make (`recipe`); only where a value asks for rows
 //! to come are rows held, and those of a partition that does not fit go to files.
 //!
 //! ```text
-//! rows ─ of tails ─ of firsts ─ of the partition ─ of peers ─ of rows ─ rows with columns
-//!        (tails)    (firsts)    (groups, held)     (groups)   (rows)        functions: running, sliding, shift, ranks
+//! rows ─ of tails ─ of firsts ─ of spans ─ of the partition ─ of peers ─ of rows ─ rows with columns
+//!        (tails)    (distant)   (distant)  (groups, held)     (groups)   (rows)        functions: running, sliding, spanning,
+//!                                                                                                 shift, ranks
 //! ```
 //!
 //! A window of a kind that is not known here leaves the operator to DataFusion: where that would hold all rows, it runs over a
@@ -15,11 +16,9 @@
 
 mod boundaries;
 mod chunks;
-mod firsts;
+mod distant;
 mod functions;
 mod groups;
-mod offsets;
-mod queue;
 mod recipe;
 mod rows;
 mod tails;
@@ -49,9 +48,9 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 
 use self::chunks::Chunks;
-use self::firsts::Firsts;
+use self::distant::{Firsts, Spans};
 use self::groups::Groups;
-use self::recipe::{FromFirsts, Made, Recipe};
+use self::recipe::{FromFirsts, FromSpans, Made, Recipe};
 use self::rows::Rows;
 use self::tails::Tails;
 use super::feed::adapted;
@@ -105,6 +104,7 @@ impl SpillingWindowExec {
             elsewhere,
             of_tails,
             of_firsts,
+            of_spans,
             of_partition,
             of_peers,
             of_rows,
@@ -122,6 +122,9 @@ impl SpillingWindowExec {
         }
         for FromFirsts { offset, made } in of_firsts {
             rows = Firsts::new(rows, partition_by, offset, made, context, &spills)?.rows();
+        }
+        for FromSpans { span, made } in of_spans {
+            rows = Spans::new(rows, partition_by, span, made, context, &spills)?.rows();
         }
         if !of_partition.is_empty() {
             let made = of_partition;

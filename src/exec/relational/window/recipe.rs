@@ -3,6 +3,7 @@
 //! - **of tails**: what is asked of the rows from one of the partition to its last: frames that end with the partition and do not
 //!   begin with it. Made for each row as the first; where a frame begins with another, its value is that row's;
 //! - **of firsts**: the values of those other rows, where they lie some way off by RANGE or GROUPS, or many rows;
+//! - **of spans**: aggregates of frames that begin or end some way off and end before the partition does;
 //! - **of the partition**: what is known when a partition ends: frames that are the whole of it, the number of its rows;
 //! - **of peers**: what is known at the last of a row's peers: frames up to the current row by RANGE, as `ORDER BY` alone means;
 //! - **of rows**: what some rows before and after tell, or what the steps before have made;
@@ -24,8 +25,8 @@ use datafusion::physical_expr::window::{
 };
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
-use super::functions::{Frame, RowFunction, RunningFunction};
-use super::offsets::Offset;
+use super::distant::{Offset, Span};
+use super::functions::{Frame, RowFunction, RunningFunction, SpanFunction};
 
 /// Rows of the longest frame, and of the farthest shift, that are held as columns in memory.
 const REACH_ROWS_MAX: u64 = 1 << 16;
@@ -41,6 +42,7 @@ pub(super) struct Recipe {
     /// From the last row of a partition to its first.
     pub(super) of_tails: Vec<Made<RowFunction>>,
     pub(super) of_firsts: Vec<FromFirsts<Made<ScalarValue>>>,
+    pub(super) of_spans: Vec<FromSpans>,
     pub(super) of_partition: Vec<Made<RunningFunction>>,
     pub(super) of_peers: Vec<Made<RunningFunction>>,
     pub(super) of_rows: Vec<Made<RowFunction>>,
@@ -63,6 +65,13 @@ pub(super) struct FromFirsts<M> {
     pub(super) made: Vec<M>,
 }
 
+/// Columns of aggregates of frames with the same ends.
+#[derive(Debug)]
+pub(super) struct FromSpans {
+    pub(super) span: Span,
+    pub(super) made: Vec<Made<SpanFunction>>,
+}
+
 /// The step that makes a column, and its place there.
 #[derive(Clone, Copy)]
 enum Source {
@@ -70,6 +79,8 @@ enum Source {
     Tails(usize),
     /// The offset, and the column of those that are as far off.
     Firsts(usize, usize),
+    /// The ends of frames, and the column of those that have them.
+    Spans(usize, usize),
     Partition(usize),
     Peers(usize),
     Rows(usize),
@@ -103,6 +114,8 @@ enum Extent {
     Around(usize, usize),
     /// To the last of the partition.
     From(Begin),
+    /// Between any ends.
+    Span(Span),
 }
 
 /// The first row of a frame that ends with the partition.
@@ -128,6 +141,7 @@ impl Recipe {
             elsewhere: Vec::new(),
             of_tails: Vec::new(),
             of_firsts: Vec::new(),
+            of_spans: Vec::new(),
             of_partition: Vec::new(),
             of_peers: Vec::new(),
             of_rows: Vec::new(),
@@ -163,6 +177,7 @@ struct Cook<'a> {
     elsewhere: Vec<Arc<dyn WindowExpr>>,
     of_tails: Vec<Made<RowFunction>>,
     of_firsts: Vec<FromFirsts<Planned<ScalarValue>>>,
+    of_spans: Vec<FromSpans>,
     of_partition: Vec<Made<RunningFunction>>,
     of_peers: Vec<Made<RunningFunction>>,
     of_rows: Vec<Planned<RowFunction>>,
@@ -194,11 +209,14 @@ impl Cook<'_> {
         let aggregate = Arc::new(aggregate.clone());
         let types = window.expressions().into_iter().map(|of| of.data_type(self.input));
         let types = types.collect::<Result<Vec<DataType>>>().ok()?;
-        if let Extent::Around(before, after) = extent(window, self.input)? {
-            let frame = Frame::of(aggregate, types, before, after)?;
-            return self.by_row(window, RowFunction::Sliding(frame), Vec::new());
+        match extent(window, self.input)? {
+            Extent::Around(before, after) => {
+                let frame = Frame::of(aggregate, types, before, after)?;
+                self.by_row(window, RowFunction::Sliding(frame), Vec::new())
+            }
+            Extent::Span(span) => self.span(window, span, SpanFunction::of(aggregate, types)?),
+            _ => self.running(window, RunningFunction::Aggregate(aggregate, types)),
         }
-        self.running(window, RunningFunction::Aggregate(aggregate, types))
     }
 
     fn function(
@@ -294,7 +312,7 @@ impl Cook<'_> {
             }
             Extent::ToRow => self.by_row(window, RowFunction::Running(function), Vec::new()),
             Extent::From(begin) => self.tail(window, function, arguments, begin),
-            Extent::Around(..) => None,
+            Extent::Around(..) | Extent::Span(_) => None,
         }
     }
 
@@ -360,6 +378,24 @@ impl Cook<'_> {
         Source::Firsts(at, made.len() - 1)
     }
 
+    /// One of the rows between two.
+    fn span(
+        &mut self,
+        window: &Arc<dyn WindowExpr>,
+        span: Span,
+        function: SpanFunction,
+    ) -> Option<Source> {
+        let (arguments, field) = (window.expressions(), window.field().ok()?);
+        let known = self.of_spans.iter().position(|of| of.span == span);
+        let at = known.unwrap_or_else(|| {
+            self.of_spans.push(FromSpans { span, made: Vec::new() });
+            self.of_spans.len() - 1
+        });
+        let made = &mut self.of_spans[at].made;
+        made.push(Made { function, arguments, field });
+        Some(Source::Spans(at, made.len() - 1))
+    }
+
     /// One of a row, by its arguments or by what other steps make.
     fn by_row(
         &mut self,
@@ -421,19 +457,23 @@ impl Cook<'_> {
     fn done(self, partition_by: Vec<Arc<dyn PhysicalExpr>>, sources: &[Source]) -> Recipe {
         let elsewhere = self.input.fields().len();
         let of_tails = elsewhere + self.elsewhere.len();
-        let mut of_partition = of_tails + self.of_tails.len();
-        let of_firsts = self.of_firsts.iter().map(|of| {
-            let first = of_partition;
-            of_partition += of.made.len();
-            first
-        });
+        let mut next = of_tails + self.of_tails.len();
+        let mut placed = |columns: usize| {
+            next += columns;
+            next - columns
+        };
+        let of_firsts = self.of_firsts.iter().map(|of| placed(of.made.len()));
         let of_firsts: Vec<usize> = of_firsts.collect();
+        let of_spans = self.of_spans.iter().map(|of| placed(of.made.len()));
+        let of_spans: Vec<usize> = of_spans.collect();
+        let of_partition = next;
         let of_peers = of_partition + self.of_partition.len();
         let of_rows = of_peers + self.of_peers.len();
         let place = |source: &Source| match source {
             Source::Elsewhere(at) => elsewhere + at,
             Source::Tails(at) => of_tails + at,
             Source::Firsts(of, at) => of_firsts[*of] + at,
+            Source::Spans(of, at) => of_spans[*of] + at,
             Source::Partition(at) => of_partition + at,
             Source::Peers(at) => of_peers + at,
             Source::Rows(at) => of_rows + at,
@@ -450,6 +490,7 @@ impl Cook<'_> {
             elsewhere: self.elsewhere,
             of_tails: self.of_tails,
             of_firsts: firsts.collect(),
+            of_spans: self.of_spans,
             of_partition: self.of_partition,
             of_peers: self.of_peers,
             of_rows: rows.collect(),
@@ -477,23 +518,25 @@ fn extent(window: &Arc<dyn WindowExpr>, input: &SchemaRef) -> Option<Extent> {
             _ => begin(window, input).map(Extent::From),
         };
     }
-    if !begins_with_partition {
-        let before = reach(&frame.start_bound, false)?;
-        let after = reach(&frame.end_bound, true)?;
-        let is_near = (before + after) as u64 <= REACH_ROWS_MAX;
-        return (is_by_rows && is_near).then_some(Extent::Around(before, after));
-    }
     if frame.end_bound.is_unbounded() {
         return Some(Extent::Partition);
     }
-    match (&frame.end_bound, frame.units) {
-        (WindowFrameBound::CurrentRow, WindowFrameUnits::Rows) => Some(Extent::ToRow),
-        (WindowFrameBound::CurrentRow, _) if window.order_by().is_empty() => {
+    let near = match (begins_with_partition, &frame.end_bound) {
+        (true, WindowFrameBound::CurrentRow) if is_by_rows => Some(Extent::ToRow),
+        (true, WindowFrameBound::CurrentRow) if window.order_by().is_empty() => {
             Some(Extent::Partition)
         }
-        (WindowFrameBound::CurrentRow, _) => Some(Extent::ToPeers),
+        (true, WindowFrameBound::CurrentRow) => Some(Extent::ToPeers),
+        (false, end) if is_by_rows => around(&frame.start_bound, end),
         _ => None,
-    }
+    };
+    near.or_else(|| Span::of(window, input).map(Extent::Span))
+}
+
+/// Some rows before and after, of which there are not too many.
+fn around(start: &WindowFrameBound, end: &WindowFrameBound) -> Option<Extent> {
+    let (before, after) = (reach(start, false)?, reach(end, true)?);
+    ((before + after) as u64 <= REACH_ROWS_MAX).then_some(Extent::Around(before, after))
 }
 
 /// Where a frame begins that ends with the partition.
@@ -508,7 +551,7 @@ fn begin(window: &Arc<dyn WindowExpr>, input: &SchemaRef) -> Option<Begin> {
         _ if matches!(bound, WindowFrameBound::CurrentRow) => Some(Begin::Peers),
         _ => None,
     };
-    near.or_else(|| Offset::of(window, input).map(Begin::Off))
+    near.or_else(|| Offset::of_start(window, input).map(Begin::Off))
 }
 
 /// Rows from the current one to a bound on its side.

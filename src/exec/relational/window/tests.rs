@@ -18,7 +18,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::queue::Queue;
+use super::distant::Queue;
 use crate::memory::share_of;
 use crate::planner::spilling::{SpillingOperators, SpillingSorts};
 
@@ -339,6 +339,119 @@ async fn frames_that_begin_with_another_key_agree_with_those_of_datafusion() {
     }
 }
 
+/// Whether frames with ends one and another offset away agree, in all orders of a key.
+async fn agree_between(units: &str, [less, more]: [&str; 2], key: &str) {
+    let batch = few(120, 2);
+    for (partition, order) in [
+        ("", ""),
+        ("PARTITION BY g", "NULLS FIRST"),
+        ("PARTITION BY g", "DESC"),
+        ("", "DESC NULLS LAST"),
+    ] {
+        for frame in [
+            format!("{less} PRECEDING AND CURRENT ROW"),
+            format!("CURRENT ROW AND {more} FOLLOWING"),
+            format!("{more} PRECEDING AND {less} PRECEDING"),
+            format!("{less} FOLLOWING AND {more} FOLLOWING"),
+            format!("{more} PRECEDING AND {less} FOLLOWING"),
+            format!("UNBOUNDED PRECEDING AND {less} PRECEDING"),
+            format!("UNBOUNDED PRECEDING AND {more} FOLLOWING"),
+        ] {
+            // DataFusion ends the frames of a row whose key is not moved, as NULL, before its peers in later batches.
+            let rows = match units == "RANGE" && frame.ends_with(" PRECEDING") {
+                true => format!(
+                    "(SELECT * FROM t WHERE {key} IS NOT NULL AND i NOT BETWEEN 0 AND 2) AS t"
+                ),
+                false => "t".to_owned(),
+            };
+            let query = format!(
+                "SELECT *, {AGGREGATES}, sum(i) OVER ({partition} ORDER BY {key} {order})
+                 FROM {rows} WINDOW w AS ({partition} ORDER BY {key} {order} {units} BETWEEN {frame})"
+            );
+            agree_in_batches(&query, &batch, true).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn frames_between_keys_agree_with_those_of_datafusion() {
+    for (key, offsets) in [
+        ("o", ["0", "2"]),
+        ("i - 9223372036854775800", ["3", "20"]),
+        ("9223372036854775790 + i", ["20", "9000000000000000000"]),
+        ("u", ["1", "7"]),
+        ("v", ["0.5", "3"]),
+        ("n", ["3", "1e300"]),
+        ("d", ["0.01", "2.5"]),
+        ("CAST(o AS TINYINT)", ["2", "126"]),
+        ("t", ["INTERVAL '3 days'", "INTERVAL '1 month'"]),
+        ("CAST(t AS TIMESTAMP)", ["INTERVAL '36 hours'", "INTERVAL '300 years'"]),
+    ] {
+        agree_between("RANGE", offsets, key).await;
+    }
+}
+
+#[tokio::test]
+async fn frames_between_peers_or_rows_agree_with_those_of_datafusion() {
+    for offsets in [["0", "1"], ["2", "3"], ["1", "9000000000"]] {
+        agree_between("GROUPS", offsets, "o").await;
+    }
+    // Other frames by rows slide, or begin with the partition.
+    for frame in [
+        "5 PRECEDING AND 2 PRECEDING",
+        "2 FOLLOWING AND 4 FOLLOWING",
+        "70000 PRECEDING AND 3 FOLLOWING",
+        "CURRENT ROW AND 70000 FOLLOWING",
+        "UNBOUNDED PRECEDING AND 1 PRECEDING",
+    ] {
+        let query = format!(
+            "SELECT *, {AGGREGATES} FROM t WINDOW w AS (PARTITION BY g ORDER BY o, id ROWS BETWEEN {frame})"
+        );
+        agree_in_batches(&query, &few(120, 3), true).await;
+    }
+    for keys in ["", "ORDER BY o, i"] {
+        let query = format!(
+            "SELECT *, {AGGREGATES} FROM t
+             WINDOW w AS (PARTITION BY g {keys} RANGE BETWEEN CURRENT ROW AND CURRENT ROW)"
+        );
+        agree_in_batches(&query, &few(120, 4), true).await;
+    }
+}
+
+/// A frame that begins after its end, for months are no days, has no rows.
+#[tokio::test]
+async fn a_frame_that_begins_after_its_end_is_empty() {
+    let context = SessionContext::new();
+    let query = "SELECT count(*) OVER (ORDER BY at RANGE BETWEEN INTERVAL '1 month' PRECEDING
+                 AND INTERVAL '30 days' PRECEDING) FROM (VALUES (DATE '2023-02-13'),
+                 (DATE '2023-02-14'), (DATE '2023-02-15'), (DATE '2023-03-15')) AS t (at)";
+    let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+    let plan = SpillingOperators.optimize(plan, &ConfigOptions::new()).unwrap();
+    let rows = collect(plan, context.task_ctx()).await.unwrap();
+    let counts = rows.iter().flat_map(|rows| rows.column(0).as_primitive::<Int64Type>().values());
+    assert_eq!(counts.copied().collect::<Vec<_>>(), [0; 4]);
+}
+
+#[tokio::test]
+async fn sums_of_frames_have_the_same_digits_however_rows_come() {
+    let batches = table(40_000, 0);
+    let query = "SELECT id, sum(v / 3) OVER (PARTITION BY g ORDER BY id
+                 RANGE BETWEEN 30000 PRECEDING AND 7 FOLLOWING) FROM t ORDER BY id";
+    let mut sums = Vec::new();
+    for batch_rows in [70, 1000, 8192] {
+        let config = SessionConfig::new().with_target_partitions(1).with_batch_size(batch_rows);
+        let context = SessionContext::new_with_config(config);
+        let table = MemTable::try_new(batches[0].schema(), vec![batches.clone()]).unwrap();
+        context.register_table("t", Arc::new(table)).unwrap();
+        let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = spilling(plan);
+        let rows = collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
+        sums.push(concat_batches(&plan.schema(), &rows).unwrap());
+    }
+    assert_eq!(sums[0], sums[1]);
+    assert_eq!(sums[1], sums[2]);
+}
+
 /// Random portions go in and come out, in memory of any size.
 #[tokio::test]
 async fn a_queue_hands_on_what_it_was_given_in_its_order() {
@@ -457,6 +570,27 @@ fn frames_that_begin_any_way_off_are_answered_under_any_limit() {
             &format!(
                 "SELECT *, sum(v) OVER w, first_value(id) OVER w, last_value(v) OVER w, count(*) OVER w FROM t
                  WINDOW w AS ({bound} AND UNBOUNDED FOLLOWING) ORDER BY id"
+            ),
+            &[1_000_000, 8_000_000, usize::MAX],
+        );
+    }
+}
+
+#[test]
+fn frames_between_any_rows_are_answered_under_any_limit() {
+    for frame in [
+        "ORDER BY id RANGE BETWEEN 3 PRECEDING AND CURRENT ROW",
+        "ORDER BY id DESC RANGE BETWEEN 50000 PRECEDING AND 10 PRECEDING",
+        "PARTITION BY g ORDER BY id RANGE BETWEEN 40000 PRECEDING AND 50000 FOLLOWING",
+        "PARTITION BY g ORDER BY v RANGE BETWEEN 2 FOLLOWING AND 5 FOLLOWING",
+        "ORDER BY id GROUPS BETWEEN 30000 PRECEDING AND 7 PRECEDING",
+        "ORDER BY id ROWS BETWEEN 70000 PRECEDING AND 20 FOLLOWING",
+        "ORDER BY id RANGE BETWEEN UNBOUNDED PRECEDING AND 20000 FOLLOWING",
+    ] {
+        agree(
+            &format!(
+                "SELECT *, sum(v) OVER w, count(*) OVER w, max(id) OVER w, min(v) OVER w FROM t
+                 WINDOW w AS ({frame}) ORDER BY id"
             ),
             &[1_000_000, 8_000_000, usize::MAX],
         );

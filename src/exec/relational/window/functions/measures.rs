@@ -26,7 +26,7 @@ const MEAN_DIGITS_MORE: u32 = 4;
 /// How rows add up.
 pub(super) trait Measure: Send + 'static {
     /// The arguments of some rows.
-    type Column;
+    type Column: Send;
     /// What is known of some rows; by default of none.
     type State: Copy + Default + Send;
 

@@ -5,7 +5,8 @@
 //! - `running`: what functions of a frame that begins with the partition are asked for
 //! - `measures`: sums, counts, means and extremes; `accumulated`: every other aggregate, by DataFusion's accumulators
 //! - `places`: `first_value`, `last_value`, `nth_value`, and the value of the first peer
-//! - `sliding`: measures of some rows before and after each; `shift`: values of rows before and after
+//! - `sliding`: measures of some rows before and after each; `spanning`: of rows between any others; `shift`: values of rows
+//!   before and after
 //! - `ranks`: what numbers rows and peers
 
 mod accumulated;
@@ -15,6 +16,7 @@ mod ranks;
 mod running;
 mod shift;
 mod sliding;
+mod spanning;
 
 use std::sync::Arc;
 
@@ -32,6 +34,8 @@ use self::running::{EachRow, Folded};
 pub(super) use self::running::{Ends, Piece, Running};
 use self::shift::{Back, Shift};
 use self::sliding::Sliding;
+use self::spanning::Spanned;
+pub(super) use self::spanning::Spanning;
 
 /// Aggregates that come to the same in any order, but for their last digits, of which DataFusion does not say so.
 const SYMMETRIC: [&str; 4] = ["stddev", "stddev_pop", "var", "var_pop"];
@@ -146,6 +150,40 @@ impl Frame {
             }
         }
         measured(&self.aggregate, &self.arguments, Boxed(self.before, self.after))
+    }
+}
+
+/// An aggregate of the rows from one to another.
+#[derive(Debug, Clone)]
+pub(super) struct SpanFunction {
+    aggregate: Arc<AggregateFunctionExpr>,
+    arguments: Vec<DataType>,
+}
+
+impl SpanFunction {
+    /// Nothing where the aggregate is not one of ours.
+    pub(super) fn of(
+        aggregate: Arc<AggregateFunctionExpr>,
+        arguments: Vec<DataType>,
+    ) -> Option<Self> {
+        let function = Self { aggregate, arguments };
+        function.made().map(|_| function)
+    }
+
+    /// The function before any row.
+    pub(super) fn start(&self) -> Box<dyn Spanning> {
+        self.made().expect("the aggregate is one of ours")
+    }
+
+    fn made(&self) -> Option<Box<dyn Spanning>> {
+        struct Boxed;
+        impl Taken for Boxed {
+            type Made = Box<dyn Spanning>;
+            fn take<M: Measure>(self, measure: M) -> Self::Made {
+                Box::new(Spanned::new(measure))
+            }
+        }
+        measured(&self.aggregate, &self.arguments, Boxed)
     }
 }
 

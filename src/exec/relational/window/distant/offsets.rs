@@ -1,14 +1,14 @@
-//! Where a frame begins that does so some way before or after its row: with the first row of the partition whose place is not
-//! before a target.
+//! Where a frame begins or ends that does so some way before or after its row: it begins with the first row of the partition
+//! whose place is not before a target, and ends before the first whose place is after one.
 //!
 //! ```text
-//! ROWS      place: the number of the row             target: place ± offset
+//! ROWS      place: the number of the row             target: place ± offset; the place itself for the current row
 //! GROUPS    place: the number of its peers                   NULL where the place is
 //! RANGE     place: the key, in the order of ORDER BY
 //! ```
 //!
-//! Frames are DataFusion's: where a target leaves the type of the key, the frame begins where that of the row before does, or
-//! after the partition; and before 0 of a key without signs there is 0.
+//! Frames are DataFusion's: where a target leaves the type of the key, the frame begins or ends where that of the row before
+//! does, or after the partition; and before 0 of a key without signs there is 0.
 
 use std::sync::Arc;
 
@@ -23,14 +23,30 @@ use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
-use super::boundaries::Boundaries;
+use super::super::boundaries::Boundaries;
 
-/// How far from its row a frame begins.
+/// The two ends of a frame; without the first it begins with the partition.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Offset {
+pub(in super::super) struct Span {
+    pub(super) start: Option<Offset>,
+    pub(super) end: Offset,
+}
+
+/// How far from its row a frame begins or ends.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct Offset {
     unit: Unit,
-    by: ScalarValue,
+    /// Nothing for the current row.
+    by: Option<ScalarValue>,
     is_after: bool,
+    end: End,
+}
+
+/// Which end of a frame.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    First,
+    Last,
 }
 
 /// What is counted.
@@ -42,38 +58,70 @@ enum Unit {
     Range(Arc<dyn PhysicalExpr>, SortOptions),
 }
 
-/// Of some rows, the place that the first of their frame must not be before.
+/// Of some rows, the place up to which others are before an end of their frame.
 pub(super) struct Targets {
     places: ArrayRef,
     /// Whether they leave the type of the key, if some do.
     are_beyond: Option<Vec<bool>>,
 }
 
-impl Offset {
-    /// That of a window's frame; nothing where it begins without one, or keys are not moved by it.
-    pub(super) fn of(window: &Arc<dyn WindowExpr>, input: &SchemaRef) -> Option<Self> {
+impl Span {
+    /// That of a window's frame; nothing where it ends with the partition, or where keys are not moved by its offsets.
+    pub(in super::super) fn of(window: &Arc<dyn WindowExpr>, input: &SchemaRef) -> Option<Self> {
         let frame = window.get_window_frame();
-        let (by, is_after) = match &frame.start_bound {
-            WindowFrameBound::Preceding(by) => (by, false),
-            WindowFrameBound::Following(by) => (by, true),
-            WindowFrameBound::CurrentRow => return None,
+        if frame.end_bound.is_unbounded() {
+            return None;
+        }
+        let start = match frame.start_bound.is_unbounded() {
+            true => None,
+            false => Some(Offset::of(window, End::First, input)?),
         };
+        Some(Self { start, end: Offset::of(window, End::Last, input)? })
+    }
+}
+
+impl Offset {
+    /// Where a window's frame begins; nothing where keys are not moved by it.
+    pub(in super::super) fn of_start(
+        window: &Arc<dyn WindowExpr>,
+        input: &SchemaRef,
+    ) -> Option<Self> {
+        Self::of(window, End::First, input)
+    }
+
+    fn of(window: &Arc<dyn WindowExpr>, end: End, input: &SchemaRef) -> Option<Self> {
+        let frame = window.get_window_frame();
+        let bound = match end {
+            End::First => &frame.start_bound,
+            End::Last => &frame.end_bound,
+        };
+        let (by, is_after) = match bound {
+            WindowFrameBound::Preceding(by) => (Some(by), false),
+            WindowFrameBound::Following(by) => (Some(by), true),
+            WindowFrameBound::CurrentRow => (None, false),
+        };
+        if by.is_some_and(ScalarValue::is_null) {
+            return None;
+        }
         let order_by = window.order_by();
-        let (unit, by) = match frame.units {
-            WindowFrameUnits::Rows => (Unit::Rows, count(by)?),
-            WindowFrameUnits::Groups => (
-                Unit::Peers(order_by.iter().map(|key| Arc::clone(&key.expr)).collect()),
-                count(by)?,
-            ),
-            WindowFrameUnits::Range => {
-                let [key] = order_by else { return None };
-                (Unit::Range(Arc::clone(&key.expr), key.options), by.clone())
+        let unit = match (frame.units, order_by) {
+            (WindowFrameUnits::Rows, _) => Unit::Rows,
+            (WindowFrameUnits::Range, [key]) => Unit::Range(Arc::clone(&key.expr), key.options),
+            // Of several keys, or none, only the current row is known.
+            (WindowFrameUnits::Range, _) if by.is_some() => return None,
+            (WindowFrameUnits::Groups | WindowFrameUnits::Range, _) => {
+                Unit::Peers(order_by.iter().map(|key| Arc::clone(&key.expr)).collect())
             }
         };
-        let offset = Self { unit, by, is_after };
+        let by = match (&unit, by) {
+            (_, None) => None,
+            (Unit::Range(..), Some(by)) => Some(by.clone()),
+            (Unit::Rows | Unit::Peers(_), Some(by)) => Some(count(by)?),
+        };
+        let offset = Self { unit, by, is_after, end };
         let none = new_empty_array(&offset.place_type(input).ok()?);
         let targets = offset.targets(&none).ok()?;
-        let is_known = !offset.by.is_null() && offset.is_before(&none, &targets).is_ok();
+        let is_known = offset.is_before(&none, &targets).is_ok();
         is_known.then_some(offset)
     }
 
@@ -118,7 +166,7 @@ impl Offset {
         Ok(Targets { places: concat(&targets)?, are_beyond: Some(are_beyond) })
     }
 
-    /// Tells of one of some rows, by its place, whether the frame of another one begins after it.
+    /// Tells of one of some rows, by its place, whether the frame of another one begins after it, or does not end before it.
     ///
     /// # Errors
     /// Where places have no order.
@@ -130,12 +178,16 @@ impl Offset {
         let compared = make_comparator(places, &targets.places, self.order())?;
         Ok(move |one: usize, of: usize| match &targets.are_beyond {
             Some(are_beyond) if are_beyond[of] => self.is_after,
-            _ => compared(one, of).is_lt(),
+            _ => match self.end {
+                End::First => compared(one, of).is_lt(),
+                End::Last => compared(one, of).is_le(),
+            },
         })
     }
 
     fn moved(&self, places: &ArrayRef) -> Result<ArrayRef> {
-        let by = self.by.to_scalar()?;
+        let Some(by) = &self.by else { return Ok(Arc::clone(places)) };
+        let by = by.to_scalar()?;
         Ok(if self.adds() { add(places, &by)? } else { sub(places, &by)? })
     }
 

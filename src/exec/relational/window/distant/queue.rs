@@ -28,7 +28,7 @@ const HELD_BYTES_MIN: usize = 1 << 20;
 const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Batches of one schema.
-pub(super) struct Queue {
+pub(in super::super) struct Queue {
     reading: Option<SendableRecordBatchStream>,
     files: VecDeque<Rows>,
     /// With its bytes.
@@ -41,7 +41,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(schema: &SchemaRef, context: &TaskContext, spills: &SpillMetrics) -> Self {
+    pub(in super::super) fn new(
+        schema: &SchemaRef,
+        context: &TaskContext,
+        spills: &SpillMetrics,
+    ) -> Self {
         Self {
             reading: None,
             files: VecDeque::new(),
@@ -55,7 +59,7 @@ impl Queue {
 
     /// # Errors
     /// Where there is no more room for files.
-    pub(super) fn push(&mut self, batch: RecordBatch) -> Result<()> {
+    pub(in super::super) fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let bytes = get_record_batch_memory_size(&batch);
         if !self.memory.try_grow(bytes) {
             if self.held_bytes >= HELD_BYTES_MIN {
@@ -72,7 +76,7 @@ impl Queue {
     ///
     /// # Errors
     /// Where a file cannot be read.
-    pub(super) async fn pop(&mut self) -> Result<Option<RecordBatch>> {
+    pub(in super::super) async fn pop(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(rows) = &mut self.reading {
                 match rows.next().await.transpose()? {
