@@ -68,6 +68,11 @@ impl RowCosts {
             + result * self.each(Constant::Gathered)
     }
 
+    /// Rows put into the table of a join, with so many values each that are held.
+    pub(in crate::planner) fn held(&self, rows: f64, values: f64) -> f64 {
+        self.built(rows) + self.kept(rows * values)
+    }
+
     /// Rows put into the table of a join.
     pub(in crate::planner) fn built(&self, rows: f64) -> f64 {
         rows * self.each(Constant::Built)

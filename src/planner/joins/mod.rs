@@ -5,6 +5,7 @@
 //!  ├ graph         relations and the conditions that join them
 //!  ├ cardinality   rows of every set of relations, by planner::statistics
 //!  ├ edges         which sets may be joined; cross products where nothing else joins them
+//!  ├ values        what each row of a relation holds while others are looked up in it
 //!  ├ enumerate     the cheapest tree, by cost
 //!  ├ rebuild       the plan of the tree
 //!  ├ restrict      aggregates of no more groups than a join asks for
@@ -28,6 +29,7 @@ mod noted;
 mod rebuild;
 mod restrict;
 mod set;
+mod values;
 
 use std::cell::Cell;
 
@@ -44,6 +46,7 @@ use self::enumerate::{Orders, Problem};
 use self::graph::Graph;
 use self::noted::Noted;
 use self::set::Set;
+use self::values::Asked;
 use super::cost::rows::RowCosts;
 use super::evidence::Evidence;
 use super::statistics::Estimates;
@@ -88,8 +91,10 @@ impl OptimizerRule for JoinOrder {
         if !(is_on || choices.is_some()) || !has_joins(&plan)? {
             return Ok(Transformed::no(plan));
         }
+        let asked = Asked::of(&plan)?;
         let ordered = |estimates: Estimates<'_>| {
-            let orderer = Orderer { estimates, config, choices, is_on, dearest: Cell::new(0.0) };
+            let (asked, dearest) = (&asked, Cell::new(0.0));
+            let orderer = Orderer { estimates, asked, config, choices, is_on, dearest };
             Ok::<_, DataFusionError>((orderer.ordered(plan.clone())?, orderer.dearest.get()))
         };
         let (mut found, dearest) = ordered(self.evidence.estimates(&options))?;
@@ -117,6 +122,7 @@ fn has_joins(plan: &LogicalPlan) -> Result<bool> {
 /// Orders the joins of one statement.
 struct Orderer<'a> {
     estimates: Estimates<'a>,
+    asked: &'a Asked,
     config: &'a dyn OptimizerConfig,
     /// Where the statement is explained.
     choices: Option<&'a Choices>,
@@ -154,7 +160,7 @@ impl Orderer<'_> {
         for relation in &mut graph.relations {
             relation.plan = self.ordered(std::mem::take(&mut relation.plan))?.data;
         }
-        let query = Query::new(&graph, &self.estimates);
+        let query = Query::new(&graph, &self.estimates, self.asked);
         let orders = Orders::of(&query);
         self.dearest.set(self.dearest.get().max(orders.best().1));
         let noted = self.choices.map(|choices| (Noted::new(&query, &orders), choices));
@@ -169,15 +175,17 @@ impl Orderer<'_> {
         rebuild::with_columns_of(rebuild::plan(&graph, &tree)?, plan.schema())
     }
 
-    /// A join of a kind that is not reordered, with the side of fewer rows as the one that is built.
+    /// A join of a kind that is not reordered, with the side as the one that is built which takes less to build.
     fn with_smaller_side_first(&self, join: Join) -> Result<Transformed<LogicalPlan>> {
-        let is_larger = || self.estimates.rows(&join.left) > self.estimates.rows(&join.right);
-        let mut is_kept = join.null_aware || !is_larger();
+        let held = |side: &LogicalPlan| {
+            self.estimates.costs.held(self.estimates.rows(side), self.asked.values(side))
+        };
+        let mut is_kept = join.null_aware || held(&join.left) <= held(&join.right);
         if let Some(choices) = self.choices
             && self.is_on
             && !join.null_aware
         {
-            is_kept ^= noted::note_side(&join, is_kept, &self.estimates, choices);
+            is_kept ^= noted::note_side(&join, is_kept, &self.estimates, self.asked, choices);
         }
         if is_kept {
             return Ok(Transformed::no(LogicalPlan::Join(join)));
@@ -203,15 +211,24 @@ struct Query<'g> {
     graph: &'g Graph,
     costs: &'g RowCosts,
     cardinality: Cardinality,
+    /// By relation, values of its rows that are asked for.
+    values: Vec<f64>,
     edges: Vec<[Set; 2]>,
     keys: Keys,
 }
 
 impl<'g> Query<'g> {
-    fn new(graph: &'g Graph, estimates: &'g Estimates<'_>) -> Self {
+    fn new(graph: &'g Graph, estimates: &'g Estimates<'_>, asked: &Asked) -> Self {
         let cardinality = Cardinality::of(graph, estimates);
         let edges = graph.edges(|set| cardinality.rows(set));
-        Self { graph, costs: &estimates.costs, cardinality, edges, keys: Keys::of(graph) }
+        let values = graph.relations.iter().map(|relation| asked.values(&relation.plan)).collect();
+        let keys = Keys::of(graph);
+        Self { graph, costs: &estimates.costs, cardinality, values, edges, keys }
+    }
+
+    /// Values that are asked for of a row of a set.
+    fn values(&self, set: Set) -> f64 {
+        set.iter().map(|relation| self.values[relation]).sum()
     }
 }
 
@@ -234,7 +251,9 @@ impl Problem for Query<'_> {
             true => self.costs.keyed(build, probe, result),
             false => self.costs.paired(build, probe, result),
         };
-        [cost(first, second), cost(second, first)]
+        let held = |of: Set, rows: f64| self.costs.kept(rows * self.values(of));
+        let [one, other] = [held(sides[0], first), held(sides[1], second)];
+        [cost(first, second) + one, cost(second, first) + other]
     }
 }
 

@@ -6,6 +6,7 @@ use datafusion::logical_expr::{Join, LogicalPlan};
 
 use super::choices::{Choice, Choices, RUNNER_UP, Way};
 use super::enumerate::{Orders, Tree};
+use super::values::Asked;
 use super::{Query, names};
 use crate::planner::statistics::Estimates;
 
@@ -96,18 +97,22 @@ pub(super) fn note_side(
     join: &Join,
     is_kept: bool,
     estimates: &Estimates<'_>,
+    asked: &Asked,
     choices: &Choices,
 ) -> bool {
-    let cost = |build: f64, probe: f64, result: f64| match join.on.is_empty() {
-        true => estimates.costs.paired(build, probe, result),
-        false => estimates.costs.keyed(build, probe, result),
+    let rows = |side: &LogicalPlan| estimates.rows(side);
+    let result = rows(&LogicalPlan::Join(join.clone()));
+    let cost = |build: &LogicalPlan, probe: &LogicalPlan| {
+        let joined = match join.on.is_empty() {
+            true => estimates.costs.paired(rows(build), rows(probe), result),
+            false => estimates.costs.keyed(rows(build), rows(probe), result),
+        };
+        joined + estimates.costs.kept(rows(build) * asked.values(build))
     };
-    let result = estimates.rows(&LogicalPlan::Join(join.clone()));
-    let [left, right] =
-        [&join.left, &join.right].map(|side| (names::names(side), estimates.rows(side)));
+    let [left, right] = [join.left.as_ref(), &join.right];
     let [taken, other] = if is_kept { [left, right] } else { [right, left] };
-    let costs = [cost(taken.1, other.1, result), cost(other.1, taken.1, result)];
-    choices.add(built([taken.0, other.0], costs))
+    let costs = [cost(taken, other), cost(other, taken)];
+    choices.add(built([taken, other].map(names::names), costs))
 }
 
 /// The choice of the first of two sides.
