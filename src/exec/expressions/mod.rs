@@ -45,34 +45,13 @@ pub(crate) fn with_ours(
         if let Some(ours) = ChoiceExpr::of(&node, schema)? {
             return Ok(Transformed::yes(Arc::new(ours) as _));
         }
-        if let Some(ours) = spelled::ours(&node, schema)? {
-            return Ok(Transformed::yes(ours));
+        for ours in [spelled::ours, patterns::ours, replacements::ours, matches::ours] {
+            if let Some(ours) = ours(&node, schema)? {
+                return Ok(Transformed::yes(ours));
+            }
         }
-        compiled(node, schema)
+        Ok(Transformed::no(node))
     })
-}
-
-/// An expression over columns of a schema, in which patterns of texts are compiled once.
-///
-/// # Errors
-/// None but DataFusion's, for an expression that does not fit the schema.
-pub(crate) fn with_compiled(
-    expression: Arc<dyn PhysicalExpr>,
-    schema: &Schema,
-) -> Result<Arc<dyn PhysicalExpr>> {
-    Ok(expression.transform_up(|node| compiled(node, schema))?.data)
-}
-
-fn compiled(
-    node: Arc<dyn PhysicalExpr>,
-    schema: &Schema,
-) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
-    for ours in [patterns::ours, replacements::ours, matches::ours] {
-        if let Some(ours) = ours(&node, schema)? {
-            return Ok(Transformed::yes(ours));
-        }
-    }
-    Ok(Transformed::no(node))
 }
 
 /// What an expression answers of rows whose columns may be encoded, all but those of [`decoded_columns`]; it may be encoded, too.

@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column};
 
 use crate::encoding::decoded;
 use crate::exec::encoded::with_decoded;
-use crate::exec::expressions::{decoded_columns, encoded_values, with_compiled};
+use crate::exec::expressions::{decoded_columns, encoded_values, with_ours};
 
 /// A key, an argument or a condition.
 pub(super) enum Read {
@@ -51,7 +51,7 @@ impl Read {
         }
         let data_type = expression.data_type(rows)?;
         // Keys and conditions are as they were planned, for whoever shows the operator.
-        let expression = with_compiled(Arc::clone(expression), rows)?;
+        let expression = with_ours(Arc::clone(expression), rows)?.data;
         Ok(Self::Computed { expression, data_type })
     }
 
