@@ -30,9 +30,11 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput, SpillMetrics,
 };
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, Partitioning,
+    PlanProperties,
 };
 use futures::StreamExt;
 
@@ -60,7 +62,7 @@ impl SpillingRecursionExec {
     }
 
     /// The recursive term over a work table that is handed to it: the table's columns that it reads, of all.
-    fn term(&self) -> Result<(Arc<dyn ExecutionPlan>, Option<WorkTable>)> {
+    fn term(&self) -> Result<(Term, Option<WorkTable>)> {
         let schema = self.schema();
         let mut table = None;
         let term = Arc::clone(self.ordinary.recursive_term()).transform_down(|plan| {
@@ -77,7 +79,34 @@ impl SpillingRecursionExec {
             table = Some(WorkTable { feed: Arc::clone(&feed), columns, schema: read });
             Ok(Transformed::yes(feed as _))
         });
-        Ok((term.data()?, table))
+        Ok((Term::new(term.data()?)?, table))
+    }
+}
+
+/// The recursive term, which is run once a round.
+struct Term {
+    dealt: Arc<dyn ExecutionPlan>,
+    /// The same over a work table of which nothing is dealt out to threads: a round of one batch takes longer to wake them.
+    alone: Arc<dyn ExecutionPlan>,
+}
+
+impl Term {
+    fn new(dealt: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let alone = Arc::clone(&dealt).transform_down(|plan| {
+            let table = plan.downcast_ref::<RepartitionExec>().and_then(|repartition| {
+                let is_by_turns =
+                    matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_));
+                let table = Some(repartition.input()).filter(|input| input.is::<Feed>());
+                table.filter(|_| is_by_turns).map(Arc::clone)
+            });
+            Ok(table.map_or_else(|| Transformed::no(plan), Transformed::yes))
+        });
+        Ok(Self { dealt, alone: alone.data()? })
+    }
+
+    /// The term as no round has run it.
+    fn of_round(&self, is_one_batch: bool) -> Result<Arc<dyn ExecutionPlan>> {
+        reset_plan_states(Arc::clone(if is_one_batch { &self.alone } else { &self.dealt }))
     }
 }
 
@@ -98,7 +127,7 @@ impl WorkTable {
 
 /// The rounds of one run.
 struct Rounds {
-    term: Arc<dyn ExecutionPlan>,
+    term: Term,
     work_table: Option<WorkTable>,
     seen: Option<Seen>,
     schema: SchemaRef,
@@ -117,10 +146,10 @@ impl Rounds {
             if round.is_empty() {
                 return Ok(());
             }
+            let term = self.term.of_round(round.is_one_batch())?;
             if let Some(table) = &self.work_table {
                 table.put(round.rows()?);
             }
-            let term = reset_plan_states(Arc::clone(&self.term))?;
             rows = term.execute(0, Arc::clone(&self.context))?;
         }
     }

@@ -34,6 +34,10 @@ impl Round {
         self.held.is_empty() && self.file.is_none()
     }
 
+    pub(super) fn is_one_batch(&self) -> bool {
+        self.held.len() == 1 && self.file.is_none()
+    }
+
     /// # Errors
     /// Where there is no room for a file.
     pub(super) fn push(&mut self, batch: &RecordBatch) -> Result<()> {
