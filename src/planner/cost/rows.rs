@@ -68,7 +68,22 @@ impl RowCosts {
             + result * self.each(Constant::Gathered)
     }
 
-    /// Rows put into the table of a join, with so many values each that are held.
+    /// A join by keys, or one that looks at all pairs, whose table holds so many values of each row.
+    pub(in crate::planner) fn joined(
+        &self,
+        is_keyed: bool,
+        (build, values): (f64, f64),
+        probe: f64,
+        result: f64,
+    ) -> f64 {
+        let joined = match is_keyed {
+            true => self.keyed(build, probe, result),
+            false => self.paired(build, probe, result),
+        };
+        joined + self.kept(build * values)
+    }
+
+    /// Rows put into the table of a join, which holds so many values of each.
     pub(in crate::planner) fn held(&self, rows: f64, values: f64) -> f64 {
         self.built(rows) + self.kept(rows * values)
     }

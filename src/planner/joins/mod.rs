@@ -247,13 +247,9 @@ impl Problem for Query<'_> {
 
     fn costs(&self, sides: [Set; 2], [first, second]: [f64; 2], result: f64) -> [f64; 2] {
         let is_keyed = self.keys.join(sides);
-        let cost = |build, probe| match is_keyed {
-            true => self.costs.keyed(build, probe, result),
-            false => self.costs.paired(build, probe, result),
-        };
-        let held = |of: Set, rows: f64| self.costs.kept(rows * self.values(of));
-        let [one, other] = [held(sides[0], first), held(sides[1], second)];
-        [cost(first, second) + one, cost(second, first) + other]
+        let [one, other] = sides.map(|side| self.values(side));
+        let cost = |build, probe| self.costs.joined(is_keyed, build, probe, result);
+        [cost((first, one), second), cost((second, other), first)]
     }
 }
 

@@ -103,11 +103,8 @@ pub(super) fn note_side(
     let rows = |side: &LogicalPlan| estimates.rows(side);
     let result = rows(&LogicalPlan::Join(join.clone()));
     let cost = |build: &LogicalPlan, probe: &LogicalPlan| {
-        let joined = match join.on.is_empty() {
-            true => estimates.costs.paired(rows(build), rows(probe), result),
-            false => estimates.costs.keyed(rows(build), rows(probe), result),
-        };
-        joined + estimates.costs.kept(rows(build) * asked.values(build))
+        let build = (rows(build), asked.values(build));
+        estimates.costs.joined(!join.on.is_empty(), build, rows(probe), result)
     };
     let [left, right] = [join.left.as_ref(), &join.right];
     let [taken, other] = if is_kept { [left, right] } else { [right, left] };
