@@ -72,6 +72,25 @@ impl Snowflake {
         Self { tables: (0..4).map(|table| format!("t{table}")).collect(), conditions }
     }
 
+    /// A table of which all rows meet those of three others, so that orders cost the same, and groups of it are few. One of the others
+    /// has many columns that nobody asks for.
+    fn of_a_wide_one(connection: &Connection) -> Self {
+        let create = "CREATE TABLE t0 AS SELECT value AS id, value % 7 AS to_1, \
+                      value % 20000 AS to_2, value % 10 AS to_3 FROM range(60000) AS r(value)";
+        connection.execute(create).unwrap();
+        let unasked: String = (0..40).map(|column| format!(", value AS c{column}")).collect();
+        let mut conditions = Vec::new();
+        for (table, rows, unasked) in [(1, 7, ""), (2, 20_000, unasked.as_str()), (3, 10, "")] {
+            let create = format!(
+                "CREATE TABLE t{table} AS SELECT value AS id, value % 5 AS v{unasked} \
+                 FROM range({rows}) AS r(value)"
+            );
+            connection.execute(&create).unwrap();
+            conditions.push(format!("t0.to_{table} = t{table}.id"));
+        }
+        Self { tables: (0..4).map(|table| format!("t{table}")).collect(), conditions }
+    }
+
     /// Fourteen tables: of so many, not all orders are compared.
     fn of_fourteen(connection: &Connection) -> Self {
         let mut conditions = vec!["t2.v = 1".to_owned(), "t9.v < 4".to_owned()];
@@ -93,8 +112,16 @@ impl Snowflake {
     }
 
     pub(crate) fn query(&self) -> String {
-        let (tables, conditions) = (self.tables.join(", "), self.conditions.join(" AND "));
-        format!("SELECT count(*), sum(t0.id + t1.id) FROM {tables} WHERE {conditions}")
+        format!("SELECT count(*), sum(t0.id + t1.id) {}", self.joined())
+    }
+
+    /// A query that asks for a column of either of two tables.
+    fn groups(&self) -> String {
+        format!("SELECT t1.v, count(*), sum(t0.id) {} GROUP BY t1.v", self.joined())
+    }
+
+    fn joined(&self) -> String {
+        format!("FROM {} WHERE {}", self.tables.join(", "), self.conditions.join(" AND "))
     }
 
     pub(crate) fn shuffle(&mut self, random: &mut SmallRng) {
@@ -126,10 +153,12 @@ fn every_order_of_from_has_one_plan_and_the_answer_of_the_written_order() {
         let written = answer(&connection, &snowflake.query());
         connection.execute("SET join_order = 'cost'").unwrap();
         let first = plan(&connection, &snowflake.query());
+        let groups = plan(&connection, &snowflake.groups());
         for _ in 0..4 {
             let query = snowflake.query();
             assert_eq!(answer(&connection, &query), written, "seed {seed}: {query}");
             assert_eq!(plan(&connection, &query), first, "seed {seed}: {query}");
+            assert_eq!(plan(&connection, &snowflake.groups()), groups, "seed {seed}: {query}");
             snowflake.shuffle(&mut random);
         }
     }
@@ -170,6 +199,20 @@ fn all_orders_of_few_tables_have_one_plan() {
         });
     }
     assert!(orders > 60, "{orders}");
+}
+
+#[test]
+fn groups_before_joins_of_equal_cost_are_the_same_in_all_orders() {
+    let connection = builder().threads(2).build().unwrap().connect();
+    let mut snowflake = Snowflake::of_a_wide_one(&connection);
+    let first = plan(&connection, &snowflake.groups());
+    assert!(first.contains("part 0"), "{first}");
+    let mut tables = std::mem::take(&mut snowflake.tables);
+    permuted(&mut tables, 0, &mut |tables| {
+        snowflake.tables = tables.to_vec();
+        let query = snowflake.groups();
+        assert_eq!(plan(&connection, &query), first, "{query}");
+    });
 }
 
 #[test]

@@ -478,7 +478,7 @@ pub(super) fn can_move(expr: &Expr) -> bool {
 }
 
 /// Whether a projection leaves out columns and does nothing else.
-fn only_drops(projection: &Projection) -> bool {
+pub(super) fn only_drops(projection: &Projection) -> bool {
     projection.expr.iter().all(|expr| matches!(expr, Expr::Column(_)))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! LogicalPlan, predicates pushed down and sub-queries unnested
+//!  ├ permutations  columns in no order where none is asked for
 //!  ├ graph         relations and the conditions that join them
 //!  ├ cardinality   rows of every set of relations, by planner::statistics
 //!  ├ edges         which sets may be joined; cross products where nothing else joins them
@@ -26,6 +27,7 @@ mod enumerate;
 mod graph;
 pub(super) mod names;
 mod noted;
+mod permutations;
 mod rebuild;
 mod restrict;
 mod set;
@@ -91,6 +93,8 @@ impl OptimizerRule for JoinOrder {
         if !(is_on || choices.is_some()) || !has_joins(&plan)? {
             return Ok(Transformed::no(plan));
         }
+        // What is named there only for its place counts as asked for otherwise.
+        let plan = permutations::dropped(plan)?.data;
         let asked = Asked::of(&plan)?;
         let ordered = |estimates: Estimates<'_>| {
             let (asked, dearest) = (&asked, Cell::new(0.0));
@@ -105,7 +109,7 @@ impl OptimizerRule for JoinOrder {
             (found, _) = ordered(estimates)?;
         }
         // Where joins stay as they are written, what would be chosen is only shown.
-        Ok(if is_on { found } else { Transformed::no(plan) })
+        if is_on { found.transform_data(permutations::dropped) } else { Ok(Transformed::no(plan)) }
     }
 }
 
