@@ -1,6 +1,7 @@
-"""What a GPU makes of matrix work: checked against the host, measured beside it, and beside PyTorch where that is.
+"""What a GPU makes of matrix work and of aggregations: checked against the host, measured beside it, and beside PyTorch where that is.
 
-    python benches/gpu.py [relatrix] [--side 4096] [--runs 5] [--libraries FOLDER] [--full FILE.json]
+    python benches/gpu.py [relatrix] [--side 4096] [--rows 60000000] [--runs 5] [--only tables|matrices] [--libraries FOLDER]
+                          [--full FILE.json]
 
 It prints, in this order, what SHOW GPU says; for each statement how far the GPU's answer is apart from the host's, and the
 milliseconds of the host, of the GPU where all is brought there (cold) and where what it reads is there already (warm), and of what
@@ -10,7 +11,7 @@ matrices are in the GPU's memory already, as shares of what it copies and of wha
 
 A dry run, over the stand-in that tests/standin/build.sh has built into a folder:
 
-    python benches/gpu.py target/release/relatrix --side 64 --runs 1 --libraries FOLDER
+    python benches/gpu.py target/release/relatrix --side 64 --rows 20000 --runs 1 --libraries FOLDER
 
 Expected of a data-centre device: loops at 85 % of its copies, products at nine tenths of cuBLAS alone, a regret of 10 % at most.
 """
@@ -18,6 +19,7 @@ Expected of a data-centre device: loops at 85 % of its copies, products at nine 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -75,6 +77,20 @@ RESIDENT_SPARSE = [
     ("times 64 columns", "wide", "net @ q", 64),
 ]
 
+# (name, query, bytes of a row of the columns that are read, as they lie on the GPU). As many rows as TPC-H's lineitem has at scale
+# factor 10, with numbers of its kinds; amounts once more as doubles.
+TABLES = [
+    ("filtered sum", """SELECT sum(price * discount) AS s FROM lines WHERE day >= DATE '1994-01-01' AND day < DATE '1995-01-01'
+        AND discount BETWEEN 0.05 AND 0.07 AND quantity < 24""", 9),
+    ("summary", """SELECT flag, status, sum(quantity) AS a, sum(price) AS b, sum(price * (1 - discount)) AS c,
+        sum(price * (1 - discount) * (1 + tax)) AS d, avg(quantity) AS e, avg(price) AS f, avg(discount) AS g, count(*) AS h
+        FROM lines WHERE day <= DATE '1998-09-02' GROUP BY flag, status ORDER BY flag, status""", 12),
+    ("sums of doubles", """SELECT flag, sum(amount) AS a, avg(amount) AS b FROM lines GROUP BY flag ORDER BY flag""", 9),
+    ("by month", """SELECT date_trunc('month', day) AS m, sum(price) AS s, max(discount) AS d FROM lines GROUP BY m ORDER BY m""", 7),
+    ("by day", "SELECT day, count(*) AS n FROM lines GROUP BY day ORDER BY day", 2),
+    ("by part", """SELECT count(*) AS n, max(s) AS s FROM (SELECT part, sum(quantity) AS s FROM lines GROUP BY part) AS parts""", 6),
+]
+
 PRECISIONS = ["off", "tf32", "bf16"]
 
 SIDES = {
@@ -111,6 +127,20 @@ def sparse(nodes):
     """
 
 
+def table(rows):
+    """That of TABLES; its rows in no order."""
+    mixed = "(i * 2654435761 % 4294967296)"
+    return f"""
+        CREATE TABLE lines AS SELECT {mixed} % 200000 AS part, CAST({mixed} % 50 + 1 AS DECIMAL(15, 2)) AS quantity,
+            CAST(({mixed} % 10400000 + 90000) / 100.0 AS DECIMAL(15, 2)) AS price,
+            CAST(({mixed} >> 6) % 11 / 100.0 AS DECIMAL(15, 2)) AS discount, CAST(({mixed} >> 10) % 9 / 100.0 AS DECIMAL(15, 2)) AS tax,
+            CASE ({mixed} >> 7) % 4 WHEN 0 THEN 'A' WHEN 1 THEN 'R' ELSE 'N' END AS flag,
+            CASE ({mixed} >> 9) % 2 WHEN 0 THEN 'F' ELSE 'O' END AS status,
+            DATE '1992-01-02' + CAST(({mixed} >> 4) % 2526 AS INT) AS day, CAST({mixed} AS DOUBLE) / 1048576 AS amount
+        FROM generate_series(1, {rows}) AS g(i);
+    """
+
+
 class Relatrix:
     """The program under measurement, with settings that all of its runs have."""
 
@@ -126,6 +156,14 @@ class Relatrix:
         if done.returncode:
             raise SystemExit(f"{text}\n{done.stderr}")
         return json.loads(done.stdout)
+
+    def texts(self, text):
+        """All answers of a text as lines."""
+        command = [self.program, "--format", "csv", "-c", self.begin + self.matrices + text]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{text}\n{done.stderr}")
+        return done.stdout
 
     def apart(self, expression):
         """How far the GPU's answer is from the host's, by the largest cell."""
@@ -183,6 +221,44 @@ def by_statement(engine, statements, runs, beside):
         shown = f"{1e3 * peer:>12.2f}" if peer else f"{'–':>12}"
         print(f"{name:<20}{apart:>10.1e}{figures}{100 * regret:>7.0f}%{shown}", flush=True)
     return rows
+
+
+def by_query(engine, runs, rows):
+    """Each aggregation by the host and by the GPU, and what the GPU itself takes for columns that are there."""
+    queries = [(name, text) for name, text, _ in TABLES]
+    of = {}
+    for column, settings in SIDES.items():
+        asked = 40 if column == "auto" else runs
+        of[column] = engine.seconds(f"SET gpu_on_failure = 'error'; {settings}", queries, asked)
+    texts = [f"EXPLAIN ANALYZE {text};" for _, text in queries]
+    # Of several runs of each, the last.
+    shown = engine.texts(SIDES["warm"] + "".join(3 * text for text in texts)).split("by_device=")[1:]
+    answers = [engine.texts(SIDES[side] + ";".join(text for _, text in queries) + ";") for side in ["host", "warm"]]
+    print(f"\nanswers of the GPU are {'the same' if near(*answers) else 'OTHERS'}")
+    heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
+    print(f"{'aggregation':<20}{heads}{'regret':>8}{'GPU alone ms':>14}{'GB/s':>8}")
+    found = []
+    for at, (name, _, bytes_each) in enumerate(TABLES):
+        taken = {column: of[column][name] for column in SIDES}
+        regret, alone = taken["auto"] / min(taken["host"], taken["warm"]) - 1, duration(shown[3 * at + 2])
+        found.append(dict(name=name, seconds=taken, alone=alone, rate=rows * bytes_each / alone))
+        figures = "".join(f"{1e3 * seconds:>10.2f}" for seconds in taken.values())
+        print(f"{name:<20}{figures}{100 * regret:>7.0f}%{1e3 * alone:>14.3f}{found[-1]['rate'] / 1e9:>8.0f}", flush=True)
+    return found
+
+
+def duration(text):
+    """The seconds that a text begins with."""
+    number = re.match(r"[0-9.]+", text).group()
+    unit = re.match(r"[^0-9.,\] ]+", text[len(number) :]).group()
+    return float(number) * {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+
+
+def near(one, other):
+    """Whether two texts are the same but for the last digits of doubles."""
+    one, other = re.split(r"[\s,]+", one), re.split(r"[\s,]+", other)
+    is_near = lambda a, b: a == b or ("." in a and abs(float(a) - float(b)) <= 1e-9 * abs(float(b)))
+    return len(one) == len(other) and all(map(is_near, one, other))
 
 
 def resident(engine, side, runs, is_dry):
@@ -282,24 +358,8 @@ def peers(side):
     return found
 
 
-def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("relatrix", nargs="?", default="relatrix")
-    arguments.add_argument("--side", type=int, default=4096)
-    arguments.add_argument("--runs", type=int, default=5)
-    arguments.add_argument("--libraries", default="")
-    arguments.add_argument("--full", help="writes all figures there")
-    given = arguments.parse_args()
-    made = lambda matrices: Relatrix(given.relatrix, given.libraries, matrices)
-    engine = made(dense(given.side))
-
-    shown = engine.rows("SET gpu = 'force'; SHOW GPU")
-    facts = {row["name"]: row["value"] for row in shown}
-    for row in shown:
-        print(f"{row['name']:<20}{row['value']:>34} {row['unit'] or ''}")
-    if "name" not in facts:
-        raise SystemExit("there is no GPU")
-
+def of_matrices(engine, made, given, facts):
+    """Statements and rounds."""
     beside, few = peers(given.side), min(given.runs, 3)
     statements = by_statement(engine, STATEMENTS, given.runs, beside)
     statements += by_statement(made(dense(given.side // 2)), DECOMPOSITIONS, few, beside)
@@ -318,9 +378,37 @@ def main():
     for kind in ["float64", "float32"]:
         if peer := beside.get(("copy", kind)):
             print(f"PyTorch copies {kind} at {2 * given.side**2 * int(kind[5:]) / 8 / peer / 1e9:.0f} GB/s")
+    return statements, rounds
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("relatrix", nargs="?", default="relatrix")
+    arguments.add_argument("--side", type=int, default=4096)
+    arguments.add_argument("--rows", type=int, default=60_000_000)
+    arguments.add_argument("--runs", type=int, default=5)
+    arguments.add_argument("--only", choices=["tables", "matrices"])
+    arguments.add_argument("--libraries", default="")
+    arguments.add_argument("--full", help="writes all figures there")
+    given = arguments.parse_args()
+    made = lambda matrices: Relatrix(given.relatrix, given.libraries, matrices)
+    engine = made(dense(given.side))
+
+    shown = engine.rows("SET gpu = 'force'; SHOW GPU")
+    facts = {row["name"]: row["value"] for row in shown}
+    for row in shown:
+        print(f"{row['name']:<20}{row['value']:>34} {row['unit'] or ''}")
+    if "name" not in facts:
+        raise SystemExit("there is no GPU")
+
+    statements = rounds = aggregations = []
+    if given.only != "tables":
+        statements, rounds = of_matrices(engine, made, given, facts)
+    if given.only != "matrices":
+        aggregations = by_query(made(table(given.rows)), given.runs, given.rows)
     if given.full:
         with open(given.full, "w") as file:
-            json.dump(dict(facts=facts, statements=statements, rounds=rounds), file, indent=1)
+            json.dump(dict(facts=facts, statements=statements, rounds=rounds, aggregations=aggregations), file, indent=1)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 
 typedef float f32;
 typedef double f64;
+typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long i64;
 
 // Of every block of ours: enough to hide memory behind, few enough for any device.
 #define THREADS 256

@@ -8,7 +8,7 @@
 //! cargo test --release --test sqllogictests -- --bless      writes the scores reached to corpora.tsv
 //! cargo test --release --test sqllogictests -- --memory=32MB      the corpora under a memory limit, with the same scores
 //! cargo test --release --test sqllogictests -- --verify           the corpora with every query asked twice, and all that is remembered compared
-//! cargo test --release --test sqllogictests -- --device           own files with matrices, by this machine's GPU instead of the stand-in
+//! cargo test --release --test sqllogictests -- --device           own files, by this machine's GPU for whatever it can do
 //! ```
 //!
 //! - `own`: the scripts of this folder, by theme `sql`, `matrix`, `mixed`, `plan`, `spill`, `error`

@@ -80,7 +80,7 @@ const SETTINGS: [Setting; 11] = [
 /// Aggregations as DataFusion runs them, and windows that are given all rows.
 const OTHER_PLANS: &str = "other plans";
 
-/// Matrices by a stand-in for a GPU, where that can be built, or by a GPU.
+/// By a stand-in for a GPU, where that can be built, or by a GPU, whatever one can do.
 const DEVICE: &str = "a GPU";
 
 /// Answers that were remembered, and those from groups that were.
@@ -139,10 +139,10 @@ pub(crate) fn run(options: &Options) -> bool {
     let is_of_interest = |(file, setting): &(&(String, PathBuf), &Setting)| {
         let plans_alike = ![OTHER_PLANS, DEVICE, REMEMBERED].contains(&setting.name)
             && !setting.name.ends_with("MiB");
-        // The stand-in is slow, and most of SQL has nothing for it.
-        let has_matrices = ["matrix", "mixed"].iter().any(|theme| file.0.starts_with(theme));
         let is_there = match setting.name {
-            DEVICE => has_matrices && (options.device || standin::folder().is_some()),
+            // The stand-in is slow, and there are many rows.
+            DEVICE if file.0.starts_with("spill") => options.device,
+            DEVICE => options.device || standin::folder().is_some(),
             _ => !options.device,
         };
         is_there && (plans_alike || !file.0.starts_with("plan"))

@@ -22,7 +22,7 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
-pub(crate) use self::gpu::{Gpu, GpuPrecision};
+pub(crate) use self::gpu::{Gpu, GpuPrecision, GpuUse};
 pub(crate) use self::list::{SETTINGS, Setting};
 pub(crate) use self::parquet_cache::ColumnLimits;
 use self::parquet_cache::ParquetCache;
@@ -297,6 +297,11 @@ impl Settings {
         changed.map(|setting| format!("{}={}\n", setting.name, setting.get(self))).collect()
     }
 
+    /// What plans ask before they ask for a GPU.
+    pub(crate) fn gpu_use(&self) -> GpuUse {
+        GpuUse::of(self)
+    }
+
     /// What all readers of files together may have read before it is wanted: a small part of the limit, and what a few
     /// readers gain from at most.
     pub(crate) fn ahead_bytes_max(&self) -> usize {
@@ -345,6 +350,7 @@ impl Settings {
             drops_rows: self.drops_rows,
             spills_groups: self.spills_groups,
             reservable_bytes,
+            gpu: self.gpu_use(),
         };
         options.extensions.insert(rules);
     }

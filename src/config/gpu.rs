@@ -1,8 +1,12 @@
 //! When a GPU is used, and in what it multiplies.
 
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 
-/// When matrix work goes to a GPU.
+use super::Settings;
+
+/// When work goes to a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gpu {
     /// Where that is expected to be clearly faster.
@@ -28,6 +32,34 @@ impl fmt::Display for Gpu {
             Self::Off => "off",
             Self::Force => "force",
         })
+    }
+}
+
+/// What plans ask before they ask for a GPU, and what they let it have.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuUse {
+    pub(crate) when: Gpu,
+    /// Where its libraries are looked for first; empty is nowhere.
+    libraries: Arc<str>,
+    pub(crate) memory_limit: Option<usize>,
+    /// Whether what is brought there stays.
+    pub(crate) keeps: bool,
+    pub(crate) threads: usize,
+}
+
+impl GpuUse {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            when: settings.gpu,
+            libraries: settings.gpu_libraries.as_str().into(),
+            memory_limit: settings.gpu_memory_limit(),
+            keeps: settings.gpu_keeps,
+            threads: settings.threads,
+        }
+    }
+
+    pub(crate) fn libraries(&self) -> Option<&Path> {
+        Some(Path::new(self.libraries.as_ref())).filter(|folder| !folder.as_os_str().is_empty())
     }
 }
 

@@ -399,9 +399,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "gpu",
         unit: "",
-        description: "auto (the default): matrix work goes to a GPU where there is one and that is expected to be clearly \
-                      faster, with what is moved counted; off; force: wherever a GPU can do it. SHOW GPU tells \
-                      what there is",
+        description: "auto (the default): matrix work and aggregations over tables in memory go to a GPU where there is one \
+                      and that is expected to be clearly faster, with what is moved counted; off; force: wherever a \
+                      GPU can do it. SHOW GPU tells what there is",
         get: |settings| settings.gpu.to_string(),
         set: |settings, value| {
             settings.gpu = Gpu::read(value)?;
@@ -455,8 +455,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "gpu_keep",
         unit: "",
-        description: "whether matrices that a GPU has read stay in its memory for the next statement that reads them; on by \
-                      default, and they give way where it has no room. SHOW GPU tells what they take",
+        description: "whether matrices, and columns of tables, that a GPU has read stay in its memory for the next statement \
+                      that reads them; on by default, and they give way where it has no room. SHOW GPU tells what \
+                      they take",
         get: |settings| settings.gpu_keeps.to_string(),
         set: |settings, value| {
             settings.gpu_keeps = switch(value)?;

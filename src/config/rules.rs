@@ -5,10 +5,10 @@ use std::any::Any;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::config_err;
 
-use super::Fusion;
+use super::{Fusion, GpuUse};
 
 /// A part of DataFusion's settings without a name: each is set by those of ours that it is made of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ForRules {
     pub(crate) fusion: Fusion,
     /// Whether Parquet files are read by pages.
@@ -32,6 +32,7 @@ pub(crate) struct ForRules {
     pub(crate) spills_groups: bool,
     /// Bytes that operators may reserve together.
     pub(crate) reservable_bytes: usize,
+    pub(crate) gpu: GpuUse,
 }
 
 impl ConfigExtension for ForRules {
@@ -48,7 +49,7 @@ impl ExtensionOptions for ForRules {
     }
 
     fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(*self)
+        Box::new(self.clone())
     }
 
     fn set(&mut self, key: &str, _value: &str) -> datafusion::error::Result<()> {

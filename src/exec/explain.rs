@@ -207,7 +207,7 @@ pub(super) fn fused(fusion: &Fusion) -> String {
     format!("fused {pattern} {operations} (saves {}, {speedup:.1}x expected)", bytes(*saved_bytes))
 }
 
-fn bytes(bytes: f64) -> String {
+pub(super) fn bytes(bytes: f64) -> String {
     match bytes {
         bytes if bytes < 1e3 => format!("{bytes:.0} B"),
         bytes if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),

@@ -111,6 +111,12 @@ pub(super) struct Module {
 }
 
 impl Device {
+    /// Whether a kernel was asked for before, so that it is there at once.
+    pub(crate) fn has_kernel(&self, source: &Source) -> bool {
+        let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains_key(source)
+    }
+
     /// The kernel of a text, compiled where nobody has yet; that takes some 0.1 s. A text that does not compile
     /// is not tried again.
     pub(crate) fn kernel(&self, source: &Source) -> Result<Kernel, Fault> {

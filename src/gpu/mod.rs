@@ -48,7 +48,7 @@ pub(crate) use device::{Device, Facts, Usage};
 pub(crate) use fault::Fault;
 pub(crate) use kernel::{ARGUMENTS_MAX, Argument, Launch, Work};
 pub(crate) use library::Missing;
-pub(crate) use probe::{device, found};
+pub(crate) use probe::{device, found, is_absent};
 pub(crate) use product::{Arithmetic, Product};
 pub(crate) use rates::Rates;
 pub(crate) use solver::Columns;

@@ -40,6 +40,11 @@ pub(crate) fn found() -> Option<Arc<Device>> {
     device.lost().is_none().then(|| Arc::clone(device))
 }
 
+/// Whether somebody has looked, and there is none.
+pub(crate) fn is_absent() -> bool {
+    FOUND.get().is_some_and(|found| found.as_ref().map_or(true, |device| device.lost().is_some()))
+}
+
 fn find(libraries: Option<&Path>) -> Result<Arc<Device>, Absent> {
     library::driver(libraries).map_err(|missing| match missing {
         Missing::Library(_) => Absent::NoDriver,

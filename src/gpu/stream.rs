@@ -134,10 +134,21 @@ impl Stream {
     /// What the caller has, on the device. It is copied out of `bytes` before this returns.
     pub(crate) fn upload(&self, bytes: &[u8], what: &str) -> Result<Buffer, Fault> {
         let buffer = self.alloc(bytes.len(), what)?;
-        self.device.staging.upload(&self.device, &self.lane, buffer.address(), bytes)?;
+        self.write(&buffer, 0, bytes)?;
+        Ok(buffer)
+    }
+
+    /// The same into a buffer that was made by this stream, from some place on.
+    pub(crate) fn write(&self, buffer: &Buffer, first: usize, bytes: &[u8]) -> Result<(), Fault> {
+        self.device.enter()?;
+        if first.checked_add(bytes.len()).is_none_or(|end| end > buffer.bytes()) {
+            return Err(Fault::Misuse { call: "write", code: 1 });
+        }
+        let to = buffer.address() + first as u64;
+        self.device.staging.upload(&self.device, &self.lane, to, bytes)?;
         buffer.after(&self.lane);
         self.device.counts.bytes_up.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(buffer)
+        Ok(())
     }
 
     /// The first bytes of a buffer, which are there when this returns.

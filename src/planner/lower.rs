@@ -1,9 +1,7 @@
 //! Graph → [`MatrixExec`]: the last pass, and the only one that knows operators.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
@@ -29,7 +27,7 @@ use super::place;
 use super::remembered::{Recalled, Remembering};
 use super::schedule;
 use super::written::{Written, texts};
-use crate::config::{Gpu, GpuPrecision, Settings};
+use crate::config::{GpuPrecision, Settings};
 use crate::error::{ErrorKind, Result};
 use crate::exec::emit::Form;
 use crate::exec::emit::Reading;
@@ -38,7 +36,6 @@ use crate::exec::offload;
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
 use crate::exec::{Input, MatrixExec};
-use crate::gpu::{self, Device};
 use crate::matrix::Shape;
 
 /// Plans [`MatrixNode`]s.
@@ -171,7 +168,7 @@ fn lower(
     let texts = texts(graph);
     let text = texts[root.index()].clone();
     let (mut arithmetics, mut missed, mut host_seconds) = (HashMap::new(), Vec::new(), None);
-    if let Some(device) = device(settings, seconds[0]) {
+    if let Some(device) = place::device(&settings.gpu_use(), seconds[0]) {
         let precision = settings.gpu_precision;
         let target = place::Target {
             rates: *device.rates(),
@@ -229,49 +226,6 @@ fn labels_wanted(matrix: &MatrixNode) -> impl Iterator<Item = &AxisLabels> {
     let compared = matrix.graph.checks.iter().flat_map(|check| [&check.left, &check.right]);
     let aligned = matrix.graph.alignments.iter().flatten();
     matrix.graph.node(matrix.root).labels.iter().chain(compared).chain(aligned)
-}
-
-/// Seconds from which a plan is worth asking a GPU: what takes less would hardly gain.
-const OFFLOADED_SECONDS_MIN: f64 = 2e-4;
-
-/// Seconds of such plans together, in all of a process, from which a GPU is worth looking for: that takes a driver's start.
-const LOOKED_FOR_SECONDS_MIN: f64 = 0.02;
-
-/// The GPU that may run a plan of so many seconds.
-fn device(settings: &Settings, seconds: f64) -> Option<Arc<Device>> {
-    let is_wanted = match settings.gpu {
-        Gpu::Off => false,
-        Gpu::Auto => {
-            seconds >= OFFLOADED_SECONDS_MIN
-                && (gpu::found().is_some() || PLANNED.are_worth_looking(seconds))
-        }
-        Gpu::Force => true,
-    };
-    let libraries = Path::new(&settings.gpu_libraries);
-    let libraries = Some(libraries).filter(|folder| !folder.as_os_str().is_empty());
-    // What may go either way does not wait until a device has been looked for.
-    let waits = settings.gpu == Gpu::Force;
-    let device = is_wanted.then(|| offload::trusted(libraries, waits)).flatten()?;
-    device.set_copiers(settings.threads);
-    if let Some(bytes) = settings.gpu_memory_limit() {
-        device.set_memory_limit(Some(bytes));
-    }
-    Some(device)
-}
-
-/// What plans of this process that might gain have been expected to take.
-static PLANNED: Planned = Planned(AtomicU64::new(0));
-
-/// Microseconds.
-struct Planned(AtomicU64);
-
-impl Planned {
-    /// Counts one more, and tells whether all together are worth looking for a GPU.
-    fn are_worth_looking(&self, seconds: f64) -> bool {
-        let micros = (seconds.min(LOOKED_FOR_SECONDS_MIN) * 1e6) as u64;
-        let planned = self.0.fetch_add(micros, Ordering::Relaxed) + micros;
-        planned as f64 >= LOOKED_FOR_SECONDS_MIN * 1e6
-    }
 }
 
 /// Seconds of all that a root needs; what an iteration repeats is in the iteration's.
@@ -387,19 +341,5 @@ pub(crate) fn matrix_exec(plan: &Arc<dyn ExecutionPlan>) -> Result<&MatrixExec> 
             );
         };
         plan = child;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gpu_is_looked_for_once_plans_together_are_worth_it() {
-        let planned = Planned(AtomicU64::new(0));
-        let found =
-            [0.004, 0.015, 0.0, 0.001, 0.0].map(|seconds| planned.are_worth_looking(seconds));
-        assert_eq!(found, [false, false, false, true, true]);
-        assert!(Planned(AtomicU64::new(0)).are_worth_looking(f64::INFINITY));
     }
 }

@@ -42,6 +42,7 @@
 //! first_parts    scans that read first what may have the first rows
 //! pushdown       filters, and what joins, sorts and aggregates know while they run, handed down to scans
 //! ordered_aggregates   lists and texts of groups in an order, of rows that come in it
+//! offloaded      aggregations that a device may run
 //! spilling       operators that finish whatever the memory
 //! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
@@ -78,6 +79,7 @@ mod narrow;
 mod nearest;
 mod neighbourhood;
 mod network;
+pub(crate) mod offloaded;
 mod operators;
 pub(crate) mod ordered;
 pub(crate) mod ordered_aggregates;

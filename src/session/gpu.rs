@@ -127,6 +127,7 @@ fn used(device: &Device) -> Vec<Row> {
         row("buffer_bytes", live_bytes, "bytes", "what they take"),
         row("buffer_bytes_peak", peak_bytes, "bytes", "the most they took at once"),
         row("kept", kept.matrices, "matrices", "that stay for the next who reads them"),
+        row("kept_columns", kept.columns, "columns", "of tables in memory, that stay likewise"),
         row("kept_buffers", kept.buffers, "buffers", "of all, those of what is kept"),
         row("kept_bytes", kept.bytes, "bytes", "what they take, until there is no room"),
         row("launches", launches, "kernels", "that were started"),

@@ -96,7 +96,7 @@ pub(crate) struct Version {
 
 /// Rows in batches, as far as they are told from others.
 #[derive(Debug, Default)]
-pub(super) struct Batched;
+pub(crate) struct Batched;
 
 /// What plans ask about a column of a version.
 #[derive(Debug, Clone, Copy, Default)]

@@ -11,9 +11,11 @@
 //! batch     some rows, in few bytes
 //! keys      PRIMARY KEY and UNIQUE           zones     bounds of each batch, by which a scan leaves some out
 //! scan      which batches, columns, rows     read      their rows: what a condition is about first, of all else what it leaves
+//! column    all rows of one, for who takes them elsewhere
 //! ```
 
 mod batch;
+mod column;
 mod counted;
 mod dictionary;
 mod keys;
@@ -28,6 +30,7 @@ mod tests;
 mod zones;
 
 pub(crate) use batch::Batch;
+pub(crate) use column::{SameColumn, TableColumn, number};
 pub(crate) use counted::Counted;
 pub(crate) use keys::Key;
 pub(crate) use memory::{MemoryTable, TableDefinition};

@@ -30,6 +30,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::{all_alias_free_columns, new_projections_for_columns};
 
 use super::batch::Batch;
+use super::column::TableColumn;
 use super::memory::{MemoryTable, Version};
 use super::read::{self, Read};
 use super::snapshot::Snapshot;
@@ -144,6 +145,15 @@ impl TableScan {
         };
         let coded: usize = version.batches.iter().filter(is_coded).map(Batch::num_rows).sum();
         coded > version.rows / 4 * 3
+    }
+
+    /// A column that is given, with all rows of the table; nothing where only some are wanted, or they are not there.
+    pub(crate) fn column(&self, given: usize) -> Option<TableColumn> {
+        let version = self.version().ok().filter(|_| self.fetch.is_none())?;
+        let (place, field) = (*self.columns.get(given)?, self.given.fields().get(given)?);
+        // Numbers of rows are none of its columns.
+        version.batches.first().filter(|batch| place < batch.as_kept().num_columns())?;
+        Some(TableColumn::new(version, place, field.data_type()))
     }
 
     /// The same scan, for a plan that is kept longer than anybody reads the rows.

@@ -6,6 +6,7 @@
 
 #[path = "../standin/built.rs"]
 mod built;
+mod groups;
 mod rows;
 mod standin;
 

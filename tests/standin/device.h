@@ -1,8 +1,8 @@
 // CUDA's language for a C++ compiler: what stands before the text of a kernel, so that it runs on the processor.
 //
 // The threads of a block take turns on one thread of the system (threads.cpp): each runs until a barrier or its end. What is written
-// here is what our kernels use; there are no atomics, no dynamic shared memory, and no warp by itself: all threads of a block meet where
-// lanes hand each other numbers.
+// here is what our kernels use; there is no dynamic shared memory, and no warp by itself: all threads of a block meet where lanes hand
+// each other numbers. Nothing comes between the steps of an atomic function, for threads change places at barriers alone.
 #pragma once
 
 #define __global__ static
@@ -46,6 +46,23 @@ static inline double standin_lane(double own, unsigned lane, unsigned width) {
 static inline double __shfl_sync(unsigned, double own, int lane, int width) { return standin_lane(own, lane, width); }
 static inline double __shfl_down_sync(unsigned, double own, unsigned by, int width) {
     return standin_lane(own, standin_thread.x % width + by, width);
+}
+
+static inline unsigned long long __shfl_down_sync(unsigned, unsigned long long own, unsigned by, int width) {
+    return __builtin_bit_cast(unsigned long long, standin_lane(__builtin_bit_cast(double, own), standin_thread.x % width + by, width));
+}
+
+static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long by) {
+    const unsigned long long before = *at;
+    return *at += by, before;
+}
+static inline long long atomicMin(long long* at, long long other) {
+    const long long before = *at;
+    return *at = other < before ? other : before, before;
+}
+static inline long long atomicMax(long long* at, long long other) {
+    const long long before = *at;
+    return *at = other > before ? other : before, before;
 }
 
 static inline long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }

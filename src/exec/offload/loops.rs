@@ -18,6 +18,7 @@ pub(super) static HEADERS: Headers = Headers(&[
     ("math.cuh", include_str!("../../../kernels/math.cuh")),
     ("cells.cuh", include_str!("../../../kernels/cells.cuh")),
     ("fused.cuh", include_str!("../../../kernels/fused.cuh")),
+    ("groups.cuh", include_str!("../../../kernels/groups.cuh")),
 ]);
 
 /// Cells of a part of a reduction at least, and blocks that make parts at most: by the shape alone, for they decide the order of additions.

@@ -14,11 +14,13 @@
 //!
 //! Also decides in what a device multiplies: in the type of the cells, unless `gpu_precision` allows it less.
 
+mod sought;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+pub(super) use self::sought::device;
 use self::work::{MEMORY_SHARE, Work};
 use super::estimate::Estimate;
 use super::graph::Graph;
@@ -33,6 +35,11 @@ use crate::matrix::{Element, Layout};
 /// How much faster a device must be, and by how many seconds.
 const FACTOR_MIN: f64 = 1.25;
 const GAIN_SECONDS_MIN: f64 = 50e-6;
+
+/// Whether a device that takes so long is worth it beside a host that takes so long.
+pub(super) fn is_clearly_faster(device_seconds: f64, host_seconds: f64) -> bool {
+    FACTOR_MIN * device_seconds + GAIN_SECONDS_MIN < host_seconds
+}
 
 /// Steps beyond which not all runs of them are compared, but the longest taken.
 const STEPS_MAX: usize = 200;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
-use datafusion::physical_expr::Partitioning;
+use datafusion::physical_expr::{Partitioning, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -31,35 +31,35 @@ use crate::functions::adds_any_width;
 #[derive(Debug)]
 pub(crate) struct SpillingAggregates;
 
-/// The operator that stands for an aggregation, if there is one.
-fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let Some(last) = plan.downcast_ref::<AggregateExec>().filter(|last| is_plain(last)) else {
-        return Ok(None);
-    };
-    let (first, dealt_by) = match last.mode() {
-        AggregateMode::Single | AggregateMode::SinglePartitioned => (last, None),
+/// The first phase of the aggregation whose last one a plan is, or the only one, and by what its groups are dealt out to outputs; none
+/// where each input has groups of its own.
+pub(in crate::planner) fn phases(
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Option<(&AggregateExec, Option<Vec<Arc<dyn PhysicalExpr>>>)> {
+    let last = plan.downcast_ref::<AggregateExec>().filter(|last| is_plain(last))?;
+    match last.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => Some((last, None)),
         AggregateMode::Final => {
             // Grouping sets are in two phases over one input, too.
             let all = last.input().downcast_ref::<CoalescePartitionsExec>();
-            let Some(first) = first_phase(all.map_or(last.input(), |all| all.input())) else {
-                return Ok(None);
-            };
-            (first, Some(last.output_group_expr()))
+            let first = first_phase(all.map_or(last.input(), |all| all.input()))?;
+            Some((first, Some(last.output_group_expr())))
         }
         AggregateMode::FinalPartitioned => match last.input().downcast_ref::<RepartitionExec>() {
             Some(exchange) => {
-                let Partitioning::Hash(keys, _) = exchange.partitioning() else { return Ok(None) };
-                let Some(first) = first_phase(exchange.input()) else { return Ok(None) };
-                (first, Some(keys.clone()))
+                let Partitioning::Hash(keys, _) = exchange.partitioning() else { return None };
+                Some((first_phase(exchange.input())?, Some(keys.clone())))
             }
             // Each input has groups of its own, as the only one has.
-            None => match first_phase(last.input()) {
-                Some(first) => (first, None),
-                None => return Ok(None),
-            },
+            None => Some((first_phase(last.input())?, None)),
         },
-        _ => return Ok(None),
-    };
+        _ => None,
+    }
+}
+
+/// The operator that stands for an aggregation, if there is one.
+fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some((first, dealt_by)) = phases(plan) else { return Ok(None) };
     let schema = first.input_schema();
     let calls = first.aggr_expr();
     let known: Option<Vec<Knows>> = calls.iter().map(|call| knows(call)).collect();

@@ -9,5 +9,6 @@ mod operators;
 mod sorts;
 
 pub(crate) use aggregates::SpillingAggregates;
+pub(super) use aggregates::phases;
 pub(crate) use operators::SpillingOperators;
 pub(crate) use sorts::SpillingSorts;

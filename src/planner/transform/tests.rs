@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::config::{ForRules, Patterns};
+use crate::config::{ForRules, Patterns, Settings};
 use crate::storage::testing::scan_of;
 
 const DOUBLES: [f64; 11] = [
@@ -246,6 +246,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         drops_rows: true,
         spills_groups: true,
         reservable_bytes,
+        gpu: Settings::default().gpu_use(),
     });
     TransformFilter.optimize(Arc::clone(plan), &options).unwrap()
 }

@@ -24,7 +24,7 @@ use rand::{Rng, SeedableRng};
 
 use super::SpillingAggregateExec;
 use super::worker::Given;
-use crate::config::{ForRules, Fusion, Patterns};
+use crate::config::{ForRules, Fusion, Patterns, Settings};
 use crate::memory::share_of;
 use crate::planner::computed::ComputedExpressions;
 use crate::planner::spilling::SpillingAggregates;
@@ -179,6 +179,7 @@ fn session(
         drops_rows: false,
         spills_groups: true,
         reservable_bytes: 1 << 30,
+        gpu: Settings::default().gpu_use(),
     };
     config.options_mut().extensions.insert(rules);
     let session = SessionContext::new_with_config(config);

@@ -1,0 +1,216 @@
+// Rows of a table, added up by groups: what a generated text says of one row is done for each, and its numbers go to the totals of the
+// row's group.
+//
+//     each_row    f(at, pack, k): a thread for each pack of adjacent rows
+//     Registers   totals of few groups: every thread has its own, and a block adds them up     ─┐ parts, one for each block,
+//     Shared      totals of more: one table for a block, in its shared memory                  ─┤ which `finish` adds up in their order
+//     Global      totals of most: one table for all, in the device's memory                    ─┘ nothing is left to add up
+//
+// A total is one or two words. Whole numbers add up to the same whatever the order. Numbers of floating point are added up in
+// registers alone, by threads in the order of the rows and then in that of threads and blocks, which the rows alone decide: so they have
+// the same bits on every device.
+#pragma once
+
+#include "math.cuh"
+
+// Adjacent rows that a thread reads at once: of the narrowest columns 8 bytes, and of their bits for what is NULL one.
+#define PACK 8
+
+#define WARP 32
+#define WHOLE_WARP 0xffffffffu
+
+// PACK cells of a column, whose memory ends with a whole pack.
+template <class T>
+struct Cells {
+    T cells[PACK];
+
+    __device__ __forceinline__ Cells(const T* __restrict__ column, u64 pack) {
+        constexpr u32 words = PACK * sizeof(T) / sizeof(u64);
+        const u64* from = (const u64*)__builtin_assume_aligned(column + pack * PACK, words > 1 ? 16 : 8);
+        u64* to = (u64*)cells;
+        #pragma unroll
+        for (u32 word = 0; word < words; word++) to[word] = from[word];
+    }
+
+    __device__ __forceinline__ T operator[](u32 k) const { return cells[k]; }
+};
+
+// All rows, in packs; of the last one some may be none.
+template <class F>
+__device__ __forceinline__ void each_pack(u64 rows, F f) {
+    const u64 packs = (rows + PACK - 1) / PACK, step = (u64)gridDim.x * THREADS;
+    for (u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x; pack < packs; pack += step) {
+        const u64 left = rows - pack * PACK;
+        f(pack, left < PACK ? (u32)left : PACK);
+    }
+}
+
+// The order of numbers: NaN is beyond all, and zeros are equal.
+__device__ __forceinline__ i64 ordered(f64 x) {
+    const i64 bits = (i64)math::bits_of(x + 0.0);
+    return bits < 0 ? bits ^ 0x7fffffffffffffffll : bits;
+}
+
+// What words are, a bit for each: extremes, the sums of numbers, each with what it lost to rounding in the next word, and all
+// others counts and sums of whole numbers.
+template <u32 WORDS, u64 LEAST, u64 GREATEST, u64 REAL>
+struct Words {
+    __device__ __forceinline__ static bool is(u64 kind, u32 word) { return kind >> word & 1; }
+
+    // The word that changes nothing.
+    __device__ __forceinline__ static u64 neutral(u32 word) {
+        return is(LEAST, word) ? 0x7fffffffffffffffull : is(GREATEST, word) ? 0x8000000000000000ull : 0;
+    }
+
+    __device__ __forceinline__ static u64 merged(u32 word, u64 own, u64 other) {
+        if (is(LEAST, word)) return (i64)own < (i64)other ? own : other;
+        if (is(GREATEST, word)) return (i64)own > (i64)other ? own : other;
+        return own + other;
+    }
+
+    // Takes in the words of others, `other(word)`.
+    template <class F>
+    __device__ __forceinline__ static void merge(u64* own, F other) {
+        #pragma unroll
+        for (u32 word = 0; word < WORDS; word++) {
+            if (is(REAL, word)) {
+                const math::Pair sum = math::two_sum(math::of_bits(own[word]), math::of_bits(other(word)));
+                own[word] = math::bits_of(sum.value);
+                own[word + 1] = math::bits_of(math::of_bits(own[word + 1]) + (sum.low + math::of_bits(other(word + 1))));
+            } else if (word == 0 || !is(REAL, word - 1)) {
+                own[word] = merged(word, own[word], other(word));
+            }
+        }
+    }
+
+    // The words of a block's threads together, for its first thread; all take part.
+    __device__ __forceinline__ static void merge_block(u64* own) {
+        #pragma unroll
+        for (u32 half = WARP / 2; half > 0; half /= 2) {
+            u64 others[WORDS];
+            #pragma unroll
+            for (u32 word = 0; word < WORDS; word++) others[word] = __shfl_down_sync(WHOLE_WARP, own[word], half, WARP);
+            merge(own, [&](u32 word) { return others[word]; });
+        }
+        __shared__ u64 parts[THREADS / WARP][WORDS];
+        if (threadIdx.x % WARP == 0) {
+            #pragma unroll
+            for (u32 word = 0; word < WORDS; word++) parts[threadIdx.x / WARP][word] = own[word];
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (u32 warp = 1; warp < THREADS / WARP; warp++) merge(own, [&](u32 word) { return parts[warp][word]; });
+        }
+        // Nobody writes the next parts before these were read.
+        __syncthreads();
+    }
+};
+
+// A table of words for each thread.
+template <u32 GROUPS, u32 WORDS, u64 LEAST, u64 GREATEST, u64 REAL>
+struct Registers {
+    typedef Words<WORDS, LEAST, GREATEST, REAL> Kinds;
+    u64 words[GROUPS][WORDS];
+
+    __device__ __forceinline__ Registers() {
+        #pragma unroll
+        for (u32 group = 0; group < GROUPS; group++) {
+            #pragma unroll
+            for (u32 word = 0; word < WORDS; word++) words[group][word] = Kinds::neutral(word);
+        }
+    }
+
+    __device__ __forceinline__ void take(u32 word, u32 group, u64 value) {
+        #pragma unroll
+        for (u32 own = 0; own < GROUPS; own++) {
+            const u64 taken = own == group ? value : Kinds::neutral(word);
+            words[own][word] = Kinds::merged(word, words[own][word], taken);
+        }
+    }
+
+    __device__ __forceinline__ void add(u32 word, u32 group, f64 value) {
+        #pragma unroll
+        for (u32 own = 0; own < GROUPS; own++) {
+            if (own != group) continue;
+            const math::Pair sum = math::two_sum(math::of_bits(words[own][word]), value);
+            words[own][word] = math::bits_of(sum.value);
+            words[own][word + 1] = math::bits_of(math::of_bits(words[own][word + 1]) + sum.low);
+        }
+    }
+
+    __device__ __forceinline__ void finish(u64* parts) {
+        #pragma unroll
+        for (u32 group = 0; group < GROUPS; group++) {
+            Kinds::merge_block(words[group]);
+            if (threadIdx.x == 0) {
+                #pragma unroll
+                for (u32 word = 0; word < WORDS; word++) parts[((u64)blockIdx.x * GROUPS + group) * WORDS + word] = words[group][word];
+            }
+        }
+    }
+};
+
+// A table of words that threads share: whole numbers alone, for which of them is first is left open.
+template <u32 WORDS, u64 LEAST, u64 GREATEST>
+struct Table {
+    typedef Words<WORDS, LEAST, GREATEST, 0> Kinds;
+    u64* words;
+
+    __device__ __forceinline__ void take(u32 word, u32 group, u64 value) {
+        u64* own = words + (u64)group * WORDS + word;
+        if (Kinds::is(LEAST, word)) atomicMin((i64*)own, (i64)value);
+        else if (Kinds::is(GREATEST, word)) atomicMax((i64*)own, (i64)value);
+        else atomicAdd(own, value);
+    }
+};
+
+// One that a block has in its shared memory.
+template <u32 GROUPS, u32 WORDS, u64 LEAST, u64 GREATEST>
+struct Shared : Table<WORDS, LEAST, GREATEST> {
+    typedef Words<WORDS, LEAST, GREATEST, 0> Kinds;
+
+    __device__ __forceinline__ Shared(u64* table) {
+        this->words = table;
+        for (u32 at = threadIdx.x; at < GROUPS * WORDS; at += THREADS) table[at] = Kinds::neutral(at % WORDS);
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ void finish(u64* parts) {
+        __syncthreads();
+        for (u32 at = threadIdx.x; at < GROUPS * WORDS; at += THREADS) parts[(u64)blockIdx.x * GROUPS * WORDS + at] = this->words[at];
+    }
+};
+
+// One that all have.
+template <u32 WORDS, u64 LEAST, u64 GREATEST>
+struct Global : Table<WORDS, LEAST, GREATEST> {
+    __device__ __forceinline__ Global(u64* table) { this->words = table; }
+    __device__ __forceinline__ void finish(u64*) {}
+};
+
+// Words that change nothing, of so many groups.
+template <class Kinds, u32 WORDS>
+__device__ __forceinline__ void clear(u64* table, u64 groups) {
+    const u64 words = groups * WORDS;
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < words; at += (u64)gridDim.x * THREADS) {
+        table[at] = Kinds::neutral((u32)(at % WORDS));
+    }
+}
+
+// The parts of so many blocks together, a block for each group.
+template <class Kinds, u32 WORDS>
+__device__ __forceinline__ void finish(u64* out, const u64* parts, u64 blocks) {
+    const u64 group = blockIdx.x, groups = gridDim.x;
+    u64 own[WORDS];
+    #pragma unroll
+    for (u32 word = 0; word < WORDS; word++) own[word] = Kinds::neutral(word);
+    for (u64 block = threadIdx.x; block < blocks; block += THREADS) {
+        const u64* part = parts + (block * groups + group) * WORDS;
+        Kinds::merge(own, [&](u32 word) { return part[word]; });
+    }
+    Kinds::merge_block(own);
+    if (threadIdx.x == 0) {
+        #pragma unroll
+        for (u32 word = 0; word < WORDS; word++) out[group * WORDS + word] = own[word];
+    }
+}

@@ -1,0 +1,580 @@
+//! What is asked of rows as the text of a CUDA kernel, for `kernels/groups.cuh` to run.
+//!
+//! ```text
+//! SELECT a, sum(x * 2) … WHERE y < 7 GROUP BY a
+//!
+//!     Registers<3, 2, 0, 0, 0> totals;
+//!     each_pack(rows, [&](u64 pack, u32 count) {
+//!         const Cells<u8> p0(c0, pack);                    of a its codes, of x and y what is above their least values
+//!         …
+//!         for (u32 k = 0; k < PACK; k++) {
+//!             const i64 s1 = b2 + (i64)p2[k];
+//!             const bool s2 = s1 < k0;
+//!             if (k >= count || !s2) continue;
+//!             const u32 group = (u32)p0[k];
+//!             totals.take(0, group, 1);
+//!             totals.take(1, group, (u64)s5);
+//! ```
+//!
+//! A number that may be NULL has a truth beside it, and a truth that may be neither has another one for that it fails. Constants,
+//! least values and numbers of groups beyond registers are parameters, and what is equal but for them is one kernel.
+
+use std::fmt::Write;
+
+use super::column::Width;
+use super::term::{Kind, Term, Values};
+use super::{Asked, Key, What};
+use crate::exec::kernels::elementwise::BinaryFunction;
+use crate::exec::kernels::selection::Comparison;
+use crate::gpu::ARGUMENTS_MAX;
+
+/// The entries of a text: what goes through the rows, what adds the parts of blocks up, and what clears a table for all.
+pub(super) const ENTRY: &str = "run";
+pub(super) const FINISH: &str = "finish_totals";
+pub(super) const CLEAR: &str = "clear_totals";
+
+/// Words that a thread has in registers, and a block in shared memory, at most.
+pub(crate) const REGISTERS_MAX: usize = 40;
+const SHARED_MAX: usize = 4096;
+
+/// Parameters before all others: the place for totals, and the number of rows.
+const GIVEN: usize = 2;
+
+/// A column as it lies on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) width: Width,
+    pub(super) is_nullable: bool,
+}
+
+/// What a kernel is given behind the place for its totals and the number of rows, in this order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Parameter {
+    /// The cells of a column, their bits for what is NULL, the least value.
+    Cells(usize),
+    Valid(usize),
+    Base(usize),
+    /// What a look-up has for each value, and the place of what it has for NULL.
+    Looked(usize),
+    Last(usize),
+    /// The codes of a key.
+    Codes(usize),
+    Whole(i64),
+    /// By its bits.
+    Double(u64),
+}
+
+/// Where totals are while rows are added to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    Registers,
+    Shared,
+    Global,
+}
+
+/// What is added up for a state of an aggregate, by the words of its totals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Words {
+    /// How many values there are; the first word counts all rows.
+    pub(super) count: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    /// The count.
+    Count,
+    Whole(usize),
+    /// The lower 32 bits of all, and what is above them.
+    Halves(usize),
+    /// A double, and what it lost to rounding.
+    Real(usize),
+}
+
+/// A kernel beside what it is to be given, and what it gives.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    pub(super) text: String,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) space: Space,
+    /// Of a group.
+    pub(super) words: usize,
+    pub(super) states: Vec<Words>,
+}
+
+/// What was made of a term.
+#[derive(Debug, Clone)]
+enum Made {
+    /// Without `valid` there is always one.
+    Number { value: String, valid: Option<String> },
+    /// Without `fails` it fails where it does not hold.
+    Truth { holds: String, fails: Option<String> },
+}
+
+impl Made {
+    fn value(&self) -> &str {
+        match self {
+            Self::Number { value, .. } => value,
+            Self::Truth { holds, .. } => holds,
+        }
+    }
+
+    fn fails(&self) -> String {
+        match self {
+            Self::Truth { holds, fails } => fails.clone().unwrap_or_else(|| format!("!{holds}")),
+            Self::Number { .. } => "false".to_owned(),
+        }
+    }
+
+    /// When there is a number, or a truth is one; nothing where that is always so.
+    fn valid(&self) -> Option<String> {
+        match self {
+            Self::Number { valid, .. } => valid.clone(),
+            Self::Truth { holds, fails } => {
+                fails.as_ref().map(|fails| format!("({holds} || {fails})"))
+            }
+        }
+    }
+}
+
+/// What becomes of a word, and of which value.
+#[derive(Debug, Clone, PartialEq)]
+enum Word {
+    Rows,
+    /// Of the rows for which this holds, as the text has it.
+    Valid(String),
+    Sum(Term),
+    /// Two words each.
+    Halves(Term),
+    Real(Term),
+    Least(Term),
+    Greatest(Term),
+    /// The second of two.
+    Rest,
+}
+
+/// Words that are added up for each group.
+pub(crate) fn words(asked: &Asked) -> usize {
+    let facts = asked.columns.iter().zip(&asked.values).map(|(column, values)| Facts {
+        width: Width::expected(*values),
+        is_nullable: column.nulls() > 0,
+    });
+    Text::of(asked, &Vec::from_iter(facts)).0.words.len()
+}
+
+/// A text that is being written.
+struct Text<'a> {
+    asked: &'a Asked,
+    columns: &'a [Facts],
+    parameters: Vec<Parameter>,
+    lines: Vec<String>,
+    known: Vec<(Term, Made)>,
+    words: Vec<Word>,
+}
+
+impl Kernel {
+    /// The kernel for what is asked of columns that lie so, with so many groups; why there is none where a device cannot say.
+    pub(super) fn new(
+        asked: &Asked,
+        columns: &[Facts],
+        groups: usize,
+    ) -> Result<Self, &'static str> {
+        let (text, states) = Text::of(asked, columns);
+        let words = text.words.len();
+        let space = match groups * words {
+            few if few <= REGISTERS_MAX => Space::Registers,
+            more if more <= SHARED_MAX => Space::Shared,
+            _ => Space::Global,
+        };
+        let adds_real = text.words.iter().any(|word| matches!(word, Word::Real(_)));
+        if adds_real && space != Space::Registers {
+            return Err("sums of floating-point numbers by more groups than registers hold");
+        }
+        if words > u64::BITS as usize {
+            return Err("more totals than a word has bits");
+        }
+        let parameters = text.parameters.clone();
+        if GIVEN + parameters.len() > ARGUMENTS_MAX {
+            return Err("more columns and constants than a kernel has parameters");
+        }
+        Ok(Self { text: text.written(space, groups), parameters, space, words, states })
+    }
+}
+
+impl<'a> Text<'a> {
+    /// What is done for each row, and where the states of aggregates are among the totals.
+    fn of(asked: &'a Asked, columns: &'a [Facts]) -> (Self, Vec<Words>) {
+        let mut text = Text {
+            asked,
+            columns,
+            parameters: Vec::new(),
+            lines: Vec::new(),
+            known: Vec::new(),
+            words: vec![Word::Rows],
+        };
+        let condition = asked.condition.as_ref().map(|condition| text.made(condition));
+        let kept = condition.map_or(String::new(), |made| format!(" || !{}", made.value()));
+        text.lines.push(format!("if (k >= count{kept}) continue;"));
+        text.group();
+        let states = asked.states.iter().map(|state| text.state(state.what, state.of.as_ref()));
+        let states: Vec<Words> = states.collect();
+        text.takes();
+        (text, states)
+    }
+}
+
+impl Text<'_> {
+    /// The place of a parameter, which is passed once.
+    fn parameter(&mut self, of: Parameter) -> usize {
+        let known = self.parameters.iter().position(|known| *known == of);
+        known.unwrap_or_else(|| {
+            self.parameters.push(of);
+            self.parameters.len() - 1
+        })
+    }
+
+    /// A line that gives a value a name.
+    fn named(&mut self, kind: &str, value: &str) -> String {
+        let name = format!("s{}", self.lines.len());
+        self.lines.push(format!("const {kind} {name} = {value};"));
+        name
+    }
+
+    fn truth(&mut self, value: &str) -> String {
+        self.named("bool", value)
+    }
+
+    /// The truth of all of these; nothing where there are none.
+    fn all(&mut self, valid: [Option<String>; 2]) -> Option<String> {
+        match valid {
+            [Some(x), Some(y)] if x != y => Some(self.truth(&format!("{x} && {y}"))),
+            [x, y] => x.or(y),
+        }
+    }
+
+    fn made(&mut self, term: &Term) -> Made {
+        if let Some((_, made)) = self.known.iter().find(|(known, _)| known == term) {
+            return made.clone();
+        }
+        let made = self.make(term);
+        self.known.push((term.clone(), made.clone()));
+        made
+    }
+
+    fn make(&mut self, term: &Term) -> Made {
+        let always = |value: String| Made::Number { value, valid: None };
+        match term {
+            Term::Column(at) => self.column(*at),
+            Term::Whole(value) => always(format!("a{}", self.parameter(Parameter::Whole(*value)))),
+            Term::Double(value) => {
+                always(format!("a{}", self.parameter(Parameter::Double(value.to_bits()))))
+            }
+            Term::Truth(holds) => Made::Truth { holds: holds.to_string(), fails: None },
+            Term::Null(Kind::Truth) => {
+                Made::Truth { holds: "false".into(), fails: Some("false".into()) }
+            }
+            Term::Null(kind) => {
+                Made::Number { value: format!("({kind})0"), valid: Some("false".into()) }
+            }
+            Term::Looked(at) => {
+                let code = self.looked_at(*at);
+                let table = self.parameter(Parameter::Looked(*at));
+                let found = self.named("u8", &format!("a{table}[{code}]"));
+                let holds = self.truth(&format!("{found} == 1"));
+                Made::Truth { holds, fails: Some(self.truth(&format!("{found} == 0"))) }
+            }
+            Term::Arithmetic(function, x, y) => {
+                let kind = x.kind(&self.asked.values).unwrap_or(Kind::Double).to_string();
+                let (x, y) = (self.made(x), self.made(y));
+                let sign = match function {
+                    BinaryFunction::Add => '+',
+                    BinaryFunction::Subtract => '-',
+                    BinaryFunction::Multiply => '*',
+                    _ => '/',
+                };
+                let value = self.named(&kind, &format!("{} {sign} {}", x.value(), y.value()));
+                Made::Number { value, valid: self.all([x.valid(), y.valid()]) }
+            }
+            Term::AsDouble(x) => {
+                let x = self.made(x);
+                let value = self.named("f64", &format!("(f64){}", x.value()));
+                Made::Number { value, valid: x.valid() }
+            }
+            Term::Compare(comparison, x, y) => {
+                let is_double = x.kind(&self.asked.values) == Some(Kind::Double);
+                let (x, y) = (self.made(x), self.made(y));
+                let [a, b] = [&x, &y].map(|side| match is_double {
+                    true => format!("ordered({})", side.value()),
+                    false => side.value().to_owned(),
+                });
+                let sign = match comparison {
+                    Comparison::Less => "<",
+                    Comparison::Greater => ">",
+                    Comparison::Equal => "==",
+                };
+                let compared = self.truth(&format!("{a} {sign} {b}"));
+                match self.all([x.valid(), y.valid()]) {
+                    None => Made::Truth { holds: compared, fails: None },
+                    Some(valid) => Made::Truth {
+                        holds: self.truth(&format!("{valid} && {compared}")),
+                        fails: Some(self.truth(&format!("{valid} && !{compared}"))),
+                    },
+                }
+            }
+            Term::And(x, y) => self.combined(x, y, ["&&", "||"]),
+            Term::Or(x, y) => self.combined(x, y, ["||", "&&"]),
+            Term::Not(x) => {
+                let x = self.made(x);
+                let holds = self.truth(&x.fails());
+                let fails = x.valid().map(|_| x.value().to_owned());
+                Made::Truth { holds, fails }
+            }
+            Term::IsNull(x) => {
+                let valid = match x.as_ref() {
+                    Term::Column(at) => self.valid(*at),
+                    other => self.made(other).valid(),
+                };
+                let holds = valid.map_or("false".to_owned(), |valid| format!("(!{valid})"));
+                Made::Truth { holds, fails: None }
+            }
+            Term::Choose(condition, x, y) => {
+                let kind = x.kind(&self.asked.values).unwrap_or(Kind::Double);
+                let holds = self.made(condition).value().to_owned();
+                let (x, y) = (self.made(x), self.made(y));
+                let chosen = |x: &str, y: &str| format!("{holds} ? {x} : {y}");
+                let value = self.named(&kind.to_string(), &chosen(x.value(), y.value()));
+                let is_known = x.valid().is_none() && y.valid().is_none();
+                if kind == Kind::Truth {
+                    let fails = chosen(&x.fails(), &y.fails());
+                    let fails = (!is_known).then(|| self.truth(&fails));
+                    return Made::Truth { holds: value, fails };
+                }
+                let or_true = |of: Option<String>| of.unwrap_or_else(|| "true".to_owned());
+                let valid = chosen(&or_true(x.valid()), &or_true(y.valid()));
+                let valid = (!is_known).then(|| self.truth(&valid));
+                Made::Number { value, valid }
+            }
+        }
+    }
+
+    /// Two truths by SQL's logic of three values: how those that hold are put together, and those that fail.
+    fn combined(&mut self, x: &Term, y: &Term, [hold, fail]: [&str; 2]) -> Made {
+        let (x, y) = (self.made(x), self.made(y));
+        let holds = self.truth(&format!("{} {hold} {}", x.value(), y.value()));
+        let is_known = x.valid().is_none() && y.valid().is_none();
+        let fails = format!("{} {fail} {}", x.fails(), y.fails());
+        Made::Truth { holds, fails: (!is_known).then(|| self.truth(&fails)) }
+    }
+
+    /// When a column has a value; nothing where it always has.
+    fn valid(&mut self, at: usize) -> Option<String> {
+        self.parameter(Parameter::Cells(at));
+        self.columns[at].is_nullable.then(|| {
+            self.parameter(Parameter::Valid(at));
+            format!("(m{at} >> k & 1)")
+        })
+    }
+
+    fn column(&mut self, at: usize) -> Made {
+        let valid = self.valid(at).map(|valid| self.truth(&valid));
+        let value = match self.asked.values[at] {
+            Values::Whole(_) => {
+                let base = self.parameter(Parameter::Base(at));
+                self.named("i64", &format!("a{base} + (i64)p{at}[k]"))
+            }
+            Values::Double | Values::Single => self.named("f64", &format!("(f64)p{at}[k]")),
+            // Nobody reads the number of a text but for its code.
+            Values::Texts => format!("p{at}[k]"),
+        };
+        Made::Number { value, valid }
+    }
+
+    /// The place in a look-up of a row's value.
+    fn looked_at(&mut self, look_up: usize) -> String {
+        let column = self.asked.look_ups[look_up].column;
+        match self.valid(column) {
+            None => format!("p{column}[k]"),
+            Some(valid) => {
+                let last = self.parameter(Parameter::Last(look_up));
+                format!("{valid} ? (u64)p{column}[k] : a{last}")
+            }
+        }
+    }
+
+    /// The number of a row's group: codes of keys, the first of which differs soonest.
+    fn group(&mut self) {
+        let asked = self.asked;
+        let mut group = String::from("0");
+        for (at, key) in asked.keys.iter().enumerate().rev() {
+            let codes = self.parameter(Parameter::Codes(at));
+            let code = match key {
+                Key::Column(column) => match self.valid(*column) {
+                    None => format!("(u32)p{column}[k]"),
+                    Some(valid) => format!("({valid} ? (u32)p{column}[k] : (u32)a{codes} - 1)"),
+                },
+                Key::LookedUp(look_up) => {
+                    let (place, table) =
+                        (self.looked_at(*look_up), self.parameter(Parameter::Looked(*look_up)));
+                    format!("a{table}[{place}]")
+                }
+            };
+            group = match group.as_str() {
+                "0" => code,
+                more => format!("{code} + (u32)a{codes} * ({more})"),
+            };
+        }
+        self.lines.push(format!("const u32 group = {group};"));
+    }
+
+    /// The place of a word, which is added up once.
+    fn word(&mut self, word: Word) -> usize {
+        if let Some(known) = self.words.iter().position(|known| *known == word) {
+            return known;
+        }
+        let place = self.words.len();
+        let has_rest = matches!(word, Word::Halves(_) | Word::Real(_));
+        self.words.push(word);
+        self.words.extend(has_rest.then_some(Word::Rest));
+        place
+    }
+
+    fn state(&mut self, what: What, of: Option<&Term>) -> Words {
+        let Some(term) = of else { return Words { count: 0, value: Value::Count } };
+        let count = match self.made(term).valid() {
+            None => 0,
+            Some(valid) => self.word(Word::Valid(valid)),
+        };
+        let whole = match (what, term) {
+            // Whole numbers add up without rounding, and are rounded once.
+            (What::Sum, Term::AsDouble(whole)) => whole.as_ref(),
+            _ => term,
+        };
+        let value = match what {
+            What::Count => Value::Count,
+            What::Least => Value::Whole(self.word(Word::Least(term.clone()))),
+            What::Greatest => Value::Whole(self.word(Word::Greatest(term.clone()))),
+            What::Sum => match whole.bounds(&self.asked.values) {
+                Some([least, greatest]) => {
+                    let largest = least.unsigned_abs().max(greatest.unsigned_abs());
+                    let sum = u128::from(largest) * self.asked.rows as u128;
+                    match sum <= i64::MAX as u128 {
+                        true => Value::Whole(self.word(Word::Sum(whole.clone()))),
+                        false => Value::Halves(self.word(Word::Halves(whole.clone()))),
+                    }
+                }
+                None => Value::Real(self.word(Word::Real(term.clone()))),
+            },
+        };
+        Words { count, value }
+    }
+
+    /// Adds what a row has to the totals.
+    fn takes(&mut self) {
+        for (place, word) in self.words.clone().into_iter().enumerate() {
+            let take = |place: usize, value: &str| format!("totals.take({place}, group, {value});");
+            let term = match &word {
+                Word::Rows => {
+                    self.lines.push(take(place, "1"));
+                    continue;
+                }
+                Word::Valid(valid) => {
+                    self.lines.push(format!("if ({valid}) {{ {} }}", take(place, "1")));
+                    continue;
+                }
+                Word::Rest => continue,
+                Word::Sum(term) | Word::Halves(term) | Word::Real(term) => term,
+                Word::Least(term) | Word::Greatest(term) => term,
+            };
+            let made = self.made(term);
+            let value = made.value();
+            let line = match word {
+                Word::Real(_) => format!("totals.add({place}, group, {value});"),
+                Word::Halves(_) => {
+                    let low = take(place, &format!("(u64){value} & 0xffffffffull"));
+                    format!("{low} {}", take(place + 1, &format!("(u64)({value} >> 32)")))
+                }
+                _ => take(place, &format!("(u64){value}")),
+            };
+            self.lines.push(match made.valid() {
+                None => line,
+                Some(valid) => format!("if ({valid}) {{ {line} }}"),
+            });
+        }
+    }
+
+    fn written(&self, space: Space, groups: usize) -> String {
+        let bits = |is_one: fn(&Word) -> bool| {
+            let ones = self.words.iter().enumerate().filter(|(_, word)| is_one(word));
+            ones.fold(0_u64, |bits, (place, _)| bits | 1 << place)
+        };
+        let least = bits(|word| matches!(word, Word::Least(_)));
+        let greatest = bits(|word| matches!(word, Word::Greatest(_)));
+        let real = bits(|word| matches!(word, Word::Real(_)));
+        let words = self.words.len();
+        let kinds = format!("{words}, {least}ull, {greatest}ull");
+        let mut out = String::from("#include \"groups.cuh\"\n\n");
+        let _ = writeln!(out, "typedef Words<{kinds}, {real}ull> Kinds;\n");
+        let parameters: String = self.parameters.iter().enumerate().map(declared(self)).collect();
+        let head = "extern \"C\" __global__ void __launch_bounds__(THREADS)";
+        let _ = writeln!(out, "{head} {ENTRY}(u64* __restrict__ parts, u64 rows{parameters}) {{");
+        let _ = match space {
+            Space::Registers => {
+                writeln!(out, "    Registers<{groups}, {kinds}, {real}ull> totals;")
+            }
+            Space::Shared => writeln!(
+                out,
+                "    __shared__ u64 table[{}];\n    Shared<{groups}, {kinds}> totals(table);",
+                groups * words
+            ),
+            Space::Global => writeln!(out, "    Global<{kinds}> totals(parts);"),
+        };
+        out.push_str("    each_pack(rows, [&](u64 pack, u32 count) {\n");
+        for parameter in &self.parameters {
+            let _ = match parameter {
+                Parameter::Cells(at) => {
+                    let of = self.columns[*at].width;
+                    writeln!(out, "        const Cells<{of}> p{at}(c{at}, pack);")
+                }
+                Parameter::Valid(at) => writeln!(out, "        const u32 m{at} = n{at}[pack];"),
+                _ => Ok(()),
+            };
+        }
+        out.push_str("        #pragma unroll\n        for (u32 k = 0; k < PACK; k++) {\n");
+        for line in &self.lines {
+            let _ = writeln!(out, "            {line}");
+        }
+        out.push_str("        }\n    });\n    totals.finish(parts);\n}\n\n");
+        let _ = match space {
+            Space::Global => writeln!(
+                out,
+                "{head} {CLEAR}(u64* table, u64 groups) {{\n    clear<Kinds, {words}>(table, groups);\n}}"
+            ),
+            _ => writeln!(
+                out,
+                "{head} {FINISH}(u64* out, const u64* parts, u64 blocks) {{\n    finish<Kinds, {words}>(out, parts, blocks);\n}}"
+            ),
+        };
+        out
+    }
+}
+
+/// A parameter's type and name.
+fn declared<'a>(text: &'a Text<'_>) -> impl Fn((usize, &Parameter)) -> String + 'a {
+    let is_key = |look_up: usize| {
+        let keys = &text.asked.keys;
+        keys.iter().any(|key| matches!(key, Key::LookedUp(of) if *of == look_up))
+    };
+    move |(place, parameter)| match parameter {
+        Parameter::Cells(at) => {
+            format!(", const {}* __restrict__ c{at}", text.columns[*at].width)
+        }
+        Parameter::Valid(at) => format!(", const u8* __restrict__ n{at}"),
+        Parameter::Looked(at) => {
+            let of = if is_key(*at) { "u32" } else { "u8" };
+            format!(", const {of}* __restrict__ a{place}")
+        }
+        Parameter::Base(_) | Parameter::Whole(_) => format!(", i64 a{place}"),
+        Parameter::Last(_) | Parameter::Codes(_) => format!(", u64 a{place}"),
+        Parameter::Double(_) => format!(", f64 a{place}"),
+    }
+}

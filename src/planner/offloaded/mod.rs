@@ -1,0 +1,399 @@
+//! Which aggregations a device may run: those of rows of a table in memory, by keys of few values.
+//!
+//! ```text
+//! AggregateExec: mode=Final               OffloadedAggregateExec: by the GPU (…)
+//!   CoalescePartitionsExec                  AggregateExec: mode=Final
+//!     AggregateExec: mode=Partial    ──►      …   the host's plan, as it was
+//!       FilterExec
+//!         DataSourceExec
+//! ```
+//!
+//! A device runs what it is expected to be clearly faster at, as with matrices (`place`). Columns at hand stay there once they were
+//! brought; what plans would have saved, had they been there, is owed to them, and one that is owed as much as bringing it takes is
+//! brought as if that took nothing. The host's side is what rates of rows say, and once it has run, what it took.
+//!
+//! After the rules that tie operators together, so that constants have their values, and before those that put other operators in the
+//! places of DataFusion's: the host's plan is below, and they go through it as ever.
+
+mod terms;
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+
+use self::terms::Terms;
+use super::Evidence;
+use super::cost::rows::RowCosts;
+use super::operators::with_others;
+use super::place;
+use super::spilling::phases;
+use crate::config::{ForRules, Gpu, GpuUse};
+use crate::exec::offload::groups::{
+    Asked, Choice, Key, Kind, OffloadedAggregateExec, REGISTERS_MAX, State, Term, Values, What,
+    adds_up, expected_bytes, words,
+};
+use crate::exec::offload::{kept, observed};
+use crate::gpu::{self, Rates};
+use crate::storage::{TableColumn, TableScan};
+
+/// Rows below which nobody asks for a device.
+const ROWS_MIN: usize = 1 << 14;
+
+/// Groups, as far as they are known, beyond which a device has no table for them.
+const GROUPS_MAX: f64 = (1 << 22) as f64;
+
+/// Texts that a column is taken to have before it was read.
+const TEXTS: f64 = 10.0;
+
+/// Share of a device's bandwidth that reading columns reaches.
+const MEMORY_SHARE: f64 = 0.75;
+
+/// Additions a second to a table that all of a device's threads share.
+const ADDITIONS: f64 = 5e9;
+
+/// The rule; see the header of this file.
+#[derive(Debug)]
+pub(crate) struct OffloadedAggregates {
+    evidence: Evidence,
+}
+
+impl OffloadedAggregates {
+    pub(crate) fn new(evidence: Evidence) -> Self {
+        Self { evidence }
+    }
+}
+
+impl PhysicalOptimizerRule for OffloadedAggregates {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rules = config.extensions.get::<ForRules>();
+        let Some(wanted) = rules.map(|rules| &rules.gpu) else { return Ok(plan) };
+        let is_off = match wanted.when {
+            Gpu::Off => true,
+            Gpu::Auto => gpu::is_absent(),
+            Gpu::Force => false,
+        };
+        if is_off {
+            return Ok(plan);
+        }
+        let costs = self.evidence.costs(config);
+        with_others(plan, &mut |operator| offloaded(operator, wanted, &costs))
+    }
+
+    fn name(&self) -> &str {
+        "offloaded_aggregates"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The operator over an aggregation that a device may run.
+fn offloaded(
+    plan: &Arc<dyn ExecutionPlan>,
+    wanted: &GpuUse,
+    costs: &RowCosts,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some((first, _)) = phases(plan) else { return Ok(None) };
+    let Some(rows) = Rows::of(first.input())? else { return Ok(None) };
+    let Some(asked) = asked(first, &rows)? else { return Ok(None) };
+    if wanted.when == Gpu::Auto && asked.rows < ROWS_MIN {
+        return Ok(None);
+    }
+    let Some(choice) = choice(&asked, wanted, costs, plan) else { return Ok(None) };
+    let calls = first.aggr_expr().to_vec();
+    let host = Arc::clone(plan);
+    Ok(Some(Arc::new(OffloadedAggregateExec::new(Arc::new(asked), calls, choice, host))))
+}
+
+/// The rows that an aggregation reads, as what is computed of those of a table.
+struct Rows<'a> {
+    source: &'a Arc<dyn ExecutionPlan>,
+    scan: &'a TableScan,
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+    columns: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl<'a> Rows<'a> {
+    fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
+        if let Some(source) = plan.downcast_ref::<DataSourceExec>() {
+            let scan = source.data_source().downcast_ref::<TableScan>();
+            return Ok(scan.map(|scan| {
+                let fields = plan.schema();
+                let columns = fields.fields().iter().enumerate();
+                let columns =
+                    columns.map(|(at, field)| Arc::new(Column::new(field.name(), at)) as _);
+                Self { source: plan, scan, conditions: Vec::new(), columns: columns.collect() }
+            }));
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            let Some(mut rows) = Self::of(projection.input())? else { return Ok(None) };
+            let columns = projection.expr().iter().map(|one| rows.over(&one.expr));
+            rows.columns = columns.collect::<Result<_>>()?;
+            return Ok(Some(rows));
+        }
+        if let Some(filter) = plan.downcast_ref::<FilterExec>().filter(|of| of.fetch().is_none()) {
+            let Some(mut rows) = Self::of(filter.input())? else { return Ok(None) };
+            let condition = rows.over(filter.predicate())?;
+            rows.conditions.push(condition);
+            if let Some(kept) = filter.projection().as_ref() {
+                rows.columns = kept.iter().map(|&at| Arc::clone(&rows.columns[at])).collect();
+            }
+            return Ok(Some(rows));
+        }
+        let deals =
+            |of: &&RepartitionExec| matches!(of.partitioning(), Partitioning::RoundRobinBatch(_));
+        let passed = plan.downcast_ref::<CooperativeExec>().map(CooperativeExec::input);
+        let dealt =
+            plan.downcast_ref::<RepartitionExec>().filter(deals).map(RepartitionExec::input);
+        passed.or(dealt).map_or(Ok(None), Self::of)
+    }
+
+    /// An expression over what is given as one over the columns of the scan.
+    fn over(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let over = |expr: Arc<dyn PhysicalExpr>| {
+            let column = expr.downcast_ref::<Column>().map(|column| column.index());
+            Ok(match column.and_then(|at| self.columns.get(at)) {
+                Some(of) => Transformed::yes(Arc::clone(of)),
+                None => Transformed::no(expr),
+            })
+        };
+        Arc::clone(expr).transform_up(over).data()
+    }
+}
+
+/// What an aggregation asks of the rows of a table; nothing where a part of that is none for devices.
+fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
+    let mut terms = Terms::new(rows.scan, rows.source.schema());
+    let groups = first.group_expr();
+    if !groups.is_single() || rows.columns.iter().any(is_volatile) {
+        return Ok(None);
+    }
+    let mut condition = None;
+    for of in &rows.conditions {
+        let Some(of) = (!is_volatile(of)).then(|| terms.term(of)).flatten() else {
+            return Ok(None);
+        };
+        if of.kind(&terms.values) != Some(Kind::Truth) {
+            return Ok(None);
+        }
+        condition = Some(match condition {
+            None => of,
+            Some(others) => Term::and(others, of),
+        });
+    }
+    let mut keys = Vec::new();
+    for (key, _) in groups.expr() {
+        match terms.key(&rows.over(key)?) {
+            Some(key) => keys.push(key),
+            None => return Ok(None),
+        }
+    }
+    let mut states = Vec::new();
+    for (call, filter) in first.aggr_expr().iter().zip(first.filter_expr()) {
+        let of = call.expressions().iter().map(|of| rows.over(of)).collect::<Result<Vec<_>>>()?;
+        let filter = filter.as_ref().map(|filter| rows.over(filter)).transpose()?;
+        match states_of(call, &of, filter.as_ref(), &mut terms)? {
+            Some(own) => states.extend(own),
+            None => return Ok(None),
+        }
+    }
+    let Terms { columns, values, look_ups, .. } = terms;
+    let rows = columns.first().map_or(0, TableColumn::rows);
+    let asked = Asked { rows, columns, values, look_ups, condition, keys, states };
+    Ok(Some(asked).filter(|asked| asked.rows > 0))
+}
+
+/// The states of an aggregate.
+fn states_of(
+    call: &AggregateFunctionExpr,
+    of: &[Arc<dyn PhysicalExpr>],
+    filter: Option<&Arc<dyn PhysicalExpr>>,
+    terms: &mut Terms<'_>,
+) -> Result<Option<Vec<State>>> {
+    let is_plain = !call.is_distinct()
+        && !call.ignore_nulls()
+        && call.order_bys().is_empty()
+        && call.groups_accumulator_supported();
+    let [of] = of else { return Ok(None) };
+    let whats: &[What] = match call.fun().name() {
+        "count" => &[What::Count],
+        "sum" => &[What::Sum],
+        "avg" => &[What::Count, What::Sum],
+        "min" => &[What::Least],
+        "max" => &[What::Greatest],
+        _ => return Ok(None),
+    };
+    let fields = call.state_fields()?;
+    if !is_plain || fields.len() != whats.len() {
+        return Ok(None);
+    }
+    let counts_rows = call.fun().name() == "count"
+        && of.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null());
+    let mut term = if counts_rows { Some(Term::Whole(1)) } else { terms.term(of) };
+    if let (Some(filter), Some(own)) = (filter, term.take_if(|_| filter.is_some())) {
+        // Texts are counted by their column alone.
+        let kind = own.kind(&terms.values);
+        term = terms.term(filter).zip(kind).map(|(filter, kind)| {
+            Term::Choose(Box::new(filter), Box::new(own), Box::new(Term::Null(kind)))
+        });
+    }
+    let Some(term) = term else { return Ok(None) };
+    let kind = term.kind(&terms.values);
+    let of = Some(term).filter(|_| !counts_rows || filter.is_some());
+    let states = whats.iter().zip(fields).map(|(&what, field)| {
+        let data_type = field.data_type().clone();
+        let is_right = match (what, kind) {
+            (What::Count, _) => data_type.is_integer(),
+            (What::Sum, Some(Kind::Whole)) => data_type.is_integer() || data_type.is_decimal(),
+            (What::Sum, Some(Kind::Double)) => {
+                data_type.is_floating() && data_type.primitive_width() == Some(8)
+            }
+            // Which of two NaN is the least is left to the host.
+            (What::Least | What::Greatest, Some(Kind::Whole)) => data_type.is_primitive(),
+            _ => false,
+        };
+        is_right.then(|| State { what, of: of.clone(), data_type })
+    });
+    Ok(states.collect())
+}
+
+/// Who is to run it; nothing where there is no device, or it has no room.
+fn choice(
+    asked: &Asked,
+    wanted: &GpuUse,
+    costs: &RowCosts,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Option<Choice> {
+    let rows = asked.rows as f64;
+    let groups = asked.keys.iter().map(|key| codes(asked, key).unwrap_or(TEXTS));
+    let groups: f64 = groups.product();
+    // Whole numbers are added up before they are doubles.
+    let adds_doubles = asked.states.iter().any(|state| {
+        let of = state.of.as_ref().filter(|of| !matches!(of, Term::AsDouble(_)));
+        state.what == What::Sum && of.is_some_and(|of| of.kind(&asked.values) == Some(Kind::Double))
+    });
+    let words = words(asked) as f64;
+    let groups_max = if adds_doubles { REGISTERS_MAX as f64 / words } else { GROUPS_MAX };
+    if groups > groups_max {
+        return None;
+    }
+    let is_text = |key: &&Key| {
+        let column = column(asked, key);
+        asked.values[column] == Values::Texts
+    };
+    let texts = asked.keys.iter().filter(is_text).count();
+    let of_host = costs.read(rows) * asked.columns.len() as f64
+        + if asked.keys.is_empty() { 0.0 } else { costs.grouped(rows, groups, texts) };
+    let by_rates = of_host * 1e-9 / wanted.threads.max(1) as f64;
+    let force = wanted.when == Gpu::Force;
+    let device = place::device(wanted, by_rates)?;
+    if !adds_up(&device, force) {
+        return None;
+    }
+    let text = format!("{}", displayable(plan.as_ref()).indent(false));
+    let host_seconds = by_rates * observed::factor(&text);
+    let rates = device.rates();
+    let (mut read_bytes, mut brought_bytes) = (0, 0);
+    let (mut absent, mut unpaid_seconds, mut absent_seconds) = (Vec::new(), 0.0, 0.0);
+    for (at, (column, &values)) in asked.columns.iter().zip(&asked.values).enumerate() {
+        let bytes = expected_bytes(column.rows(), values, column.nulls() > 0);
+        read_bytes += bytes;
+        let (is_there, owed) = match wanted.keeps {
+            true => kept::state(column),
+            false => (false, 0.0),
+        };
+        if is_there {
+            continue;
+        }
+        // It is decoded on the way.
+        let decoding = costs.kept(rows) * 1e-9 / wanted.threads.max(1) as f64;
+        let seconds = bytes as f64 / rates.upload + decoding;
+        brought_bytes += bytes;
+        absent_seconds += seconds;
+        if owed < seconds {
+            unpaid_seconds += seconds;
+        }
+        absent.push((at, seconds));
+    }
+    if read_bytes + table_bytes(groups * words) > device.memory_limit() {
+        return None;
+    }
+    let working = working_seconds(asked, rates, groups, words, read_bytes);
+    let by_device = force || place::is_clearly_faster(working + unpaid_seconds, host_seconds);
+    let gain = host_seconds - working;
+    let is_missed = !by_device && wanted.keeps && place::is_clearly_faster(working, host_seconds);
+    let missed = absent.iter().filter(|_| is_missed);
+    let missed = missed.map(|&(at, seconds)| (at, gain * seconds / absent_seconds)).collect();
+    Some(Choice {
+        by_device,
+        waits: force,
+        keeps: wanted.keeps,
+        device_seconds: working + absent_seconds,
+        host_seconds,
+        read_bytes,
+        brought_bytes,
+        text,
+        by_rates,
+        missed,
+    })
+}
+
+/// The column that a key is made of.
+fn column(asked: &Asked, key: &Key) -> usize {
+    match key {
+        Key::Column(column) => *column,
+        Key::LookedUp(look_up) => asked.look_ups[*look_up].column,
+    }
+}
+
+/// Codes of a key, where they are known.
+fn codes(asked: &Asked, key: &Key) -> Option<f64> {
+    let column = column(asked, key);
+    match asked.values[column] {
+        Values::Whole([least, greatest]) => Some(greatest.abs_diff(least) as f64 + 1.0),
+        _ => kept::texts(&asked.columns[column]).map(|texts| texts as f64),
+    }
+}
+
+/// Bytes of so many words.
+fn table_bytes(words: f64) -> usize {
+    words as usize * size_of::<u64>()
+}
+
+/// Seconds of a device that has all columns.
+fn working_seconds(
+    asked: &Asked,
+    rates: &Rates,
+    groups: f64,
+    words: f64,
+    read_bytes: usize,
+) -> f64 {
+    let rows = asked.rows as f64;
+    let reading = read_bytes as f64 / (MEMORY_SHARE * rates.memory);
+    let steps: usize = asked.terms().map(Term::steps).sum();
+    let computing = rows * steps as f64 / rates.products64;
+    // In registers nobody waits for another.
+    let is_shared = groups * words > REGISTERS_MAX as f64;
+    let adding = if is_shared { rows * words / ADDITIONS } else { 0.0 };
+    let back = table_bytes(groups * words) as f64 / rates.download;
+    2.0 * rates.launch_seconds + rates.synchronize_seconds + reading.max(computing + adding) + back
+}

@@ -1,0 +1,63 @@
+//! When a GPU is looked for: once plans might gain from one, for that takes a driver's start.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config::{Gpu, GpuUse};
+use crate::exec::offload;
+use crate::gpu::{self, Device};
+
+/// Seconds from which a plan is worth asking a GPU: what takes less would hardly gain.
+const OFFLOADED_SECONDS_MIN: f64 = 2e-4;
+
+/// Seconds of such plans together, in all of a process, from which a GPU is worth looking for: that takes a driver's start.
+const LOOKED_FOR_SECONDS_MIN: f64 = 0.02;
+
+/// The GPU that may run a plan of so many seconds.
+pub(in crate::planner) fn device(wanted: &GpuUse, seconds: f64) -> Option<Arc<Device>> {
+    let is_wanted = match wanted.when {
+        Gpu::Off => false,
+        Gpu::Auto => {
+            seconds >= OFFLOADED_SECONDS_MIN
+                && (gpu::found().is_some() || PLANNED.are_worth_looking(seconds))
+        }
+        Gpu::Force => true,
+    };
+    // What may go either way does not wait until a device has been looked for.
+    let waits = wanted.when == Gpu::Force;
+    let device = is_wanted.then(|| offload::trusted(wanted.libraries(), waits)).flatten()?;
+    device.set_copiers(wanted.threads);
+    if let Some(bytes) = wanted.memory_limit {
+        device.set_memory_limit(Some(bytes));
+    }
+    Some(device)
+}
+
+/// What plans of this process that might gain have been expected to take.
+static PLANNED: Planned = Planned(AtomicU64::new(0));
+
+/// Microseconds.
+struct Planned(AtomicU64);
+
+impl Planned {
+    /// Counts one more, and tells whether all together are worth looking for a GPU.
+    fn are_worth_looking(&self, seconds: f64) -> bool {
+        let micros = (seconds.min(LOOKED_FOR_SECONDS_MIN) * 1e6) as u64;
+        let planned = self.0.fetch_add(micros, Ordering::Relaxed) + micros;
+        planned as f64 >= LOOKED_FOR_SECONDS_MIN * 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_looked_for_once_plans_together_are_worth_it() {
+        let planned = Planned(AtomicU64::new(0));
+        let found =
+            [0.004, 0.015, 0.0, 0.001, 0.0].map(|seconds| planned.are_worth_looking(seconds));
+        assert_eq!(found, [false, false, false, true, true]);
+        assert!(Planned(AtomicU64::new(0)).are_worth_looking(f64::INFINITY));
+    }
+}

@@ -1,0 +1,275 @@
+//! Aggregations by a device: rows of a table in memory, kept by a condition and added up by groups.
+
+use relatrix::Connection;
+use relatrix::arrow::util::pretty::pretty_format_batches;
+
+use super::{Pair, count, figure, left, standin};
+
+/// No multiple of what a block reads at a time, in batches of which the last is short.
+const ROWS: usize = 20_011;
+
+/// Numbers of several widths and either sign, decimals, days, texts and doubles; some of most are NULL.
+fn table(pair: &Pair) {
+    pair.execute(&format!(
+        "CREATE TABLE t AS SELECT
+             CAST(CASE WHEN i % 7 = 0 THEN NULL ELSE i * 7919 % 23 - 5 END AS TINYINT) AS a,
+             CAST(i * 104729 % 1000 - 500 AS SMALLINT) AS b,
+             CASE WHEN i % 11 = 3 THEN NULL ELSE i * 15485863 % 1000003 END AS c,
+             (i * 32452843 % 999999937 - 400000000) * 9000000011 AS wide,
+             CAST(i * 7907 % 10007 / 100.0 AS DECIMAL(12, 2)) AS p,
+             CAST(CASE WHEN i % 13 = 1 THEN NULL ELSE i * 6151 % 11 / 100.0 END AS DECIMAL(6, 3)) AS q,
+             CASE WHEN i % 17 = 2 THEN NULL ELSE chr(CAST(65 + i * 31 % 5 AS INT)) END AS s,
+             concat('name', CAST(i * 37 % 50 AS VARCHAR)) AS n,
+             DATE '1995-01-01' + CAST(i * 97 % 900 AS INT) AS e,
+             CASE WHEN i % 19 = 5 THEN NULL ELSE sin(CAST(i AS DOUBLE)) * 100 END AS x,
+             CAST(cos(CAST(i AS DOUBLE)) AS REAL) AS y,
+             CAST(NULL AS BIGINT) AS none
+         FROM generate_series(1, {ROWS}) AS g(i)"
+    ));
+}
+
+/// Statements, each of which a device answers as the host does: whole numbers, decimals, days and texts to the bit.
+const STATEMENTS: &[&str] = &[
+    "SELECT count(*), count(a), count(s), sum(a), avg(a), min(a), max(a), sum(none), count(none), min(none) FROM t",
+    "SELECT sum(p * q), sum(p * (1 - q)), avg(p), min(q), max(p) FROM t WHERE p > 20 AND q < 0.07",
+    // Beyond 63 bits, and nothing at all.
+    "SELECT sum(CAST(wide AS DECIMAL(38, 0))), min(wide), max(wide) FROM t",
+    "SELECT count(*), sum(a), avg(p), min(e) FROM t WHERE b > 1000",
+    "SELECT s, count(*), sum(p) FROM t WHERE b > 1000 GROUP BY s",
+    // Logic of three values.
+    "SELECT count(*) FROM t WHERE a > 3 OR q > 0.05",
+    "SELECT count(*) FROM t WHERE NOT (a > 3 AND q > 0.05)",
+    "SELECT count(*) FROM t WHERE a IN (1, 2, NULL) OR s IS NULL",
+    "SELECT count(*) FROM t WHERE a NOT IN (1, 2, 3) AND (a < 3) IS NOT NULL",
+    "SELECT count(*) FROM t WHERE a NOT IN (1, NULL)",
+    "SELECT sum(CASE WHEN a > 3 THEN p WHEN s = 'A' THEN -p END), sum(CASE b WHEN 7 THEN 1 ELSE 0 END) FROM t",
+    "SELECT count(*) FILTER (WHERE s = 'B'), sum(p) FILTER (WHERE a IS NULL), min(e) FILTER (WHERE b < 0) FROM t",
+    // Texts, and what is computed of few values.
+    "SELECT count(*) FROM t WHERE n LIKE 'name1%' AND s <> 'C'",
+    "SELECT count(*) FROM t WHERE upper(s) IN ('A', 'D') AND extract(year FROM e) = 1996",
+    "SELECT s, count(*), sum(a), min(e), max(p) FROM t GROUP BY s ORDER BY s",
+    "SELECT a, s, count(*), sum(p * q) FROM t WHERE e >= DATE '1995-06-01' GROUP BY a, s ORDER BY a, s",
+    "SELECT date_trunc('month', e) AS m, sum(p), max(e) FROM t GROUP BY m ORDER BY m",
+    "SELECT substr(n, 5, 1) AS k, length(s) AS l, count(*) FROM t GROUP BY k, l ORDER BY k, l",
+    "SELECT a % 3 AS k, sum(c), avg(q) FROM t WHERE c IS NOT NULL GROUP BY k ORDER BY k",
+    // In shared memory, and in a table for all.
+    "SELECT n, count(*), sum(p), avg(c), min(b), max(b) FROM t GROUP BY n ORDER BY n",
+    "SELECT e, n, count(*), sum(p), min(wide), max(c) FROM t GROUP BY e, n ORDER BY e, n",
+    // Doubles, in the order that they have.
+    "SELECT count(*) FROM t WHERE x < 12.5e0 AND y >= CAST(0.25 AS REAL)",
+    "SELECT DISTINCT s FROM t WHERE x > 0e0 ORDER BY s",
+    "SELECT count(DISTINCT a), count(DISTINCT e) FROM t",
+    // The answers are read on: by a condition, a join and a sort.
+    "SELECT k, total FROM (SELECT n AS k, sum(p) AS total FROM t GROUP BY n) AS g WHERE total > 19000 ORDER BY total, k",
+    "SELECT g.s, h.n, total + other FROM (SELECT s, sum(p) AS total FROM t GROUP BY s) AS g
+         JOIN (SELECT s, n, sum(b) AS other FROM t GROUP BY s, n) AS h ON g.s = h.s ORDER BY 1, 2",
+];
+
+fn answer(connection: &Connection, statement: &str) -> String {
+    let query = connection.query(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    let batches = query.collect().unwrap_or_else(|error| panic!("{statement}: {error}"));
+    pretty_format_batches(&batches).unwrap().to_string()
+}
+
+fn assert_same(pair: &Pair, statement: &str) {
+    assert_eq!(answer(&pair.device, statement), answer(&pair.host, statement), "{statement}");
+}
+
+fn explained(connection: &Connection, statement: &str) -> String {
+    answer(connection, &format!("EXPLAIN {statement}"))
+}
+
+#[test]
+fn a_device_adds_up_what_the_host_adds_up() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    for statement in STATEMENTS {
+        let plan = explained(&pair.device, statement);
+        assert!(plan.contains("OffloadedAggregateExec: by the GPU"), "{statement}:\n{plan}");
+        assert_same(&pair, statement);
+    }
+    for order in 1..4 {
+        standin::set("order", order);
+        STATEMENTS.iter().step_by(3).for_each(|statement| assert_same(&pair, statement));
+    }
+    assert_eq!(left(&pair.device), 0);
+}
+
+/// Sums of doubles keep what they lose to rounding: they are what exact arithmetic rounds to, whatever the order.
+#[test]
+fn sums_of_doubles_are_nearer_than_the_hosts() {
+    let Some(pair) = Pair::new() else { return };
+    // 1e16, a thousand ones that it cannot hold one by one, and all of that taken away but for the ones.
+    pair.execute(
+        "CREATE TABLE d AS SELECT i % 2 AS k, CASE WHEN i < 2 THEN 1e16 WHEN i < 2002 THEN 1e0 WHEN i < 2004 THEN -1e16 END AS x
+         FROM generate_series(0, 30000) AS g(i)",
+    );
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    let sums = |statement: &str| -> Vec<f64> {
+        let rows = pair.device.query(statement).unwrap().rows::<(Option<f64>,)>().unwrap();
+        rows.into_iter().filter_map(|(sum,)| sum).collect()
+    };
+    for order in 0..4 {
+        standin::set("order", order);
+        assert_eq!(sums("SELECT sum(x) FROM d"), [2000.0]);
+        assert_eq!(sums("SELECT sum(x) AS s FROM d GROUP BY k ORDER BY k"), [1000.0, 1000.0]);
+        assert_eq!(sums("SELECT avg(x) FROM d"), [2000.0 / 2004.0]);
+        assert_eq!(sums("SELECT sum(x / 0e0) FROM d WHERE x > 1e0"), [f64::INFINITY]);
+    }
+}
+
+#[test]
+fn what_is_none_for_devices_is_the_hosts() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    // How many texts there are is known once they were brought.
+    assert_same(&pair, "SELECT n, count(*) FROM t GROUP BY n ORDER BY n");
+    for statement in [
+        // Which of two NaN is the least; texts; what may leave 64 bits.
+        "SELECT min(x) FROM t",
+        "SELECT min(s) FROM t",
+        "SELECT sum(wide + wide) FROM t WHERE wide < 0 AND wide > -1000",
+        // Doubles as keys, or by more groups than a thread has registers for.
+        "SELECT x, count(*) FROM t GROUP BY x ORDER BY x LIMIT 3",
+        "SELECT n, round(sum(y), 3) FROM t GROUP BY n ORDER BY n",
+        // Groups by numbers that are far apart.
+        "SELECT wide, count(*) FROM t GROUP BY wide ORDER BY wide LIMIT 3",
+        // Rows that are no table's, and some of them.
+        "SELECT sum(i) FROM generate_series(1, 1000) AS g(i)",
+        "SELECT sum(b * 0) FROM (SELECT b FROM t LIMIT 10) AS few",
+        "SELECT sum(a) FROM t GROUP BY ROLLUP (s) ORDER BY 1 LIMIT 2",
+    ] {
+        let plan = explained(&pair.device, statement);
+        assert!(!plan.contains("OffloadedAggregateExec"), "{statement}:\n{plan}");
+        assert_same(&pair, statement);
+    }
+    assert_eq!(figure(&pair.device, "failure"), None);
+}
+
+/// What a statement brings to the device.
+fn brought(pair: &Pair, statement: &str) -> u64 {
+    let before = count(&pair.device, "uploaded");
+    assert_same(pair, statement);
+    count(&pair.device, "uploaded") - before
+}
+
+#[test]
+fn a_column_stays_as_long_as_its_rows() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    let (packed, bits) = (ROWS.next_multiple_of(8) as u64, ROWS.div_ceil(8) as u64);
+    // Whether it adds up is found out once.
+    assert_same(&pair, "SELECT sum(b) FROM t");
+    pair.device.execute("SET gpu_keep = off; SET gpu_keep = on").unwrap();
+    // Of one byte and of two, the first with bits for what is NULL.
+    assert_eq!(brought(&pair, "SELECT sum(a), min(b) FROM t"), ROWS as u64 * 3 + bits);
+    assert_eq!(count(&pair.device, "kept_bytes"), packed * 3 + bits);
+    assert_eq!(brought(&pair, "SELECT max(a), sum(b) FROM t WHERE b < 7"), 0);
+    assert_eq!(brought(&pair, "SELECT sum(q) FROM t"), ROWS as u64 + bits);
+    assert_eq!((count(&pair.device, "kept_columns"), left(&pair.device)), (3, 0));
+    // Other rows are other columns, and those of before are no more.
+    pair.execute("DELETE FROM t WHERE b = 7");
+    assert!(brought(&pair, "SELECT sum(a) FROM t") > 0);
+    assert_eq!(count(&pair.device, "kept_columns"), 1);
+    pair.execute("INSERT INTO t (a, b) VALUES (100, 30000), (NULL, -30000)");
+    assert_same(&pair, "SELECT sum(a), min(b), max(b) FROM t");
+    pair.execute("UPDATE t SET a = 1 WHERE b > 0");
+    assert_same(&pair, "SELECT sum(a), count(a) FROM t");
+    pair.execute("DROP TABLE t");
+    assert_eq!((count(&pair.device, "kept_columns"), count(&pair.device, "buffers")), (0, 0));
+}
+
+/// Each allocation, copy and launch in turn is refused, and the answer is the host's.
+#[test]
+fn whatever_fails_the_host_adds_up() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    let statements = [
+        "SELECT s, count(*), sum(p * q) FROM t WHERE n LIKE 'name1%' GROUP BY s ORDER BY s",
+        "SELECT e, n, count(*), sum(a) FROM t GROUP BY e, n ORDER BY e, n",
+    ];
+    // Whether it adds up is found out once, while nothing fails.
+    statements.iter().for_each(|statement| assert_same(&pair, statement));
+    for (fault, keep) in
+        standin::FAULTS[..3].iter().flat_map(|fault| [(fault, "off"), (fault, "on")])
+    {
+        for statement in statements {
+            let expected = answer(&pair.host, statement);
+            for nth in 1.. {
+                // What an earlier run has left there would hide a copy.
+                pair.device.execute(&format!("SET gpu_keep = off; SET gpu_keep = {keep}")).unwrap();
+                standin::reset();
+                standin::set(fault, nth);
+                assert_eq!(answer(&pair.device, statement), expected, "{statement}, {fault} {nth}");
+                let is_over = standin::get(fault) > 0;
+                standin::reset();
+                assert_eq!(left(&pair.device), 0, "{statement}, {fault} {nth}");
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(count(&pair.device, "failed") > 3);
+    // A text that does not compile is not tried again.
+    standin::set("fail_compile", 1);
+    for _ in 0..2 {
+        let before = count(&pair.device, "failed");
+        assert_same(&pair, "SELECT max(b) - min(c) FROM t WHERE c > b");
+        assert_eq!(count(&pair.device, "failed"), before + 1);
+    }
+    assert!(figure(&pair.device, "failure").unwrap().contains("does not compile"));
+    let plan = answer(&pair.device, "EXPLAIN ANALYZE SELECT max(b) - min(c) FROM t WHERE c > b");
+    assert!(plan.contains("(done by the host: kernel run does not compile"), "{plan}");
+    standin::reset();
+    pair.device.execute("SET gpu_on_failure = 'error'; SET gpu_keep = off").unwrap();
+    standin::set("refuse_launch", 1);
+    let error = pair.device.query(statements[0]).and_then(|query| query.collect()).unwrap_err();
+    assert!(error.to_string().contains("the device"), "{error}");
+}
+
+/// A table for which a device has no room is the host's, and one that has room once others give way is not.
+#[test]
+fn columns_give_way_to_others() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    pair.device.execute(&format!("SET gpu_memory_limit = {}", 12 * ROWS)).unwrap();
+    for _ in 0..2 {
+        for column in ["wide", "c", "b", "p"] {
+            assert_same(&pair, &format!("SELECT count({column}), max({column}) FROM t"));
+            assert_eq!(left(&pair.device), 0, "{column}");
+        }
+    }
+    assert!(count(&pair.device, "kept_bytes") <= 12 * ROWS as u64);
+    assert_eq!(figure(&pair.device, "failure"), None);
+    let statement = "SELECT max(wide), max(c), max(b), max(p) FROM t";
+    assert!(!explained(&pair.device, statement).contains("OffloadedAggregateExec"));
+    assert_same(&pair, statement);
+    pair.device.execute("SET gpu_memory_limit = 0").unwrap();
+}
+
+/// Where the host is faster it runs its plan, and says what a device would have taken.
+#[test]
+fn a_slow_device_has_nothing_to_add_up() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    let statement = "SELECT s, sum(p) FROM t GROUP BY s ORDER BY s";
+    let plan = explained(&pair.device, statement);
+    let shown = "OffloadedAggregateExec: by the GPU (GPU ";
+    assert!(plan.contains(shown) && plan.contains("to bring; host "), "{plan}");
+    assert!(plan.contains("SpillingAggregateExec"), "{plan}");
+    let measured = answer(&pair.device, &format!("EXPLAIN ANALYZE {statement}"));
+    // Of decimals in two bytes, and of codes in one beside bits.
+    let bytes = ROWS.next_multiple_of(8) * 3 + ROWS.div_ceil(8);
+    assert!(measured.contains("output_rows=6, "), "{measured}");
+    let brought = format!("brought_bytes={:.2} K, by_host=0", bytes as f64 / 1000.0);
+    assert!(measured.contains(&brought), "{brought} in\n{measured}");
+    pair.device.execute("SET gpu = 'auto'").unwrap();
+    let before = count(&pair.device, "launches");
+    assert!(!explained(&pair.device, statement).contains("by the GPU"));
+    assert_same(&pair, statement);
+    assert_eq!(count(&pair.device, "launches"), before);
+    pair.device.execute("SET gpu = 'off'").unwrap();
+    assert!(!explained(&pair.device, statement).contains("Offloaded"));
+}
