@@ -7,13 +7,15 @@ It prints, in this order, what SHOW GPU says; for each statement how far the GPU
 milliseconds of the host, of the GPU where all is brought there (cold) and where what it reads is there already (warm), and of what
 `gpu = auto` takes when it is asked again and again, with its regret: by how much that is slower than the faster of host and warm; the
 same of decompositions, half as large, and of a sparse matrix, beside PyTorch's calls of the same libraries; then rates of steps whose
-matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it.
+matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it; and the same of
+aggregations over a table of so many rows, with what the GPU takes alone once their columns are there, by EXPLAIN ANALYZE.
 
 A dry run, over the stand-in that tests/standin/build.sh has built into a folder:
 
     python benches/gpu.py target/release/relatrix --side 64 --rows 20000 --runs 1 --libraries FOLDER
 
-Expected of a data-centre device: loops at 85 % of its copies, products at nine tenths of cuBLAS alone, a regret of 10 % at most.
+Expected of a data-centre device: loops, and aggregations of few groups, at 85 % of its copies, products at nine tenths of cuBLAS alone, a regret of
+10 % at most.
 """
 
 import argparse
