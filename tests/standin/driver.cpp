@@ -50,9 +50,10 @@ struct Kernel {
 };
 
 std::recursive_mutex alone;
-std::map<Address, size_t> live;
-std::map<std::string, long long> figures;
-std::vector<Stream*> streams;
+// Never given back: a process may end while a kernel runs.
+std::map<Address, size_t>& live = *new std::map<Address, size_t>;
+std::map<std::string, long long>& figures = *new std::map<std::string, long long>;
+std::vector<Stream*>& streams = *new std::vector<Stream*>;
 // The error that all later calls have too.
 int lost = SUCCESS;
 

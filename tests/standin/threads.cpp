@@ -32,7 +32,8 @@ struct Fiber {
     State state;
 };
 
-std::vector<Fiber> fibers;
+// Never given back: a process may end while a kernel runs.
+std::vector<Fiber>& fibers = *new std::vector<Fiber>;
 ucontext_t scheduler;
 Fiber* running;
 bool failed;
