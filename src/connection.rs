@@ -601,7 +601,8 @@ impl From<Arc<dyn TableProvider>> for Registered {
 }
 
 fn memory_table(schema: &Schema, batches: Vec<RecordBatch>, mut kept: Kept) -> Result<Entry> {
-    let rows = batches.into_iter().map(|rows| Batch::new(rows).kept(&mut kept)).collect();
+    let rows = batches.iter().map(|rows| Ok(Batch::new(rows)?.kept(&mut kept)));
+    let rows = rows.collect::<Result<_>>()?;
     let table = MemoryTable::new(schema, TableDefinition::default(), rows, kept)?;
     Ok(Entry::Table(Arc::new(table)))
 }

@@ -11,9 +11,13 @@
 //! anything else                itself
 //! ```
 //!
-//! A number is not moved: what is asked of it can be asked of the narrower one.
+//! A number is not moved: what is asked of it can be asked of the narrower one. So columns are read; who keeps them has them in fewer
+//! bytes still (`at_rest`), of which any rows are made so again.
 
+mod at_rest;
+mod bits;
 mod symbols;
+mod waking;
 
 use std::sync::Arc;
 
@@ -29,6 +33,9 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use rustc_hash::FxHashMap;
+
+pub(crate) use self::at_rest::{Texts, as_it_is, at_rest, awake, is_held, texts};
+pub(crate) use self::waking::Waking;
 
 /// Runs code for the type of a column of whole numbers in some unit; else what is written last.
 macro_rules! for_whole_numbers {

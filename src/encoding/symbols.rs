@@ -8,18 +8,21 @@
 //! ```
 //!
 //! Each text is packed by itself, so a column may be cut, filtered and put together with others as it is, and only what is left of
-//! it is unpacked.
+//! it is unpacked. At rest all texts have the same symbols, and their codes and both lengths are three cells.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, DictionaryArray, StringArray, StringViewArray,
-    StructArray, UInt8Array, UInt16Array,
+    StructArray, UInt8Array, UInt16Array, UInt32Array,
 };
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{DataType, Field, Fields, UInt8Type, UInt16Type};
+use arrow::datatypes::{DataType, Field, Fields, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
 use fsst::{Compressor, ESCAPE_CODE, Symbol};
+
+use super::bits;
 
 /// Bytes of a text on average, below which views hold most of them.
 const MEAN_BYTES_MIN: usize = 12;
@@ -109,7 +112,71 @@ fn lengths(packed: &StructArray) -> &[u16] {
 
 /// Whether a column has texts that are packed.
 pub(super) fn is_packed(column: &ArrayRef) -> bool {
-    column.as_struct_opt().is_some_and(|packed| *packed.fields() == fields())
+    are_packed_as(column.data_type())
+}
+
+/// Whether texts that are packed have this type.
+pub(super) fn are_packed_as(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Struct(of) if *of == fields())
+}
+
+/// Packed texts as one cell; nothing where they have not all the same symbols, or are none.
+pub(super) fn at_rest(column: &ArrayRef) -> Option<ArrayRef> {
+    let packed = column.as_struct_opt().filter(|_| is_packed(column))?;
+    let codes = packed.column(0).as_binary::<i32>();
+    let symbols = packed.column(2).as_dictionary::<UInt8Type>().values();
+    if symbols.len() != 1 {
+        return None;
+    }
+    let ends = codes.value_offsets();
+    let code_bytes = ends.windows(2).map(|ends| (ends[1] - ends[0]) as u32);
+    let code_bytes: ArrayRef = Arc::new(UInt32Array::from_iter_values(code_bytes));
+    let lengths = UInt16Array::new(lengths(packed).to_vec().into(), packed.nulls().cloned());
+    let bounds = ends.first().zip(ends.last()).map(|(first, last)| *first as usize..*last as usize);
+    let codes = BinaryArray::from_iter_values([codes.value_data().get(bounds?)?]);
+    let columns: [ArrayRef; 4] = [
+        Arc::new(codes),
+        bits::packed(&code_bytes, &DataType::UInt32)?,
+        bits::packed(&(Arc::new(lengths) as _), &DataType::UInt16)?,
+        Arc::clone(symbols),
+    ];
+    let names = ["codes", "code bytes", "lengths", "symbols"].into_iter().zip(&columns);
+    let fields = names.map(|(name, of)| Field::new(name, of.data_type().clone(), false));
+    let fields = Fields::from_iter(fields);
+    Some(Arc::new(StructArray::try_new(fields, columns.to_vec(), None).ok()?))
+}
+
+/// Some of the texts that are at rest so, packed.
+///
+/// # Errors
+/// None, for what is at rest was packed.
+pub(super) fn awake(at_rest: &StructArray, rows: Range<usize>) -> Result<ArrayRef, ArrowError> {
+    let numbers = |at: usize, of: DataType, rows| {
+        let numbers = at_rest.column(at).as_binary_opt::<i64>();
+        let other = || ArrowError::InvalidArgumentError("no texts are packed so".to_owned());
+        bits::unpacked(numbers.ok_or_else(other)?, &of, rows)
+    };
+    // Codes of the rows before are passed over.
+    let code_bytes = numbers(1, DataType::UInt32, 0..rows.end)?;
+    let (before, of_rows) = code_bytes.as_primitive::<UInt32Type>().values().split_at(rows.start);
+    let first: u32 = before.iter().sum();
+    let ends = of_rows.iter().scan(first, |end, &bytes| {
+        *end += bytes;
+        Some(*end as i32)
+    });
+    let offsets = std::iter::once(first as i32).chain(ends);
+    let offsets = OffsetBuffer::new(ScalarBuffer::from_iter(offsets));
+    let codes = at_rest.column(0).as_binary::<i32>().values().clone();
+    let codes = BinaryArray::try_new(offsets, codes, None)?;
+    let lengths = numbers(2, DataType::UInt16, rows.clone())?;
+    let lengths = lengths.as_primitive::<UInt16Type>();
+    let symbols = UInt8Array::from_value(0, rows.len());
+    let symbols = DictionaryArray::try_new(symbols, Arc::clone(at_rest.column(3)))?;
+    let nulls = lengths.nulls().cloned();
+    // What has no text may have any length at rest.
+    let lengths = UInt16Array::from_iter_values(lengths.iter().map(Option::unwrap_or_default));
+    let columns: Vec<ArrayRef> = vec![Arc::new(codes), Arc::new(lengths), Arc::new(symbols)];
+    Ok(Arc::new(StructArray::try_new(fields(), columns, nulls)?))
 }
 
 /// Bytes of texts that are packed.

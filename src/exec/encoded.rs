@@ -13,9 +13,9 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
+use futures::stream::{BoxStream, StreamExt};
 
-use crate::encoding::{as_they_are, decoded, decoded_batch, shared_codes};
+use crate::encoding::{Waking, as_they_are, decoded, decoded_batch, shared_codes};
 use crate::exec::relational::aggregate::SpillingAggregateExec;
 use crate::exec::relational::join::SpillingJoinExec;
 use crate::exec::transform::TransformExec;
@@ -39,6 +39,23 @@ pub(super) fn encoded_rows(
         Some(scan) => scan.encoded_rows(partition),
         None => plan.execute(partition, context),
     }
+}
+
+/// The rows of a partition of a plan, encoded where they may be: those of a table wake as they are asked for.
+///
+/// # Errors
+/// Those of executing it.
+pub(super) fn waking_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+) -> Result<BoxStream<'static, Result<Waking>>> {
+    let source = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source);
+    if let Some(scan) = source.and_then(|source| source.downcast_ref::<TableScan>()) {
+        return scan.waking_rows(partition);
+    }
+    let rows = encoded_rows(plan, partition, context)?;
+    Ok(rows.map(|batch| batch.map(|batch| Waking::from(&batch))).boxed())
 }
 
 /// The rows of a partition of a plan with all columns that its schema has, but that so many at the front may be codes of a dictionary

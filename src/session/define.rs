@@ -246,7 +246,7 @@ async fn kept_rows(
         SpawnedTask::spawn(async move {
             let mut rows = Vec::new();
             while let Some(batch) = part.next().await {
-                let batch = Batch::new(under(&schema, &batch?)?);
+                let batch = Batch::new(&under(&schema, &batch?)?)?;
                 rows.push(batch.kept(&mut locked(&kept)));
             }
             Ok::<_, Error>(rows)

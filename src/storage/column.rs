@@ -7,7 +7,6 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 
-use super::batch::Batch;
 use super::memory::{Batched, Version};
 
 /// A column with all rows of a version.
@@ -73,9 +72,13 @@ impl TableColumn {
         self.version.batches[batch].num_rows()
     }
 
-    /// The values of a batch as they are kept, or as whoever reads them has them.
-    pub(crate) fn kept(&self, batch: usize) -> &ArrayRef {
-        self.version.batches[batch].as_kept().column(self.place)
+    /// The values of a batch, encoded.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(crate) fn encoded(&self, batch: usize) -> Result<ArrayRef, ArrowError> {
+        let batch = &self.version.batches[batch];
+        batch.encoded(self.place, 0..batch.num_rows())
     }
 
     /// The values of a batch.
@@ -83,7 +86,7 @@ impl TableColumn {
     /// # Errors
     /// None, for what is kept was such a column.
     pub(crate) fn values(&self, batch: usize) -> Result<ArrayRef, ArrowError> {
-        Batch::column(&self.version.batches[batch], self.place)
+        self.version.batches[batch].column(self.place)
     }
 }
 

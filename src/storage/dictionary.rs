@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 
 use super::batch::Batch;
 use super::memory::{Batched, Version};
-use crate::encoding::{has_plain_texts, shared_codes, unpacked};
+use crate::encoding::{self, shared_codes, unpacked};
 
 /// More texts are kept as they are.
 const TEXTS_MAX: usize = 1 << 20;
@@ -63,11 +63,11 @@ impl Texts {
 pub(super) fn are_plain(batches: &[Batch], column: usize) -> bool {
     let (mut rows, mut texts, mut others) = (0, 0, 0);
     for batch in batches {
-        let kept = batch.as_kept().column(column);
-        rows += kept.len();
-        if shared_codes(kept).is_none() {
-            others += kept.len();
-            texts += if has_plain_texts(kept) { kept.len() } else { 0 };
+        let (of_batch, kept) = (batch.num_rows(), batch.texts(column));
+        rows += of_batch;
+        if kept != encoding::Texts::SharedCodes {
+            others += of_batch;
+            texts += if kept == encoding::Texts::Plain { of_batch } else { 0 };
         }
     }
     // Of texts that differ little in every batch each batch has a dictionary.
@@ -128,13 +128,14 @@ impl Coding {
         self.rows
     }
 
-    /// Gives codes to the texts of a batch, as it is kept.
-    pub(super) fn add(&self, batch: usize, texts: &ArrayRef) -> Progress {
-        let Some(place) = self.codes.get(batch) else { return Progress::GoesOn };
+    /// Gives codes to the texts of a batch.
+    pub(super) fn add(&self, at: usize, batch: &Batch) -> Progress {
+        let Some(place) = self.codes.get(at) else { return Progress::GoesOn };
         if place.get().is_some() || self.is_over.load(Ordering::Relaxed) {
             return Progress::GoesOn;
         }
-        let Some(codes) = self.codes_of(texts) else {
+        let texts = batch.encoded(self.column, 0..batch.num_rows()).ok();
+        let Some(codes) = texts.and_then(|texts| self.codes_of(&texts)) else {
             let was_over = self.is_over.swap(true, Ordering::Relaxed);
             return if was_over { Progress::GoesOn } else { Progress::Over };
         };
@@ -216,7 +217,7 @@ impl Coding {
                 }
             });
             let codes = codes.iter().map(|&code| ranks[code as usize]).collect();
-            let nulls = batch.as_kept().column(self.column).nulls().cloned();
+            let nulls = batch.encoded(self.column, 0..batch.num_rows())?.nulls().cloned();
             let codes = UInt32Array::new(codes, nulls);
             let codes = DictionaryArray::<UInt32Type>::try_new(codes, Arc::clone(dictionary))?;
             columns.push(Arc::new(codes) as ArrayRef);
@@ -279,8 +280,10 @@ mod tests {
                 DataType::Utf8 => Arc::new(texts.collect::<StringArray>()),
                 _ => Arc::new(texts.collect::<StringViewArray>()),
             };
-            batches
-                .push(Batch::new(RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap()));
+            batches.push(
+                Batch::new(&RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap())
+                    .unwrap(),
+            );
         }
         batches
     }
@@ -291,6 +294,11 @@ mod tests {
         let schema = Arc::clone(batches[0].schema());
         let batches = batches.into_iter().map(|batch| batch.kept(&mut kept)).collect();
         Arc::new(MemoryTable::new(&schema, TableDefinition::default(), batches, kept).unwrap())
+    }
+
+    /// The first column of a batch, encoded.
+    fn whole(batch: &Batch) -> ArrayRef {
+        batch.encoded(0, 0..batch.num_rows()).unwrap()
     }
 
     /// The column as two threads read it, encoded.
@@ -340,9 +348,10 @@ mod tests {
             }
             let current = table.current();
             assert_eq!(current.number, version);
-            let columns = current.batches.iter().map(|batch| batch.as_kept().column(0));
-            let dictionaries: Vec<&ArrayRef> =
-                columns.filter_map(|column| Some(shared_codes(column)?.values())).collect();
+            let columns = current.batches.iter().map(whole);
+            let dictionaries: Vec<ArrayRef> = columns
+                .filter_map(|column| Some(Arc::clone(shared_codes(&column)?.values())))
+                .collect();
             let Some(dictionary) = dictionaries.first().filter(|_| was_plain) else {
                 assert_eq!(dictionaries.len(), 0);
                 continue;
@@ -361,9 +370,9 @@ mod tests {
             assert!(texts.is_sorted() && texts.windows(2).all(|pair| pair[0] != pair[1]));
             assert!(table.kept_bytes() < before, "{} {before}", table.kept_bytes());
             for batch in &current.batches {
-                let alone = batch.alone().unwrap();
-                assert!(shared_codes(alone.column(0)).is_none());
-                assert_eq!(&decoded(alone.column(0), &of).unwrap(), &batch.column(0).unwrap());
+                let alone = batch.moved(batch.alone().unwrap());
+                assert_ne!(alone.texts(0), encoding::Texts::SharedCodes);
+                assert_eq!(&alone.column(0).unwrap(), &batch.column(0).unwrap());
             }
             // Rows that come later are read beside.
             let more = current.batches[0].clone();
@@ -385,15 +394,17 @@ mod tests {
         };
         let batches = (0..6).map(|_| {
             let columns = [("a", texts(random, 500)), ("b", texts(random, 900))];
-            Batch::new(RecordBatch::try_from_iter(columns).unwrap())
+            Batch::new(&RecordBatch::try_from_iter(columns).unwrap()).unwrap()
         });
         let table = table(batches.collect());
         for _ in 0..2 {
             read(&table, &DataType::Utf8View);
         }
         let current = table.current();
-        let mut columns = current.batches.iter().flat_map(|batch| batch.as_kept().columns());
-        assert!(columns.all(|column| shared_codes(column).is_some()));
+        let shared = |batch: &Batch| {
+            [0, 1].iter().all(|&place| batch.texts(place) == encoding::Texts::SharedCodes)
+        };
+        assert!(current.batches.iter().all(shared));
     }
 
     #[test]
@@ -403,11 +414,11 @@ mod tests {
             Arc::new(texts.collect::<StringViewArray>())
         };
         let batches = (0..4).map(|at| RecordBatch::try_from_iter([("s", texts(5000 * at))]));
-        let table = table(batches.map(|batch| Batch::new(batch.unwrap())).collect());
+        let table = table(batches.map(|batch| Batch::new(&batch.unwrap()).unwrap()).collect());
         let expected: Vec<ArrayRef> = (0..4).map(|at| texts(5000 * at)).collect();
         let expected = concat(&expected.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap();
         let before: Vec<ArrayRef> =
-            table.current().as_kept().map(|of| Arc::clone(of.column(0))).collect();
+            table.current().at_rest().map(|of| Arc::clone(of.column(0))).collect();
         let decoded = |scan: &TableScan, partition| scan.open(partition, Arc::default());
         for is_encoded in [true, false, true, true] {
             let texts = match is_encoded {
@@ -418,7 +429,7 @@ mod tests {
         }
         let current = table.current();
         assert!(
-            current.as_kept().zip(&before).all(|(now, before)| Arc::ptr_eq(now.column(0), before))
+            current.at_rest().zip(&before).all(|(now, before)| Arc::ptr_eq(now.column(0), before))
         );
     }
 
@@ -427,7 +438,6 @@ mod tests {
         let random = &mut SmallRng::seed_from_u64(40);
         let of = DataType::Utf8View;
         let table = table((0..4).flat_map(|_| batches(random, 9000, &of)).collect());
-        let column = |at: usize| Arc::clone(table.current().batches[at].as_kept().column(0));
         let version = table.current();
         for _ in 0..2 {
             table.note_read(&version, 0, true);
@@ -436,10 +446,10 @@ mod tests {
             let first = version.batches[0].clone();
             table.insert_kept(vec![first]).unwrap();
             for (at, batch) in version.batches.iter().enumerate() {
-                let progress = coding.add(at, batch.as_kept().column(0));
+                let progress = coding.add(at, batch);
                 table.coded(&coding, progress).unwrap();
             }
-            assert!(shared_codes(&column(0)).is_none());
+            assert_ne!(table.current().batches[0].texts(0), encoding::Texts::SharedCodes);
         }
         assert!(table.coding(&table.current(), 0).is_none());
     }

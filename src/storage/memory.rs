@@ -15,11 +15,11 @@ use arrow::error::ArrowError;
 use datafusion::logical_expr::Expr;
 use tokio::sync::OwnedMutexGuard;
 
-use super::batch::{Batch, as_kept};
+use super::batch::{Batch, Figures, encoded_if_many};
 use super::dictionary::{Coding, Progress, Texts, are_plain};
 use super::keys::{Key, UniqueKey};
 use super::zones::Zones;
-use crate::encoding::decoded_bytes;
+use crate::encoding::is_held;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Kept, Movable, Tier, is_away};
 
@@ -59,21 +59,21 @@ struct State {
 impl State {
     /// Whether somebody reads the rows, or has some of them still: to put them away would free nothing.
     fn is_read(&self) -> bool {
-        let mut columns = self.current.as_kept().flat_map(RecordBatch::columns);
-        Arc::strong_count(&self.current) > 1 || columns.any(|column| Arc::strong_count(column) > 1)
+        let mut columns = self.current.at_rest().flat_map(RecordBatch::columns);
+        Arc::strong_count(&self.current) > 1 || columns.any(is_held)
     }
 
     /// Whether all rows are in memory.
     fn is_in_memory(&self) -> bool {
-        !self.current.as_kept().any(is_away)
+        !self.current.at_rest().any(is_away)
     }
 
     /// Keeps a column in another way, in each batch.
-    fn keep_column(&mut self, at: usize, columns: Vec<ArrayRef>) -> Result<(), ArrowError> {
+    fn keep_column(&mut self, at: usize, columns: &[ArrayRef]) -> Result<(), ArrowError> {
         let batches = self.current.batches.iter().zip(columns);
         let batches = batches.map(|(batch, column)| batch.with_column(at, column));
         let batches: Vec<Batch> = batches.collect::<Result<_, _>>()?;
-        self.kept.recount(batches.iter().map(Batch::as_kept));
+        self.kept.recount(batches.iter().map(Batch::at_rest));
         self.current = self.current.with(batches);
         Ok(())
     }
@@ -98,14 +98,6 @@ pub(crate) struct Version {
 #[derive(Debug, Default)]
 pub(crate) struct Batched;
 
-/// What plans ask about a column of a version.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Figures {
-    pub(super) nulls: usize,
-    /// What it takes of memory where it is read.
-    pub(super) bytes: usize,
-}
-
 impl Version {
     /// By column; none where there are no rows.
     pub(super) fn figures(&self) -> &[Figures] {
@@ -113,10 +105,9 @@ impl Version {
             let columns = self.batches.first().map_or(0, |batch| batch.schema().fields().len());
             let mut figures = vec![Figures::default(); columns];
             for batch in &self.batches {
-                let columns = batch.as_kept().columns().iter().zip(batch.schema().fields());
-                for (known, (column, field)) in figures.iter_mut().zip(columns) {
-                    known.nulls += column.logical_null_count();
-                    known.bytes += decoded_bytes(column, field.data_type());
+                for (known, of) in figures.iter_mut().zip(batch.figures()) {
+                    known.nulls += of.nulls;
+                    known.bytes += of.bytes;
                 }
             }
             figures
@@ -128,9 +119,9 @@ impl Version {
         &self.batched
     }
 
-    /// The batches as they are kept.
-    pub(super) fn as_kept(&self) -> impl Iterator<Item = &RecordBatch> {
-        self.batches.iter().map(Batch::as_kept)
+    /// The batches at rest.
+    pub(super) fn at_rest(&self) -> impl Iterator<Item = &RecordBatch> {
+        self.batches.iter().map(Batch::at_rest)
     }
 
     /// The version after this one, which has its rows and some more.
@@ -163,20 +154,23 @@ impl Version {
     }
 
     /// The rows after so many of them.
-    pub(super) fn after(&self, rows: usize) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// None, for what is kept was such rows.
+    pub(super) fn after(&self, rows: usize) -> Result<Arc<Self>, ArrowError> {
         let mut first = 0;
         let mut batches = Vec::new();
         for batch in &self.batches {
             let skipped = rows.saturating_sub(first).min(batch.num_rows());
             first += batch.num_rows();
             if skipped < batch.num_rows() {
-                batches.push(batch.slice(skipped, batch.num_rows() - skipped));
+                batches.push(if skipped == 0 { batch.clone() } else { batch.after(skipped)? });
             }
         }
         let zones = self.zones.next(&self.batches, &batches);
         let (rows, grown_since) = (self.rows.saturating_sub(rows), self.number);
         let (figures, batched) = (OnceLock::new(), Arc::default());
-        Arc::new(Self { batches, zones, rows, grown_since, figures, batched, ..*self })
+        Ok(Arc::new(Self { batches, zones, rows, grown_since, figures, batched, ..*self }))
     }
 }
 
@@ -345,7 +339,7 @@ impl MemoryTable {
             return Ok(());
         }
         match coding.columns(&state.current.batches)? {
-            Some(columns) => state.keep_column(coding.column, columns),
+            Some(columns) => state.keep_column(coding.column, &columns),
             None => Ok(()),
         }
     }
@@ -365,9 +359,12 @@ impl MemoryTable {
     }
 
     /// The same rows where there is room for them, to be inserted.
-    pub(crate) fn keep(&self, rows: RecordBatch) -> Batch {
-        let rows = Batch::new(rows);
-        rows.kept(&mut self.state().kept)
+    ///
+    /// # Errors
+    /// None, for any rows can be kept.
+    pub(crate) fn keep(&self, rows: &RecordBatch) -> Result<Batch, ArrowError> {
+        let rows = Batch::new(rows)?;
+        Ok(rows.kept(&mut self.state().kept))
     }
 
     /// Appends rows that are kept already, and counts them.
@@ -379,7 +376,7 @@ impl MemoryTable {
         if inserted.is_err() {
             let mut state = self.state();
             let current = Arc::clone(&state.current);
-            state.kept.recount(current.as_kept());
+            state.kept.recount(current.at_rest());
         }
         inserted
     }
@@ -454,7 +451,7 @@ impl MemoryTable {
                 (None, None) => key.forget(),
             }
         }
-        kept.recount(batches.iter().map(Batch::as_kept));
+        kept.recount(batches.iter().map(Batch::at_rest));
         *current = current.changed(batches);
         Ok(count)
     }
@@ -490,13 +487,9 @@ impl MemoryTable {
 
     /// The rows under the table's schema, with a plain word about a NULL where none may be.
     fn conform(&self, rows: Batch) -> Result<Batch> {
-        self.check_not_null(rows.as_kept().columns())?;
+        let mut columns = self.schema.fields().iter().zip(rows.figures());
+        columns.try_for_each(|(field, figures)| check_not_null(field, figures.nulls))?;
         Ok(rows.under(&self.schema)?)
-    }
-
-    fn check_not_null(&self, columns: &[ArrayRef]) -> Result<()> {
-        let mut columns = self.schema.fields().iter().zip(columns);
-        columns.try_for_each(|(field, column)| check_not_null(field, column))
     }
 
     fn update(
@@ -533,8 +526,8 @@ impl MemoryTable {
                 let sources: Vec<&dyn Array> =
                     sources.chain(values.iter().map(|batch| batch[at].as_ref())).collect();
                 let after = interleave(&sources, &places)?;
-                check_not_null(self.schema.field(column), &after)?;
-                batch = batch.with_column(column, as_kept(&after))?;
+                check_not_null(self.schema.field(column), after.logical_null_count())?;
+                batch = batch.with_column(column, &encoded_if_many(&after))?;
             }
             updated.push(batch.settled()?);
         }
@@ -542,8 +535,8 @@ impl MemoryTable {
     }
 }
 
-fn check_not_null(field: &Field, column: &ArrayRef) -> Result<()> {
-    if field.is_nullable() || column.logical_null_count() == 0 {
+fn check_not_null(field: &Field, nulls: usize) -> Result<()> {
+    if field.is_nullable() || nulls == 0 {
         return Ok(());
     }
     Err(Error::argument(
@@ -598,7 +591,7 @@ mod tests {
 
     fn batch(values: &[i64]) -> Batch {
         let values: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
-        Batch::new(RecordBatch::try_from_iter([("a", values)]).unwrap())
+        Batch::new(&RecordBatch::try_from_iter([("a", values)]).unwrap()).unwrap()
     }
 
     fn table(keys: Vec<Key>, values: &[i64]) -> Result<MemoryTable> {

@@ -8,10 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
-    UInt64Array,
+    ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt64Array,
 };
-use arrow::compute::{FilterBuilder, FilterPredicate, filter};
+use arrow::compute::{FilterBuilder, filter};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
@@ -19,11 +18,11 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction_opt};
 use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::stream;
+use futures::stream::{self, BoxStream, StreamExt};
 
 use super::dictionary::Coding;
 use super::memory::{BATCH_ROWS, MemoryTable, Version};
-use crate::encoding::{as_they_are, decoded};
+use crate::encoding::{Waking, decoded};
 use crate::first_by::FirstBy;
 use crate::steps::{ROWS_DROPPED, Step, steps};
 
@@ -42,8 +41,6 @@ pub(super) struct Read {
     pub(super) told_of_rows: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) first_by: Option<FirstBy>,
     pub(super) fetch: Option<usize>,
-    /// Whether columns are given as they are kept, to who decodes them.
-    pub(super) is_encoded: bool,
 }
 
 /// The rows of one partition of a scan.
@@ -53,29 +50,43 @@ pub(super) fn rows(
     partition: usize,
 ) -> SendableRecordBatchStream {
     let given = Arc::clone(&read.given);
-    let reading = Reading {
-        left: read.promising_first(),
-        steps: None,
-        begun: None,
-        told: None,
-        batches_read: 0,
-        codings: read.columns.iter().map(|_| OnceCell::new()).collect(),
-        first_rows: None,
-        still_wanted: read.fetch.unwrap_or(usize::MAX),
-        rows_given: MetricBuilder::new(metrics).output_rows(partition),
-        rows_dropped: MetricBuilder::new(metrics).counter(ROWS_DROPPED, partition),
-        read,
-    };
+    let reading = Reading::new(read, metrics, partition);
     let batches = stream::try_unfold(reading, |mut reading| async {
-        loop {
-            match reading.next()? {
-                // Others of this thread have their turn, and who stops a statement: to drop many rows takes a while.
-                Some(rows) if rows.num_rows() == 0 => tokio::task::yield_now().await,
-                next => return Ok(next.map(|rows| (rows, reading))),
+        while let Some((batch, rows)) = reading.next() {
+            let count = rows.len();
+            let given = reading.decoded(batch, rows)?;
+            reading.rows_dropped.add(count - given.num_rows());
+            reading.rows_given.add(given.num_rows());
+            if given.num_rows() > 0 {
+                return Ok(Some((given, reading)));
             }
+            // Others of this thread have their turn, and who stops a statement: to drop many rows takes a while.
+            tokio::task::yield_now().await;
         }
+        Ok(None)
     });
     Box::pin(RecordBatchStreamAdapter::new(given, Box::pin(batches)))
+}
+
+/// The same to who decodes columns: they wake as they are asked for.
+pub(super) fn waking_rows(
+    read: Read,
+    metrics: &ExecutionPlanMetricsSet,
+    partition: usize,
+) -> BoxStream<'static, Result<Waking>> {
+    let reading = Reading::new(read, metrics, partition);
+    let batches = stream::try_unfold(reading, |mut reading| async {
+        // Others of this thread have their turn.
+        tokio::task::consume_budget().await;
+        let Some((batch, rows)) = reading.next() else { return Ok(None) };
+        reading.rows_given.add(rows.len());
+        if rows.start == 0 {
+            reading.give_codes(batch)?;
+        }
+        let places = Arc::clone(&reading.read.columns);
+        Ok(Some((reading.waking(batch, rows, &places), reading)))
+    });
+    batches.boxed()
 }
 
 impl Read {
@@ -93,6 +104,8 @@ impl Read {
 
 struct Reading {
     read: Read,
+    /// All columns of the schema, by their numbers.
+    all: Arc<[usize]>,
     left: VecDeque<usize>,
     /// Of what is told, once the first batch is read: joins have told by then.
     steps: Option<Vec<Step>>,
@@ -111,13 +124,28 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next rows, none of them where nobody needs any.
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
+    fn new(read: Read, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self {
+            all: (0..read.schema.fields().len()).collect(),
+            left: read.promising_first(),
+            steps: None,
+            begun: None,
+            told: None,
+            batches_read: 0,
+            codings: read.columns.iter().map(|_| OnceCell::new()).collect(),
+            first_rows: None,
+            still_wanted: read.fetch.unwrap_or(usize::MAX),
+            rows_given: MetricBuilder::new(metrics).output_rows(partition),
+            rows_dropped: MetricBuilder::new(metrics).counter(ROWS_DROPPED, partition),
+            read,
+        }
+    }
+
+    /// The next batch, and some of its rows.
+    fn next(&mut self) -> Option<(usize, Range<usize>)> {
         self.leave_out();
         let begun = self.begun.take().or_else(|| Some((self.left.pop_front()?, 0)));
-        let Some((batch, first)) = begun.filter(|_| self.still_wanted > 0) else {
-            return Ok(None);
-        };
+        let (batch, first) = begun.filter(|_| self.still_wanted > 0)?;
         self.batches_read += usize::from(first == 0);
         let rows = self.read.version.batches[batch].num_rows() - first;
         let taken = rows.min(BATCH_ROWS).min(self.still_wanted);
@@ -126,10 +154,7 @@ impl Reading {
         }
         // Nothing is told to a scan of which only some rows are wanted.
         self.still_wanted -= taken;
-        let rows = self.rows(batch, first..first + taken)?;
-        self.rows_dropped.add(taken - rows.num_rows());
-        self.rows_given.add(rows.num_rows());
-        Ok(Some(rows))
+        Some((batch, first..first + taken))
     }
 
     /// Leaves out batches that are ruled out by now. A sort tells more with most batches at first, and to look takes as long as to
@@ -152,26 +177,45 @@ impl Reading {
         self.rows_dropped.add(before - rows(&self.left));
     }
 
-    fn rows(&mut self, batch: usize, rows: Range<usize>) -> Result<RecordBatch> {
-        let places = Arc::clone(&self.read.columns);
-        if self.read.is_encoded {
-            if rows.start == 0 {
-                self.give_codes(batch)?;
+    /// Columns of some rows of a batch.
+    fn waking(&mut self, batch: usize, rows: Range<usize>, places: &[usize]) -> Waking {
+        let mut waking = Waking::of(rows.len());
+        let whole = &self.read.version.batches[batch];
+        for &place in places {
+            match whole.at_rest().columns().get(place) {
+                Some(cell) => {
+                    let own = self.read.schema.field(place).data_type();
+                    waking.push_at_rest(cell, own, rows.clone());
+                }
+                // The one after the last of the table.
+                None => {
+                    let first_rows = &mut self.first_rows;
+                    waking.push(numbers_of_rows(&self.read.version, first_rows, batch, &rows));
+                }
             }
-            let columns = places.iter().map(|&place| self.column(batch, place, &rows)).collect();
-            return Ok(as_they_are(&self.read.given, columns, rows.len())?);
         }
-        let needed = self.needed(batch, &rows)?;
-        let count = needed.as_ref().map_or(rows.len(), |needed| needed.count());
+        waking
+    }
+
+    /// Those of some rows of a batch that joins and sorts may need.
+    fn decoded(&mut self, batch: usize, rows: Range<usize>) -> Result<RecordBatch> {
+        let all = Arc::clone(&self.all);
+        let all = self.waking(batch, rows, &all);
+        let needed = self.needed(&all)?;
+        let count = needed.as_ref().map_or(all.num_rows(), BooleanArray::true_count);
         let schema = Arc::clone(&self.read.given);
         if count == 0 {
             return Ok(RecordBatch::new_empty(schema));
         }
-        let columns = places.iter().zip(schema.fields()).map(|(&place, field)| {
-            let mut column = self.column(batch, place, &rows);
-            if let Some(needed) = &needed {
-                column = needed.filter(&column)?;
-            }
+        let few = needed.as_ref().and_then(|needed| Waking::few(needed.values()));
+        let filter = needed.map(|needed| FilterBuilder::new(&needed).optimize().build());
+        let columns = self.read.columns.iter().zip(schema.fields()).map(|(&place, field)| {
+            let few = few.as_ref().map(|few| all.taken(place, few)).transpose()?.flatten();
+            let column = match (few, &filter) {
+                (Some(few), _) => few,
+                (None, Some(filter)) => filter.filter(&all.column(place)?)?,
+                (None, None) => all.column(place)?,
+            };
             Ok(decoded(&column, field.data_type())?)
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
@@ -179,17 +223,17 @@ impl Reading {
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
-    /// Those of some rows of a batch that joins and sorts may need; nothing where they may need most.
-    fn needed(&mut self, batch: usize, rows: &Range<usize>) -> Result<Option<FilterPredicate>> {
+    /// Those that joins and sorts may need; nothing where they may need most.
+    fn needed(&mut self, rows: &Waking) -> Result<Option<BooleanArray>> {
         let mut steps = self.steps.take().unwrap_or_else(|| {
             let all = conjunction_opt(self.read.told_of_rows.iter().cloned());
             all.map_or_else(Vec::new, |all| steps(&all, &self.read.schema))
         });
         let mut needed: Option<BooleanArray> = None;
         for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
-            let mut columns = vec![None; self.read.schema.fields().len()];
+            let mut columns = vec![None; rows.num_columns()];
             for &place in &step.places {
-                let column = self.column(batch, place, rows);
+                let column = rows.column(place)?;
                 columns[place] = Some(match &needed {
                     Some(needed) => filter(&column, needed)?,
                     None => column,
@@ -202,7 +246,7 @@ impl Reading {
             });
         }
         self.steps = Some(steps);
-        Ok(needed.map(|needed| FilterBuilder::new(&needed).optimize().build()))
+        Ok(needed)
     }
 
     /// Gives codes to the texts of a batch, where somebody asks for that.
@@ -212,29 +256,26 @@ impl Reading {
             let Some(coding) = coding.get_or_init(|| table.coding(version, column)) else {
                 continue;
             };
-            let progress = coding.add(batch, version.batches[batch].as_kept().column(column));
+            let progress = coding.add(batch, &version.batches[batch]);
             table.coded(coding, progress)?;
         }
         Ok(())
     }
+}
 
-    /// Rows of a column of a batch as they are kept; the one after the last has the numbers of the rows.
-    fn column(&mut self, batch: usize, place: usize, rows: &Range<usize>) -> ArrayRef {
-        let batches = &self.read.version.batches;
-        let whole = &batches[batch];
-        let Some(kept) = whole.as_kept().columns().get(place) else {
-            let first_rows = self.first_rows.get_or_insert_with(|| {
-                let rows = batches.iter().map(|batch| batch.num_rows() as u64);
-                rows.scan(0, |next, rows| Some(std::mem::replace(next, *next + rows))).collect()
-            });
-            let first = first_rows[batch] + rows.start as u64;
-            return Arc::new(UInt64Array::from_iter_values(first..first + rows.len() as u64));
-        };
-        match rows.len() == whole.num_rows() {
-            true => Arc::clone(kept),
-            false => kept.slice(rows.start, rows.len()),
-        }
-    }
+/// The numbers of some rows of a batch. `first_rows` has those of the first of each batch, once somebody has asked.
+fn numbers_of_rows(
+    version: &Version,
+    first_rows: &mut Option<Vec<u64>>,
+    batch: usize,
+    rows: &Range<usize>,
+) -> ArrayRef {
+    let first_rows = first_rows.get_or_insert_with(|| {
+        let rows = version.batches.iter().map(|batch| batch.num_rows() as u64);
+        rows.scan(0, |next, rows| Some(std::mem::replace(next, *next + rows))).collect()
+    });
+    let first = first_rows[batch] + rows.start as u64;
+    Arc::new(UInt64Array::from_iter_values(first..first + rows.len() as u64))
 }
 
 /// Of rows that are kept, those that are of these, too.

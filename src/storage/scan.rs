@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -28,12 +28,16 @@ use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::{all_alias_free_columns, new_projections_for_columns};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 
 use super::batch::Batch;
 use super::column::TableColumn;
 use super::memory::{MemoryTable, Version};
 use super::read::{self, Read};
 use super::snapshot::Snapshot;
+use crate::encoding::{Texts, Waking};
 use crate::first_by::FirstBy;
 
 /// So many rows are read by one thread before another has begun.
@@ -140,8 +144,8 @@ impl TableScan {
             return false;
         };
         let is_coded = |batch: &&Batch| {
-            let kept = batch.as_kept().columns().get(*column);
-            kept.is_some_and(|kept| matches!(kept.data_type(), DataType::Dictionary(..)))
+            let is_there = *column < batch.schema().fields().len();
+            is_there && matches!(batch.texts(*column), Texts::Codes | Texts::SharedCodes)
         };
         let coded: usize = version.batches.iter().filter(is_coded).map(Batch::num_rows).sum();
         coded > version.rows / 4 * 3
@@ -152,7 +156,7 @@ impl TableScan {
         let version = self.version().ok().filter(|_| self.fetch.is_none())?;
         let (place, field) = (*self.columns.get(given)?, self.given.fields().get(given)?);
         // Numbers of rows are none of its columns.
-        version.batches.first().filter(|batch| place < batch.as_kept().num_columns())?;
+        version.batches.first().filter(|batch| place < batch.schema().fields().len())?;
         Some(TableColumn::new(version, place, field.data_type()))
     }
 
@@ -222,17 +226,31 @@ impl TableScan {
     /// # Errors
     /// Where the rows are not there.
     pub(crate) fn encoded_rows(&self, partition: usize) -> Result<SendableRecordBatchStream> {
-        self.rows(partition, true)
+        let (given, of) = (Arc::clone(&self.given), Arc::clone(&self.given));
+        let rows = self.waking_rows(partition)?.map(move |rows| Ok(rows?.awake(&of)?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(given, rows)))
     }
 
-    fn rows(&self, partition: usize, is_encoded: bool) -> Result<SendableRecordBatchStream> {
+    /// The same, whose columns wake as they are asked for.
+    ///
+    /// # Errors
+    /// Where the rows are not there.
+    pub(crate) fn waking_rows(
+        &self,
+        partition: usize,
+    ) -> Result<BoxStream<'static, Result<Waking>>> {
+        Ok(read::waking_rows(self.read(partition, true)?, &self.metrics, partition))
+    }
+
+    /// What is read of a partition.
+    fn read(&self, partition: usize, is_encoded: bool) -> Result<Read> {
         let (table, version) = self.there()?;
         // What finds a few rows says nothing about the next scan.
         let is_of_most = is_encoded || self.count_rows(&self.parts)? > version.rows / 2;
         if partition == 0 && is_of_most {
             self.columns.iter().for_each(|&column| table.note_read(version, column, is_encoded));
         }
-        let read = Read {
+        Ok(Read {
             table: Arc::clone(table),
             version: Arc::clone(version),
             schema: Arc::clone(&self.schema),
@@ -243,9 +261,7 @@ impl TableScan {
             told_of_rows: self.told_of_rows().cloned().collect(),
             first_by: self.first_by.clone(),
             fetch: self.fetch,
-            is_encoded,
-        };
-        Ok(make_cooperative(read::rows(read, &self.metrics, partition)))
+        })
     }
 
     /// All batches in so many parts of about as many rows each, in their order; nothing where there are fewer.
@@ -322,7 +338,8 @@ impl DataSource for TableScan {
         partition: usize,
         _context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        self.rows(partition, false)
+        let rows = read::rows(self.read(partition, false)?, &self.metrics, partition);
+        Ok(make_cooperative(rows))
     }
 
     fn metrics(&self) -> ExecutionPlanMetricsSet {

@@ -17,7 +17,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 
 use super::batch::Batch;
 use super::memory::{Change, MemoryTable, Version};
@@ -64,8 +64,11 @@ impl Snapshot {
     }
 
     /// The rows after so many of them.
-    pub(crate) fn after(&self, rows: usize) -> Self {
-        Self { version: self.version.after(rows), ..self.clone() }
+    ///
+    /// # Errors
+    /// None, for what is kept was such rows.
+    pub(crate) fn after(&self, rows: usize) -> Result<Self> {
+        Ok(Self { version: self.version.after(rows)?, ..self.clone() })
     }
 
     pub(crate) fn row_count(&self) -> usize {
@@ -91,7 +94,7 @@ impl Snapshot {
         column: usize,
         rows: Range<usize>,
     ) -> Result<ArrayRef> {
-        Ok(self.version.batches[batch].slice(rows.start, rows.len()).column(column)?)
+        Ok(self.version.batches[batch].values(column, rows)?)
     }
 
     /// The least and the greatest value of a column in each batch, where these are known.
@@ -237,7 +240,8 @@ impl DataSink for Writer {
         let columns = match &self.write {
             Write::Insert => {
                 // What is inserted stays, and may be more than memory has room for.
-                let rows = data.map_ok(|rows| self.table.keep(rows)).try_collect().await?;
+                let kept = data.map(|rows| -> Result<_> { Ok(self.table.keep(&rows?)?) });
+                let rows = kept.try_collect::<Vec<_>>().await?;
                 return Ok(self.table.insert_kept(rows)?);
             }
             Write::Delete => None,

@@ -15,7 +15,8 @@ use crate::memory::Kept;
 /// A table with these rows, which keeps them as it keeps all.
 pub(crate) fn table_of(schema: &SchemaRef, batches: &[RecordBatch]) -> Arc<dyn TableProvider> {
     let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-    let (kept, batches) = (Kept::new("rows", &pool), batches.iter().cloned().map(Batch::new));
+    let batches = batches.iter().map(|rows| Batch::new(rows).unwrap());
+    let kept = Kept::new("rows", &pool);
     let table = MemoryTable::new(schema, TableDefinition::default(), batches.collect(), kept);
     Arc::new(Snapshot::new(Arc::new(table.unwrap())))
 }

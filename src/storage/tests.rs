@@ -41,7 +41,7 @@ fn batch(first: i64, rows: i64, random: &mut impl Rng) -> Batch {
     let texts = s.as_primitive::<Int64Type>().iter();
     let texts: StringViewArray =
         texts.map(|of| of.map(|of| format!("a text of {of} that is no short one"))).collect();
-    Batch::new(RecordBatch::try_new(schema(), vec![a, b, Arc::new(texts)]).unwrap())
+    Batch::new(&RecordBatch::try_new(schema(), vec![a, b, Arc::new(texts)]).unwrap()).unwrap()
 }
 
 fn table(random: &mut impl Rng) -> Arc<MemoryTable> {

@@ -11,7 +11,7 @@ use arrow::array::{
     downcast_primitive_array,
 };
 use arrow::compute::{max, min};
-use arrow::datatypes::{ArrowNativeTypeOp, DataType, SchemaRef};
+use arrow::datatypes::{ArrowNativeTypeOp, DataType, Field, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
@@ -115,26 +115,27 @@ impl Zones {
 
 /// Whether both have the same columns, and not only the same values.
 fn is_same(one: &Batch, other: &Batch) -> bool {
-    let mut columns = one.as_kept().columns().iter().zip(other.as_kept().columns());
+    let mut columns = one.at_rest().columns().iter().zip(other.at_rest().columns());
     columns.all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// Where the first column of a batch lies.
 fn place(batch: &Batch) -> Option<usize> {
-    batch.as_kept().columns().first().map(|column| Arc::as_ptr(column).addr())
+    batch.at_rest().columns().first().map(|column| Arc::as_ptr(column).addr())
 }
 
 impl Zone {
     fn of(batch: &Batch) -> Self {
-        let columns = batch.as_kept().columns().iter().zip(batch.schema().fields());
-        let columns = columns.map(|(column, field)| Bounds::of(column, field.data_type()));
+        let bounds =
+            |(place, field): (usize, &Arc<Field>)| Bounds::of(batch, place, field.data_type());
+        let columns = batch.schema().fields().iter().enumerate().map(bounds);
         Self { rows: batch.num_rows() as u64, columns: columns.collect() }
     }
 }
 
 impl Bounds {
-    /// Those of a column of this type, as it is kept.
-    fn of(column: &ArrayRef, data_type: &DataType) -> Option<Self> {
+    /// Those of a column of this type.
+    fn of(batch: &Batch, place: usize, data_type: &DataType) -> Option<Self> {
         use DataType::{Date32, Date64, Time32, Time64, Timestamp};
         let is_exact = data_type.is_integer() || data_type.is_decimal();
         if !is_exact
@@ -142,9 +143,10 @@ impl Bounds {
         {
             return None;
         }
-        let kept = column.as_ref();
+        let column = batch.encoded(place, 0..batch.num_rows()).ok()?;
+        let cells = column.as_ref();
         let ends = downcast_primitive_array!(
-            kept => ends(kept),
+            cells => ends(cells),
             _ => return None
         );
         let ends = decoded(&ends, data_type).ok()?;
@@ -218,7 +220,7 @@ mod tests {
         let times: ArrayRef =
             Arc::new(TimestampMicrosecondArray::from(values.to_vec()).with_timezone("+02:00"));
         let columns = [("i", integers), ("f", floats), ("t", times)];
-        Batch::new(RecordBatch::try_from_iter(columns).unwrap())
+        Batch::new(&RecordBatch::try_from_iter(columns).unwrap()).unwrap()
     }
 
     fn all(zones: &Zones) -> Vec<*const Zone> {
@@ -234,9 +236,9 @@ mod tests {
         let after = all(&zones.next(&batches, &more));
         assert_eq!(after[..5], known);
         // One is gone, one has a new column beside the old ones, and one is there twice.
-        let kept = batches[3].as_kept();
+        let kept = batches[3].at_rest();
         let mut columns = kept.columns().to_vec();
-        columns[1] = Arc::clone(batches[4].as_kept().column(1));
+        columns[1] = Arc::clone(batches[4].at_rest().column(1));
         let changed = batches[3].moved(RecordBatch::try_new(kept.schema(), columns).unwrap());
         let left = [batches[0].clone(), batches[2].clone(), changed, batches[4].clone()];
         let left = [&left[..], &[batches[4].clone()]].concat();

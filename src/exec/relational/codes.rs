@@ -30,9 +30,9 @@ const FREE: u32 = u32::MAX;
 /// Bits of the codes of a row: more places than these leave a near cache.
 const BITS_MAX: u32 = 18;
 
-/// Places that are not too many for any rows, and for each row.
+/// Places that are not too many for any rows, and for each row: to clear this many takes less than to look a group up.
 const PLACES_MIN: usize = 1 << 12;
-const PLACES_A_ROW: usize = 32;
+const PLACES_A_ROW: usize = 128;
 
 /// The groups that were met.
 #[derive(Debug)]

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch, make_view};
+use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, make_view};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, UInt8Type};
 use datafusion::physical_expr::PhysicalExpr;
@@ -126,6 +126,26 @@ pub(crate) struct Filter {
     singles: Numbers,
     tests: Vec<Compiled>,
     condition: Condition,
+    /// The columns that any test reads.
+    reads: BTreeSet<usize>,
+}
+
+/// The columns of a batch, as far as a condition reads them.
+#[derive(Clone, Copy)]
+pub(super) struct Read<'a> {
+    rows: usize,
+    columns: &'a [Option<ArrayRef>],
+}
+
+impl<'a> Read<'a> {
+    /// Columns by their numbers; those are there that the condition reads.
+    pub(super) fn new(rows: usize, columns: &'a [Option<ArrayRef>]) -> Self {
+        Self { rows, columns }
+    }
+
+    fn column(self, at: usize) -> &'a ArrayRef {
+        self.columns[at].as_ref().expect("a column that a condition reads is there")
+    }
 }
 
 /// A test, the numbers of which are results of the programs.
@@ -146,6 +166,8 @@ impl Filter {
         let (mut doubles, mut singles) = (Vec::new(), Vec::new());
         let mut tests = Vec::new();
         condition.tests(&mut tests);
+        let mut reads = BTreeSet::new();
+        tests.iter().for_each(|test| test.add_columns(&mut reads));
         let pair = |numbers: &mut Vec<Number>, a: &Number, b: &Number| {
             numbers.extend([a.clone(), b.clone()]);
             [numbers.len() - 2, numbers.len() - 1]
@@ -168,21 +190,23 @@ impl Filter {
             Test::IsNull(columns) => Compiled::IsNull(columns.iter().copied().collect()),
             Test::Holds(column) => Compiled::Holds(*column),
         });
-        let tests = compiled.collect();
-        Self { tests, doubles: Numbers::new(&doubles), singles: Numbers::new(&singles), condition }
+        let tests: Vec<Compiled> = compiled.collect();
+        let [doubles, singles] = [doubles, singles].map(|numbers| Numbers::new(&numbers));
+        Self { tests, doubles, singles, condition, reads }
+    }
+
+    /// The columns that it reads.
+    pub(super) fn reads(&self) -> &BTreeSet<usize> {
+        &self.reads
     }
 
     /// The rows for which the condition is true.
     ///
     /// # Errors
     /// Where a column has another type than was planned for.
-    pub(super) fn selection(
-        &self,
-        batch: &RecordBatch,
-        scratches: &mut Scratches,
-    ) -> Result<Selection> {
-        let rows = batch.num_rows();
-        let mut truths = self.truths(batch, scratches)?.into_iter();
+    pub(super) fn selection(&self, read: Read<'_>, scratches: &mut Scratches) -> Result<Selection> {
+        let rows = read.rows;
+        let mut truths = self.truths(read, scratches)?.into_iter();
         let mut holds = combined(&self.condition, &mut truths).holds;
         // What is beyond the last row is as false as it is true where something was negated.
         if let Some(last) = holds.last_mut().filter(|_| !rows.is_multiple_of(WORD)) {
@@ -192,49 +216,52 @@ impl Filter {
     }
 
     /// What each test says.
-    fn truths(&self, batch: &RecordBatch, scratches: &mut Scratches) -> Result<Vec<Truth>> {
-        let rows = batch.num_rows();
-        let words = rows.div_ceil(WORD);
+    fn truths(&self, read: Read<'_>, scratches: &mut Scratches) -> Result<Vec<Truth>> {
+        let words = read.rows.div_ceil(WORD);
         let mut holds = vec![vec![0; words]; self.tests.len()];
         let Scratches { doubles, singles } = scratches;
-        self.compare(&self.doubles, batch, doubles, &mut holds, |test| match *test {
+        self.compare(&self.doubles, read, doubles, &mut holds, |test| match *test {
             Compiled::Doubles(comparison, numbers) => Some((comparison, numbers)),
             _ => None,
         })?;
-        self.compare(&self.singles, batch, singles, &mut holds, |test| match *test {
+        self.compare(&self.singles, read, singles, &mut holds, |test| match *test {
             Compiled::Singles(comparison, numbers) => Some((comparison, numbers)),
             _ => None,
         })?;
         let tested = self.tests.iter().zip(holds);
-        tested.map(|(test, holds)| self.truth(test, holds, batch)).collect()
+        tested.map(|(test, holds)| self.truth(test, holds, read)).collect()
     }
 
     /// Sets the bits of those tests that compare numbers of this type.
     fn compare<T: Scalar + Ordered>(
         &self,
         numbers: &Numbers,
-        batch: &RecordBatch,
+        read: Read<'_>,
         scratch: &mut Scratch<T>,
         holds: &mut [Vec<u64>],
         compared: impl Fn(&Compiled) -> Option<(Comparison, [usize; 2])>,
     ) -> Result<()> {
-        let column = |at| batch.column(at);
-        numbers.each_strip(column, batch.num_rows(), scratch, |strip, results| {
-            let words = strip.start / WORD..strip.end.div_ceil(WORD);
-            for (test, holds) in self.tests.iter().zip(&mut *holds) {
-                if let Some((comparison, [a, b])) = compared(test) {
-                    let (a, b) = (results.cells(a), results.cells(b));
-                    compare(comparison, a, b, &mut holds[words.clone()]);
+        numbers.each_strip(
+            |at| read.column(at),
+            read.rows,
+            scratch,
+            |strip, results| {
+                let words = strip.start / WORD..strip.end.div_ceil(WORD);
+                for (test, holds) in self.tests.iter().zip(&mut *holds) {
+                    if let Some((comparison, [a, b])) = compared(test) {
+                        let (a, b) = (results.cells(a), results.cells(b));
+                        compare(comparison, a, b, &mut holds[words.clone()]);
+                    }
                 }
-            }
-        })
+            },
+        )
     }
 
     /// What one test says, by the bits that comparing numbers has left.
-    fn truth(&self, test: &Compiled, mut holds: Vec<u64>, batch: &RecordBatch) -> Result<Truth> {
+    fn truth(&self, test: &Compiled, mut holds: Vec<u64>, read: Read<'_>) -> Result<Truth> {
         let known = |columns: &[usize]| {
             let nulls = columns.iter().fold(None, |nulls, &at| {
-                NullBuffer::union(nulls.as_ref(), batch.column(at).logical_nulls().as_ref())
+                NullBuffer::union(nulls.as_ref(), read.column(at).logical_nulls().as_ref())
             });
             nulls.filter(|nulls| nulls.null_count() > 0).map(|nulls| words(nulls.inner()))
         };
@@ -248,27 +275,27 @@ impl Filter {
                 Truth::of(holds, known(&[&reads[pair[0]][..], &reads[pair[1]]].concat()))
             }
             Compiled::Column(comparison, at, constant) => {
-                compare_column(*comparison, batch.column(*at), *constant, &mut holds)?;
+                compare_column(*comparison, read.column(*at), *constant, &mut holds)?;
                 Truth::of(holds, known(&[*at]))
             }
             Compiled::Columns(comparison, pair) => {
-                let [left, right] = pair.map(|at| batch.column(at));
+                let [left, right] = pair.map(|at| read.column(at));
                 compare_columns(*comparison, left, right, &mut holds)?;
                 Truth::of(holds, known(pair))
             }
             Compiled::Text(at, text) => {
-                equal_text(batch.column(*at), text, &mut holds)?;
+                equal_text(read.column(*at), text, &mut holds)?;
                 Truth::of(holds, known(&[*at]))
             }
             Compiled::OfTexts(at, of) => {
-                Truth::of(words(&of.met(batch.column(*at))?), known(&[*at]))
+                Truth::of(words(&of.met(read.column(*at))?), known(&[*at]))
             }
             Compiled::IsNull(columns) => {
                 let known = known(columns).unwrap_or_else(|| vec![u64::MAX; holds.len()]);
                 Truth::of(known, None).negated()
             }
             Compiled::Holds(at) => {
-                Truth::of(words(batch.column(*at).as_boolean().values()), known(&[*at]))
+                Truth::of(words(read.column(*at).as_boolean().values()), known(&[*at]))
             }
         })
     }

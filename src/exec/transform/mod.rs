@@ -41,7 +41,7 @@ use datafusion::physical_plan::{
 };
 
 use self::stream::Metrics;
-use super::encoded::encoded_rows;
+use super::encoded::waking_rows;
 use super::explain;
 use super::program::Fusion;
 use crate::error::{Error, ErrorKind};
@@ -146,7 +146,7 @@ impl TransformExec {
         context: Arc<TaskContext>,
         is_encoded: bool,
     ) -> Result<SendableRecordBatchStream> {
-        let input = encoded_rows(&self.input, partition, context)?;
+        let input = waking_rows(&self.input, partition, context)?;
         let metrics = Metrics {
             baseline: BaselineMetrics::new(&self.metrics, partition),
             dropped: MetricBuilder::new(&self.metrics).counter(ROWS_DROPPED, partition),

@@ -14,12 +14,12 @@ use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::conjunction_opt;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, RecordOutput};
-use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
-use futures::{StreamExt, stream};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream::{self, BoxStream, StreamExt};
 
-use super::condition::words;
+use super::condition::{Read, words};
 use super::{Gathering, Numbers, Output, Transform};
-use crate::encoding::{as_they_are, decoded, decoded_batch};
+use crate::encoding::{Waking, as_they_are, decoded, decoded_batch};
 use crate::error::Result;
 use crate::exec::kernels::fused::Scratch;
 use crate::exec::kernels::selection::{Lane, Selection};
@@ -46,7 +46,7 @@ pub(super) fn transformed(
     gathering: Gathering,
     [read, schema]: [SchemaRef; 2],
     is_encoded: bool,
-    input: SendableRecordBatchStream,
+    input: BoxStream<'static, datafusion::error::Result<Waking>>,
     metrics: Metrics,
 ) -> SendableRecordBatchStream {
     let Gathering { batch_rows, rows_max } = gathering;
@@ -79,7 +79,7 @@ pub(super) fn transformed(
 
 struct Rows {
     work: Work,
-    input: SendableRecordBatchStream,
+    input: BoxStream<'static, datafusion::error::Result<Waking>>,
     /// What waits to be enough, where rows are dropped.
     gathered: Option<Gathered>,
     metrics: BaselineMetrics,
@@ -123,14 +123,14 @@ impl Rows {
             let _timer = self.metrics.elapsed_compute().timer();
             let Some(batch) = batch else {
                 let Some(mut rest) = self.gathered.take() else { return Ok(None) };
-                self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
+                self.input = stream::empty().boxed();
                 rest.waiting.finish_buffered_batch()?;
                 return Ok(rest.waiting.next_completed_batch());
             };
             let batch = self.work.batch(&batch)?;
             let Some(gathered) = &mut self.gathered else { return Ok(Some(batch)) };
             if !gathered.push(&batch, &self.work.schema)? {
-                self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
+                self.input = stream::empty().boxed();
             }
         }
     }
@@ -150,11 +150,16 @@ struct Work {
 }
 
 impl Work {
-    fn batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn batch(&mut self, batch: &Waking) -> Result<RecordBatch> {
         let transform = Arc::clone(&self.transform);
         let selection = match &transform.filter {
             Some(filter) => {
-                let selection = filter.selection(batch, &mut self.scratches)?;
+                let mut columns = vec![None; batch.num_columns()];
+                for &at in filter.reads() {
+                    columns[at] = Some(batch.column(at)?);
+                }
+                let read = Read::new(batch.num_rows(), &columns);
+                let selection = filter.selection(read, &mut self.scratches)?;
                 Some(self.narrowed(batch, selection)?)
             }
             None => None,
@@ -184,7 +189,7 @@ impl Work {
     }
 
     /// The rows of a selection that joins may need.
-    fn narrowed(&mut self, batch: &RecordBatch, mut selection: Selection) -> Result<Selection> {
+    fn narrowed(&mut self, batch: &Waking, mut selection: Selection) -> Result<Selection> {
         let told = &self.transform.told;
         let steps = self.steps.get_or_insert_with(|| {
             let all = conjunction_opt(told.iter().cloned());
@@ -192,10 +197,10 @@ impl Work {
         });
         for step in steps.iter_mut().filter(|step| step.is_worth_it()) {
             let mut columns = vec![None; batch.num_columns()];
-            let bits = bits(&selection);
+            let kept = Kept::new(&selection);
             for &place in &step.places {
-                let kept = kept(batch.column(place), &selection, &bits)?;
-                columns[place] = Some(decoded(&kept, self.read.field(place).data_type())?);
+                let column = kept.column(batch, place)?;
+                columns[place] = Some(decoded(&column, self.read.field(place).data_type())?);
             }
             let Some(needed) = step.kept(&columns) else { continue };
             let narrower = selection.narrowed(&words(needed.values()));
@@ -206,16 +211,10 @@ impl Work {
     }
 }
 
-/// Bits in Arrow's form.
-fn bits(selection: &Selection) -> BooleanArray {
-    let words = Buffer::from_vec(selection.words().to_vec());
-    BooleanArray::new(BooleanBuffer::new(words, 0, selection.rows()), None)
-}
-
 /// The columns that are passed on or computed with, each without the rows that are dropped.
 fn kept_columns(
     transform: &Transform,
-    batch: &RecordBatch,
+    batch: &Waking,
     selection: Option<Selection>,
 ) -> Result<Vec<Option<ArrayRef>>> {
     let mut columns = vec![None; batch.num_columns()];
@@ -224,17 +223,43 @@ fn kept_columns(
         Output::Double(_) | Output::Single(_) | Output::Decimal(_) => None,
     });
     let numbers = transform.doubles.columns().iter().chain(transform.singles.columns());
-    // For what has no lanes.
-    let bits = selection.as_ref().map(bits);
+    let kept = selection.as_ref().map(Kept::new);
     for &at in passed.chain(numbers).chain(transform.decimals.columns()) {
         if columns[at].is_none() {
-            columns[at] = Some(match (&selection, &bits) {
-                (Some(selection), Some(bits)) => kept(batch.column(at), selection, bits)?,
-                _ => Arc::clone(batch.column(at)),
+            columns[at] = Some(match &kept {
+                Some(kept) => kept.column(batch, at)?,
+                None => batch.column(at)?,
             });
         }
     }
     Ok(columns)
+}
+
+/// Rows that are kept, in the forms in which columns are asked for theirs.
+struct Kept<'a> {
+    selection: &'a Selection,
+    /// For what has no lanes.
+    bits: BooleanArray,
+    /// Their places, where they are few.
+    few: Option<Vec<usize>>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(selection: &'a Selection) -> Self {
+        let words = Buffer::from_vec(selection.words().to_vec());
+        let bits = BooleanBuffer::new(words, 0, selection.rows());
+        Self { selection, few: Waking::few(&bits), bits: BooleanArray::new(bits, None) }
+    }
+
+    /// The cells of a column; where these are few, the others of one at rest are left there.
+    fn column(&self, batch: &Waking, at: usize) -> Result<ArrayRef> {
+        if let Some(few) = &self.few
+            && let Some(few) = batch.taken(at, few)?
+        {
+            return Ok(few);
+        }
+        kept(&batch.column(at)?, self.selection, &self.bits)
+    }
 }
 
 /// The cells of the rows that are kept.

@@ -224,7 +224,7 @@ async fn in_memory(files: &SessionContext) -> (SessionContext, Arc<Statistics>) 
         let rows = files.table(&table).await.unwrap();
         let schema = rows.schema().as_arrow().clone();
         let (rows, kept) = (rows.collect().await.unwrap(), Kept::new("rows", &pool));
-        let rows = rows.into_iter().map(Batch::new).collect();
+        let rows = rows.iter().map(|rows| Batch::new(rows).unwrap()).collect();
         let rows = MemoryTable::new(&schema, TableDefinition::default(), rows, kept).unwrap();
         context.register_table(&table, Arc::new(Snapshot::new(Arc::new(rows)))).unwrap();
     }

@@ -396,7 +396,7 @@ fn new_rows(plan: &LogicalPlan, growth: &Growth) -> Result<Option<LogicalPlan>> 
     }
     // Under the table's own name the new rows would be taken for all of them, where a statement reads it twice.
     let name = TableReference::bare(format!("{}, new rows", scan.table_name.table()));
-    let rows = provider_as_source(Arc::new(snapshot.after(growth.rows)));
+    let rows = provider_as_source(Arc::new(snapshot.after(growth.rows)?));
     let new = TableScanBuilder::new(name, rows)
         .with_projection(scan.projection.clone())
         .with_filters(scan.filters.clone())

@@ -145,7 +145,8 @@ mod tests {
         let schema = rows.schema().as_arrow().clone();
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let kept = Kept::new("rows", &pool);
-        let rows = rows.collect().await.unwrap().into_iter().map(Batch::new).collect();
+        let rows = rows.collect().await.unwrap();
+        let rows = rows.iter().map(|rows| Batch::new(rows).unwrap()).collect();
         let rows = MemoryTable::new(&schema, TableDefinition::default(), rows, kept).unwrap();
         context.register_table("t", Arc::new(Snapshot::new(Arc::new(rows)))).unwrap();
         let footers = context.runtime_env().cache_manager.get_file_metadata_cache();

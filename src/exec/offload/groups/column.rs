@@ -183,7 +183,7 @@ impl Queue<'_> {
     fn bits(&self, of: &TableColumn) -> Result<Buffer, Failed> {
         let mut bits = BooleanBufferBuilder::new(of.rows());
         for batch in 0..of.batches() {
-            let kept = of.kept(batch);
+            let kept = of.encoded(batch).map_err(|error| Failed::Unfit(error.to_string()))?;
             match kept.logical_nulls() {
                 Some(nulls) => bits.append_buffer(nulls.inner()),
                 None => bits.append_n(kept.len(), true),
@@ -269,8 +269,9 @@ impl Texts {
         for batch in 0..column.batches() {
             cancel.check().map_err(Failed::Stopped)?;
             // A dictionary for all batches is looked at once; it may have texts that no row has.
-            let kept = column.kept(batch);
-            let (values, is_same) = match shared_codes(kept) {
+            let kept = column.encoded(batch);
+            let kept = kept.map_err(|error| Failed::Unfit(error.to_string()))?;
+            let (values, is_same) = match shared_codes(&kept) {
                 Some(codes) => {
                     let is_same = known.as_ref().is_some_and(|of| Arc::ptr_eq(of, codes.values()));
                     known = Some(Arc::clone(codes.values()));
@@ -311,7 +312,8 @@ impl Texts {
         width: Width,
         out: &mut [u8],
     ) -> Result<(), ArrowError> {
-        if let Some(kept) = shared_codes(column.kept(batch)) {
+        let encoded = column.encoded(batch)?;
+        if let Some(kept) = shared_codes(&encoded) {
             let values = as_views(kept.values())?;
             let codes: Vec<u64> = values.iter().map(|text| self.code(text)).collect();
             let keys = kept.keys();

@@ -132,85 +132,103 @@ struct Looked {
     different: Option<ArrayRef>,
 }
 
+/// What adds rows up, and what clears the totals before or puts those of blocks together after it.
+fn sources(kernel: &Kernel) -> [Source; 2] {
+    let other = if let Space::Global = kernel.space { CLEAR } else { FINISH };
+    [ENTRY, other].map(|entry| Source {
+        text: Cow::Owned(kernel.text.clone()),
+        headers: HEADERS,
+        entry: entry.into(),
+        contracts: false,
+    })
+}
+
 impl Run<'_> {
     /// The groups, whose memory is counted.
     pub(super) fn groups(self, bytes: &MemoryReservation) -> Result<Groups, Missing> {
-        let Self { asked, queue, columns, .. } = &self;
-        let keys = asked.keys.iter().filter_map(|key| match key {
-            Key::LookedUp(look_up) => Some(*look_up),
-            Key::Column(_) => None,
+        let looked = self.asked.look_ups.iter().enumerate().map(|(at, of)| {
+            let is_key = |key: &Key| matches!(key, Key::LookedUp(of) if *of == at);
+            self.looked(of, self.asked.keys.iter().any(is_key))
         });
-        let keys: Vec<usize> = keys.collect();
-        let look_ups = asked.look_ups.iter().enumerate();
-        let looked = look_ups.map(|(at, of)| self.looked(of, keys.contains(&at)));
         let looked: Vec<Looked> = looked.collect::<Result<_, Failed>>()?;
-        let codes: Vec<usize> = asked.keys.iter().map(|key| self.codes(key, &looked)).collect();
-        let groups = codes.iter().try_fold(1_usize, |all, codes| all.checked_mul(*codes));
+        let codes: Vec<usize> =
+            self.asked.keys.iter().map(|key| self.codes(key, &looked)).collect();
+        let (kernel, groups) = self.kernel(&codes)?;
+        let sources = sources(&kernel);
+        if !self.waits && !self.queue.device.has_kernel(&sources[0]) {
+            return Err(self.compile_beside(sources));
+        }
+        // Totals as they come, and as the arrays that are made of them.
+        bytes.try_grow(2 * groups * kernel.words * size_of::<u64>()).map_err(Failed::from)?;
+        let given = kernel.parameters.iter().map(|of| self.argument(*of, &looked, &codes));
+        let totals = self.totals(&kernel, &sources, groups, given)?;
+        let found = Found { asked: self.asked, kernel: &kernel, totals: &totals };
+        Ok(found.groups(|rows| self.keys(rows, &codes, &looked))?)
+    }
+
+    /// The kernel, and how many groups it has room for: as many as keys of so many codes make.
+    fn kernel(&self, codes: &[usize]) -> Result<(Kernel, usize), Failed> {
         let too_many = || Failed::Unfit("more groups than a device has room for".into());
+        let groups = codes.iter().try_fold(1_usize, |all, codes| all.checked_mul(*codes));
         let groups = groups.filter(|groups| *groups <= WORDS_MAX).ok_or_else(too_many)?;
-        let facts = columns
-            .iter()
-            .map(|column| Facts { width: column.width, is_nullable: column.valid.is_some() });
-        let facts: Vec<Facts> = facts.collect();
-        let kernel = Kernel::new(asked, &facts, groups);
+        let facts =
+            |column: &Column| Facts { width: column.width, is_nullable: column.valid.is_some() };
+        let facts: Vec<Facts> = self.columns.iter().map(facts).collect();
+        let kernel = Kernel::new(self.asked, &facts, groups);
         let kernel = kernel.map_err(|why| Failed::Unfit(why.into()))?;
-        let words = groups * kernel.words;
-        if words > WORDS_MAX {
-            return Err(too_many().into());
+        match groups * kernel.words <= WORDS_MAX {
+            true => Ok((kernel, groups)),
+            false => Err(too_many()),
         }
-        let entries = match kernel.space {
-            Space::Global => [ENTRY, CLEAR],
-            _ => [ENTRY, FINISH],
+    }
+
+    /// Has a kernel compiled for who asks next, who is told what went wrong.
+    fn compile_beside(&self, sources: [Source; 2]) -> Missing {
+        let device = Arc::clone(self.queue.device);
+        let compile = move || {
+            let _ = sources.iter().try_for_each(|source| device.kernel(source).map(drop));
         };
-        let sources = entries.map(|entry| Source {
-            text: Cow::Owned(kernel.text.clone()),
-            headers: HEADERS,
-            entry: entry.into(),
-            contracts: false,
-        });
-        if !self.waits && !queue.device.has_kernel(&sources[0]) {
-            let device = Arc::clone(queue.device);
-            let compile = move || {
-                // Who asks next is told what went wrong.
-                let _ = sources.iter().try_for_each(|source| device.kernel(source).map(drop));
-            };
-            let thread = thread::Builder::new().name("relatrix-kernel".into()).spawn(compile);
-            if thread.is_ok() {
-                return Err(Missing::Compiling);
-            }
-            return Err(Failed::Unfit("no thread for a compiler".into()).into());
+        match thread::Builder::new().name("relatrix-kernel".into()).spawn(compile) {
+            Ok(_) => Missing::Compiling,
+            Err(_) => Failed::Unfit("no thread for a compiler".into()).into(),
         }
-        let blocks = asked.rows.div_ceil(BLOCK_ROWS).clamp(1, BLOCKS_MAX);
+    }
+
+    /// The words of all groups, once the rows have been added up.
+    fn totals<'b>(
+        &'b self,
+        kernel: &Kernel,
+        [adds, other]: &[Source; 2],
+        groups: usize,
+        given: impl Iterator<Item = Argument<'b>>,
+    ) -> Result<Vec<u64>, Failed> {
+        let words = groups * kernel.words;
+        let blocks = self.asked.rows.div_ceil(BLOCK_ROWS).clamp(1, BLOCKS_MAX);
         let out = self.words(words)?;
         let parts = match kernel.space {
             Space::Global => None,
             _ => Some(self.words(words * blocks)?),
         };
-        let mut arguments = vec![
-            Argument::Buffer(parts.as_ref().unwrap_or(&out)),
-            Argument::U64(asked.rows as u64),
-        ];
-        arguments.extend(kernel.parameters.iter().map(|of| self.argument(*of, &looked, &codes)));
+        let to = Argument::Buffer(parts.as_ref().unwrap_or(&out));
+        let mut arguments = vec![to, Argument::U64(self.asked.rows as u64)];
+        given.for_each(|argument| arguments.push(argument));
         let number = |of: usize| Argument::U64(of as u64);
         match &parts {
             None => {
                 let work = Work::Threads(words as u64);
-                self.launch(&sources[1], work, &[Argument::Buffer(&out), number(groups)])?;
-                self.launch(&sources[0], Work::Blocks(blocks as u32), &arguments)?;
+                self.launch(other, work, &[Argument::Buffer(&out), number(groups)])?;
+                self.launch(adds, Work::Blocks(blocks as u32), &arguments)?;
             }
             Some(parts) => {
-                self.launch(&sources[0], Work::Blocks(blocks as u32), &arguments)?;
+                self.launch(adds, Work::Blocks(blocks as u32), &arguments)?;
                 let given = [Argument::Buffer(&out), Argument::Buffer(parts), number(blocks)];
-                self.launch(&sources[1], Work::Blocks(groups as u32), &given)?;
+                self.launch(other, Work::Blocks(groups as u32), &given)?;
             }
         }
-        // As they come, and as the arrays that are made of them.
-        bytes.try_grow(2 * words * size_of::<u64>())?;
         let mut totals = vec![0_u64; words];
-        queue.stream.finish(Some(queue.cancel.flag()))?;
-        queue.stream.download(&out, bytemuck::cast_slice_mut(&mut totals))?;
-        let found = Found { asked, kernel: &kernel, totals: &totals };
-        Ok(found.groups(|rows| self.keys(rows, &codes, &looked))?)
+        self.queue.stream.finish(Some(self.queue.cancel.flag()))?;
+        self.queue.stream.download(&out, bytemuck::cast_slice_mut(&mut totals))?;
+        Ok(totals)
     }
 
     fn words(&self, count: usize) -> Result<Buffer, Failed> {
