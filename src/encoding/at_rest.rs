@@ -15,10 +15,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, LargeListArray, StructArray};
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::max;
-use arrow::datatypes::{
-    ArrowDictionaryKeyType, ArrowNativeType, DataType, Field, Fields, UInt8Type, UInt32Type,
-};
+use arrow::datatypes::{ArrowDictionaryKeyType, DataType, Field, Fields, UInt8Type, UInt32Type};
 use arrow::error::ArrowError;
 
 use super::{bits, symbols};
@@ -177,12 +174,7 @@ fn coded<K: ArrowDictionaryKeyType>(
 ) -> Result<ArrayRef, ArrowError> {
     let texts = Arc::clone(at_rest.column(1).as_list::<i64>().values());
     let codes = codes.as_primitive::<K>();
-    if max(codes).is_some_and(|most| most.as_usize() >= texts.len()) {
-        let message = "a code that has no text".to_owned();
-        return Err(ArrowError::InvalidArgumentError(message));
-    }
-    // SAFETY: each code is that of a text, also where it is NULL: that of another one that is not, or the first.
-    Ok(Arc::new(unsafe { DictionaryArray::new_unchecked(codes.clone(), texts) }))
+    Ok(Arc::new(DictionaryArray::try_new(codes.clone(), texts)?))
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 //! another: what is read and written is whole vectors, whatever the width.
 
 use std::borrow::Cow;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -50,8 +49,8 @@ trait Lane: ArrowNativeType + bytemuck::Pod {
     /// The number of a row of all these groups.
     fn of_row(groups: &[Self], bits: usize, least: Self, row: usize) -> Self;
 
-    /// Writes all numbers of a block, the least added to each.
-    fn unpack(groups: &[Self], bits: usize, least: Self, numbers: &mut [MaybeUninit<Self>]);
+    /// Reads all numbers of a block, the least added to each.
+    fn unpack(groups: &[Self], bits: usize, least: Self, numbers: &mut Vec<Self>);
 }
 
 macro_rules! lane {
@@ -99,31 +98,26 @@ macro_rules! lane {
             }
 
             #[inline(always)]
-            fn unpack(
-                groups: &[Self],
-                bits: usize,
-                least: Self,
-                numbers: &mut [MaybeUninit<Self>],
-            ) {
+            fn unpack(groups: &[Self], bits: usize, least: Self, numbers: &mut Vec<Self>) {
                 const LANES: usize = GROUP_BYTES / size_of::<$lane>();
                 const BITS: usize = <$lane>::BITS as usize;
                 if bits == 0 {
-                    numbers.iter_mut().for_each(|number| _ = number.write(least));
+                    numbers.extend_from_slice(&[least; BLOCK]);
                     return;
                 }
                 let own = Self::MAX >> (BITS - bits);
                 let above = |bits: Self| (bits & own).wrapping_add(least);
-                for (turn, numbers) in numbers.chunks_exact_mut(LANES).enumerate() {
-                    let (at, before) = (turn * bits / BITS, turn * bits % BITS);
-                    let group = &groups[at * LANES..][..LANES];
+                for first in (0..BITS).map(|turn| turn * bits) {
+                    let (at, before) = (first / BITS, first % BITS);
+                    let group = groups[at * LANES..][..LANES].iter();
                     if before + bits <= BITS {
-                        let lanes = numbers.iter_mut().zip(group);
-                        lanes.for_each(|(number, lane)| _ = number.write(above(lane >> before)));
+                        numbers.extend(group.map(|lane| above(lane >> before)));
                     } else {
-                        let rest = &groups[(at + 1) * LANES..][..LANES];
-                        for ((number, lane), rest) in numbers.iter_mut().zip(group).zip(rest) {
-                            number.write(above(lane >> before | rest << (BITS - before)));
-                        }
+                        let both = group.zip(&groups[(at + 1) * LANES..][..LANES]);
+                        let whole = |(lane, rest): (&Self, &Self)| {
+                            above(lane >> before | rest << (BITS - before))
+                        };
+                        numbers.extend(both.map(whole));
                     }
                 }
             }
@@ -339,19 +333,17 @@ impl<'a> Packed<'a> {
         let Head { bits, least, .. } = self.head;
         let blocks = rows.start / BLOCK..rows.end.div_ceil(BLOCK).max(rows.start / BLOCK);
         let (groups, of_block) = (self.groups::<L>(), bits * GROUP_BYTES / size_of::<L>());
-        let (least, count) = (L::of(least), blocks.len() * BLOCK);
-        let mut numbers: Vec<L> = Vec::with_capacity(count);
-        let room = numbers.spare_capacity_mut()[..count].chunks_exact_mut(BLOCK);
+        let least = L::of(least);
+        let mut numbers: Vec<L> = Vec::with_capacity(blocks.len() * BLOCK);
         pulp::Arch::new().dispatch(
             #[inline(always)]
             || {
-                for (block, numbers) in blocks.clone().zip(room) {
-                    L::unpack(&groups[block * of_block..][..of_block], bits, least, numbers);
+                for block in blocks.clone() {
+                    let groups = &groups[block * of_block..][..of_block];
+                    L::unpack(groups, bits, least, &mut numbers);
                 }
             },
         );
-        // SAFETY: a block has been written for each of them, and whole.
-        unsafe { numbers.set_len(count) };
         let before = rows.start - blocks.start * BLOCK;
         ScalarBuffer::from(numbers).slice(before, rows.len()).into_inner()
     }
