@@ -100,7 +100,7 @@ pub(crate) fn awake(
     }
 }
 
-/// Rows of a column that is at rest by their places; nothing where it is awake as a whole at once, or only so.
+/// Rows of a column that is at rest by their places; nothing where it wakes as a whole alone.
 ///
 /// # Errors
 /// Where this is no such column, or has fewer rows.

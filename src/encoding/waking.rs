@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 
 use super::{as_they_are, at_rest};
 
-/// Of this many rows one is looked for where it rests: as many wake together in the same time.
+/// Of this many rows one is looked for where it rests: an estimate of how many wake together in the same time.
 const FEW_SHARE: usize = 16;
 
 /// Some rows.

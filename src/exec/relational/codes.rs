@@ -30,7 +30,7 @@ const FREE: u32 = u32::MAX;
 /// Bits of the codes of a row: more places than these leave a near cache.
 const BITS_MAX: u32 = 18;
 
-/// Places that are not too many for any rows, and for each row: to clear this many takes less than to look a group up.
+/// Places that are not too many for any rows, and for each row: 2,048 rows may have all places.
 const PLACES_MIN: usize = 1 << 12;
 const PLACES_A_ROW: usize = 128;
 

@@ -183,7 +183,7 @@ impl Queue<'_> {
     fn bits(&self, of: &TableColumn) -> Result<Buffer, Failed> {
         let mut bits = BooleanBufferBuilder::new(of.rows());
         for batch in 0..of.batches() {
-            let kept = of.encoded(batch).map_err(|error| Failed::Unfit(error.to_string()))?;
+            let kept = of.encoded(batch)?;
             match kept.logical_nulls() {
                 Some(nulls) => bits.append_buffer(nulls.inner()),
                 None => bits.append_n(kept.len(), true),
@@ -269,8 +269,7 @@ impl Texts {
         for batch in 0..column.batches() {
             cancel.check().map_err(Failed::Stopped)?;
             // A dictionary for all batches is looked at once; it may have texts that no row has.
-            let kept = column.encoded(batch);
-            let kept = kept.map_err(|error| Failed::Unfit(error.to_string()))?;
+            let kept = column.encoded(batch)?;
             let (values, is_same) = match shared_codes(&kept) {
                 Some(codes) => {
                     let is_same = known.as_ref().is_some_and(|of| Arc::ptr_eq(of, codes.values()));
