@@ -35,6 +35,7 @@ use arrow::error::ArrowError;
 use rustc_hash::FxHashMap;
 
 pub(crate) use self::at_rest::{Texts, as_it_is, at_rest, awake, is_held, texts};
+pub(crate) use self::symbols::PackedBytes;
 pub(crate) use self::waking::Waking;
 
 /// Runs code for the type of a column of whole numbers in some unit; else what is written last.
@@ -144,6 +145,11 @@ pub(crate) fn shared_codes(column: &ArrayRef) -> Option<&DictionaryArray<UInt32T
 /// None, for what was packed is unpacked.
 pub(crate) fn unpacked(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(symbols::unpacked(column)?.unwrap_or_else(|| Arc::clone(column)))
+}
+
+/// Bytes of texts that are packed; nothing where a column has none.
+pub(crate) fn packed_bytes(column: &ArrayRef) -> Option<PackedBytes> {
+    symbols::packed_bytes(column)
 }
 
 /// Whether a column has texts, and no codes for those that differ.

@@ -14,13 +14,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, DictionaryArray, StringArray, StringViewArray,
-    StructArray, UInt8Array, UInt16Array, UInt32Array,
+    Array, ArrayRef, AsArray, BinaryArray, DictionaryArray, Int32Array, StringArray,
+    StringViewArray, StructArray, UInt8Array, UInt16Array, UInt32Array,
 };
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Fields, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
 use fsst::{Compressor, ESCAPE_CODE, Symbol};
+use memchr::memchr_iter;
 
 use super::bits;
 
@@ -108,6 +109,30 @@ pub(super) fn unpacked(column: &ArrayRef) -> Result<Option<ArrayRef>, ArrowError
 
 fn lengths(packed: &StructArray) -> &[u16] {
     packed.column(1).as_primitive::<UInt16Type>().values()
+}
+
+/// Bytes of texts that are packed.
+pub(crate) struct PackedBytes {
+    pub(crate) bytes: Int32Array,
+    /// Whether each of them is a character: no text has any of several bytes.
+    pub(crate) are_characters: bool,
+}
+
+/// Those of a column; nothing where its texts are not packed.
+pub(super) fn packed_bytes(column: &ArrayRef) -> Option<PackedBytes> {
+    let packed = column.as_struct_opt().filter(|_| is_packed(column))?;
+    let bytes = lengths(packed).iter().map(|&length| i32::from(length)).collect();
+    let codes = packed.column(0).as_binary::<i32>();
+    let ends = codes.value_offsets();
+    let bounds = ends.first().zip(ends.last()).map(|(first, last)| *first as usize..*last as usize);
+    let codes = &codes.value_data()[bounds?];
+    let tables = packed.column(2).as_dictionary::<UInt8Type>().values().as_binary::<i32>();
+    let symbols = tables.iter().flatten().flat_map(|table| table.chunks_exact(SYMBOL_BYTES));
+    let of_symbols = symbols.flat_map(|symbol| &symbol[..usize::from(symbol[SYMBOL_BYTES - 1])]);
+    // Behind the code for it a byte stands for itself; none of a text is that code.
+    let escaped = memchr_iter(ESCAPE_CODE, codes).filter_map(|at| codes.get(at + 1));
+    let are_characters = of_symbols.chain(escaped).all(u8::is_ascii);
+    Some(PackedBytes { bytes: Int32Array::new(bytes, packed.nulls().cloned()), are_characters })
 }
 
 /// Whether a column has texts that are packed.

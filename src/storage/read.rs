@@ -1,15 +1,13 @@
 //! The rows of a scan, batch by batch. Before the first one is read joins have told what they know of keys, and sorts later tell
 //! what they look for: batches that this rules out are not read, and of all others columns that it is about first, and of the rest
-//! the rows that it leaves. Who decodes columns looks at it there, after a filter.
+//! the rows that it leaves. A filter that reads the scan looks at it itself, of the rows that meet its own condition.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt64Array,
-};
+use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, RecordBatch, UInt64Array};
 use arrow::compute::{FilterBuilder, filter};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
@@ -22,7 +20,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 
 use super::dictionary::Coding;
 use super::memory::{BATCH_ROWS, MemoryTable, Version};
-use crate::encoding::{Waking, decoded};
+use crate::encoding::{Waking, as_they_are, decoded};
 use crate::first_by::FirstBy;
 use crate::steps::{ROWS_DROPPED, Step, steps};
 
@@ -43,18 +41,22 @@ pub(super) struct Read {
     pub(super) fetch: Option<usize>,
 }
 
-/// The rows of one partition of a scan.
+/// The rows of one partition of a scan that joins and sorts may need; their columns stay encoded for who decodes what it uses.
 pub(super) fn rows(
     read: Read,
+    is_encoded: bool,
     metrics: &ExecutionPlanMetricsSet,
     partition: usize,
 ) -> SendableRecordBatchStream {
     let given = Arc::clone(&read.given);
     let reading = Reading::new(read, metrics, partition);
-    let batches = stream::try_unfold(reading, |mut reading| async {
+    let batches = stream::try_unfold(reading, move |mut reading| async move {
         while let Some((batch, rows)) = reading.next() {
             let count = rows.len();
-            let given = reading.decoded(batch, rows)?;
+            if is_encoded && rows.start == 0 {
+                reading.give_codes(batch)?;
+            }
+            let given = reading.needed_rows(batch, rows, is_encoded)?;
             reading.rows_dropped.add(count - given.num_rows());
             reading.rows_given.add(given.num_rows());
             if given.num_rows() > 0 {
@@ -68,7 +70,7 @@ pub(super) fn rows(
     Box::pin(RecordBatchStreamAdapter::new(given, Box::pin(batches)))
 }
 
-/// The same to who decodes columns: they wake as they are asked for.
+/// All rows to who looks at what joins and sorts have told after something else: columns wake as they are asked for.
 pub(super) fn waking_rows(
     read: Read,
     metrics: &ExecutionPlanMetricsSet,
@@ -197,8 +199,13 @@ impl Reading {
         waking
     }
 
-    /// Those of some rows of a batch that joins and sorts may need.
-    fn decoded(&mut self, batch: usize, rows: Range<usize>) -> Result<RecordBatch> {
+    /// Those of some rows of a batch that joins and sorts may need, encoded or decoded.
+    fn needed_rows(
+        &mut self,
+        batch: usize,
+        rows: Range<usize>,
+        is_encoded: bool,
+    ) -> Result<RecordBatch> {
         let all = Arc::clone(&self.all);
         let all = self.waking(batch, rows, &all);
         let needed = self.needed(&all)?;
@@ -216,11 +223,9 @@ impl Reading {
                 (None, Some(filter)) => filter.filter(&all.column(place)?)?,
                 (None, None) => all.column(place)?,
             };
-            Ok(decoded(&column, field.data_type())?)
+            Ok(if is_encoded { column } else { decoded(&column, field.data_type())? })
         });
-        let columns = columns.collect::<Result<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(count));
-        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+        Ok(as_they_are(&schema, columns.collect::<Result<_>>()?, count)?)
     }
 
     /// Those that joins and sorts may need; nothing where they may need most.

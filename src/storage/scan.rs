@@ -28,8 +28,6 @@ use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::{all_alias_free_columns, new_projections_for_columns};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::batch::Batch;
@@ -221,17 +219,17 @@ impl TableScan {
         }
     }
 
-    /// The rows of a partition, whose columns are encoded: who reads them decodes them.
+    /// The rows of a partition that joins and sorts may need, whose columns are encoded: who reads them decodes them.
     ///
     /// # Errors
     /// Where the rows are not there.
     pub(crate) fn encoded_rows(&self, partition: usize) -> Result<SendableRecordBatchStream> {
-        let (given, of) = (Arc::clone(&self.given), Arc::clone(&self.given));
-        let rows = self.waking_rows(partition)?.map(move |rows| Ok(rows?.awake(&of)?));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(given, rows)))
+        let rows = read::rows(self.read(partition, true)?, true, &self.metrics, partition);
+        Ok(make_cooperative(rows))
     }
 
-    /// The same, whose columns wake as they are asked for.
+    /// All rows of a partition, whose columns wake as they are asked for: who has a condition of his own looks at what is told of
+    /// what that leaves.
     ///
     /// # Errors
     /// Where the rows are not there.
@@ -338,7 +336,7 @@ impl DataSource for TableScan {
         partition: usize,
         _context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let rows = read::rows(self.read(partition, false)?, &self.metrics, partition);
+        let rows = read::rows(self.read(partition, false)?, false, &self.metrics, partition);
         Ok(make_cooperative(rows))
     }
 

@@ -194,9 +194,27 @@ fn rows_that_no_join_needs_are_dropped_and_no_others() {
     }
     let query = "SELECT sum(price) FROM t JOIN few ON scattered = s WHERE often_null > 5";
     assert!(dropped(&connection, query, "FilterExec: ") > 10_000.0);
+    // Below a join without a filter the scan itself looks.
+    let query = "SELECT sum(price) FROM t JOIN few ON scattered = s";
+    assert!(dropped(&connection, query, "DataSourceExec: ") > 50_000.0);
     // By the keys of the few rows, batches are left out as well, and by what is first.
     let query = "SELECT sum(price) FROM t JOIN few ON id = few_id WHERE x = 'n7'";
     assert!(dropped(&connection, query, "DataSourceExec: ") > 30_000.0);
     let query = "SELECT * FROM t ORDER BY id LIMIT 3";
     assert!(dropped(&connection, query, "DataSourceExec: ") > 30_000.0);
+}
+
+#[test]
+fn a_build_side_that_is_dealt_out_tells_its_keys_too() {
+    let connection = connection();
+    let query =
+        "SELECT count(*) + sum(t.hundred) FROM t JOIN (SELECT id * 3 AS k FROM t) AS u ON t.id = k";
+    let expected = number(&connection, query);
+    let collected = "SET datafusion.optimizer.hash_join_single_partition_threshold";
+    connection.execute(&format!("SET threads = 4; {collected} = 0; {collected}_rows = 0")).unwrap();
+    assert_eq!(number(&connection, query), expected);
+    let plan = connection.query(&format!("EXPLAIN {query}")).unwrap();
+    let plan = plan.rows::<(String, String)>().unwrap();
+    assert!(plan.iter().any(|(_, plan)| plan.contains("mode=Partitioned")), "{plan:?}");
+    assert_eq!(dropped(&connection, query, "DataSourceExec: "), 40_000.0);
 }

@@ -10,6 +10,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 
 /// What is compiled of the constants.
 pub(super) trait OfColumn: fmt::Debug + Send + Sync {
@@ -18,6 +19,11 @@ pub(super) trait OfColumn: fmt::Debug + Send + Sync {
     /// # Errors
     /// None but Arrow's.
     fn values(&self, column: &ArrayRef) -> Result<Option<ArrayRef>>;
+
+    /// Whether it has them of packed texts, too.
+    fn reads_packed(&self) -> bool {
+        false
+    }
 }
 
 /// The expression; see the header of this file.
@@ -34,6 +40,11 @@ impl CompiledExpr {
         compiled: impl OfColumn + 'static,
     ) -> Arc<dyn PhysicalExpr> {
         Arc::new(Self { planned: Arc::clone(planned), compiled: Arc::new(compiled) })
+    }
+
+    /// Whether its column may have packed texts.
+    pub(super) fn reads_packed(&self) -> bool {
+        self.compiled.reads_packed() && self.planned.children()[0].is::<Column>()
     }
 }
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
 use crate::encoding::as_they_are;
-use crate::exec::expressions::encoded_values;
+use crate::exec::expressions::{encoded_values, over_columns};
 
 /// Expressions of decimals over the columns that they read.
 #[derive(Debug, Default)]
@@ -36,7 +34,7 @@ impl Decimals {
         let columns: BTreeSet<usize> = read.map(|column| column.index()).collect();
         let columns: Vec<usize> = columns.into_iter().collect();
         let fields: Vec<_> = columns.iter().map(|&at| input.field(at).clone()).collect();
-        let expressions = expressions.iter().map(|expression| moved(expression, &columns));
+        let expressions = expressions.iter().map(|expression| over_columns(expression, &columns));
         let expressions = expressions.collect::<Result<_>>()?;
         Ok(Self { columns, rows: Some(Arc::new(Schema::new(fields))), expressions })
     }
@@ -60,17 +58,4 @@ impl Decimals {
         let batch = as_they_are(schema, columns, rows)?;
         self.expressions.iter().map(|expression| encoded_values(expression, &batch)).collect()
     }
-}
-
-/// The expression over these columns alone, in their order.
-fn moved(expression: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Arc<dyn PhysicalExpr>> {
-    let moved = Arc::clone(expression).transform_up(|node| {
-        let column = node.downcast_ref::<Column>();
-        let to = column.and_then(|column| columns.binary_search(&column.index()).ok());
-        Ok(match column.zip(to) {
-            Some((column, to)) => Transformed::yes(Arc::new(Column::new(column.name(), to)) as _),
-            None => Transformed::no(node),
-        })
-    });
-    moved.data()
 }

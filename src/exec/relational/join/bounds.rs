@@ -31,6 +31,10 @@ const VALUES_MAX: usize = 100;
 /// Rows of a build side whose values are counted for that.
 const ROWS_MAX: usize = 8192;
 
+/// Tables of keys, one for each partition, that are told: a row is looked for in all of them. An estimate of how many looks take as
+/// long as to deal the row out.
+const TABLES_MAX: usize = 8;
+
 /// What is known of the keys of some rows.
 #[derive(Debug, Default)]
 struct Bounds {
@@ -143,6 +147,15 @@ struct Told {
     waiting: usize,
     /// None once a partition does not know.
     bounds: Option<Bounds>,
+    /// The keys of each partition that has told them.
+    tables: Vec<Arc<Keys>>,
+}
+
+impl Told {
+    fn nothing(partitions: usize) -> Mutex<Self> {
+        let tables = Vec::new();
+        Mutex::new(Self { waiting: partitions, bounds: Some(Bounds::default()), tables })
+    }
 }
 
 impl Announcement {
@@ -157,13 +170,13 @@ impl Announcement {
             keeps_nulls: join.null_equality(),
             is_null_aware: join.null_aware,
             partitions,
-            told: Mutex::new(Told { waiting: partitions, bounds: Some(Bounds::default()) }),
+            told: Told::nothing(partitions),
             is_complete: watch::Sender::new(false),
         }))
     }
 
-    /// Without bounds rows are read that meet nobody, and nothing else is different: an error leaves none. Where nobody
-    /// else has more to tell, the keys themselves are told too.
+    /// Without bounds rows are read that meet nobody, and nothing else is different: an error leaves none. Where all partitions
+    /// know their keys, and are not too many, these are told too.
     fn tell(&self, bounds: Option<Bounds>, keys: Option<&Arc<Keys>>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.waiting = told.waiting.saturating_sub(1);
@@ -171,11 +184,12 @@ impl Announcement {
             (Some(of_others), Some(bounds)) => of_others.with(bounds).ok(),
             _ => None,
         };
+        told.tables.extend(keys.cloned());
         if told.waiting > 0 {
             return;
         }
-        let (bounds, keys) = (told.bounds.take(), keys.filter(|_| self.partitions == 1));
-        if let Some(Ok(Some(predicate))) = bounds.map(|bounds| self.predicate(bounds, keys)) {
+        let (bounds, tables) = (told.bounds.take(), std::mem::take(&mut told.tables));
+        if let Some(Ok(Some(predicate))) = bounds.map(|bounds| self.predicate(bounds, tables)) {
             let _ = self.filter.update(predicate);
         }
         self.filter.mark_complete();
@@ -183,11 +197,7 @@ impl Announcement {
     }
 
     /// What a row of the probe side must be that meets anybody; none where that may be any.
-    fn predicate(
-        &self,
-        bounds: Bounds,
-        keys: Option<&Arc<Keys>>,
-    ) -> Result<Option<PhysicalExprRef>> {
+    fn predicate(&self, bounds: Bounds, tables: Vec<Arc<Keys>>) -> Result<Option<PhysicalExprRef>> {
         let mut all: Option<PhysicalExprRef> = None;
         let mut and = |predicate: PhysicalExprRef| {
             all = Some(match all.take() {
@@ -218,8 +228,9 @@ impl Announcement {
                 and(in_list(Arc::clone(key), values, &false, &self.schema)?);
             }
         }
-        if let Some(keys) = keys.filter(|_| !has_values) {
-            and(Arc::new(Members::new(self.probe.clone(), Arc::clone(keys))));
+        let are_all = tables.len() == self.partitions && self.partitions <= TABLES_MAX;
+        if are_all && !has_values {
+            and(Arc::new(Members::new(self.probe.clone(), tables)));
         }
         let keeps_nulls = self.keeps_nulls == NullEquality::NullEqualsNull && bounds.has_null;
         if keeps_nulls || self.is_null_aware {
@@ -288,7 +299,7 @@ mod tests {
             keeps_nulls: NullEquality::NullEqualsNothing,
             is_null_aware: false,
             partitions,
-            told: Mutex::new(Told { waiting: partitions, bounds: Some(Bounds::default()) }),
+            told: Told::nothing(partitions),
             is_complete: watch::Sender::new(false),
         })
     }
@@ -334,22 +345,48 @@ mod tests {
         assert_eq!(told(&by, &[few, None]), "true");
     }
 
-    #[test]
-    fn of_one_partition_the_keys_are_told_where_values_are_many() {
-        let by = announcement(&[DataType::Int64], 1);
-        let keys = numbers(&(0..500).map(|key| Some(key * 7)).collect::<Vec<_>>());
-        let rows = RecordBatch::try_from_iter([("k0", Arc::clone(&keys))]).unwrap();
+    fn table(by: &Announcement, keys: &ArrayRef) -> Arc<Keys> {
+        let rows = RecordBatch::try_from_iter([("k0", Arc::clone(keys))]).unwrap();
         let on = vec![(Arc::clone(&by.probe[0]), Arc::clone(&by.probe[0]))];
-        let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema, 1).unwrap();
-        let bounds = Bounds::of(&[keys], true).unwrap();
-        by.tell(Some(bounds), Some(&Arc::new(table)));
-        let predicate = by.filter.current().unwrap();
-        assert_eq!(predicate.to_string(), "k0@0 >= 0 AND k0@0 <= 3493 AND (k0@0) IN (build side)");
-        let probe = numbers(&[Some(14), Some(15), None, Some(3493), Some(-7)]);
-        let probe = RecordBatch::try_from_iter([("k0", probe)]).unwrap();
-        let met = predicate.evaluate(&probe).unwrap().into_array(5).unwrap();
-        let met: Vec<_> = met.as_boolean().iter().map(|met| met == Some(true)).collect();
-        assert_eq!(met, [true, false, false, true, false]);
+        let nulls = NullEquality::NullEqualsNothing;
+        Arc::new(Keys::new(&on, nulls, &rows, &by.schema, 1).unwrap())
+    }
+
+    /// Which of these rows meet what is told.
+    fn met(by: &Announcement, probe: &[Option<i64>]) -> Vec<bool> {
+        let rows = RecordBatch::try_from_iter([("k0", numbers(probe))]).unwrap();
+        let met = by.filter.current().unwrap().evaluate(&rows).unwrap();
+        let met = met.into_array(probe.len()).unwrap();
+        met.as_boolean().iter().map(|met| met == Some(true)).collect()
+    }
+
+    #[test]
+    fn keys_are_told_where_values_are_many_and_all_partitions_know_theirs() {
+        let keys =
+            |rows: std::ops::Range<i64>| numbers(&rows.map(|at| Some(at * 7)).collect::<Vec<_>>());
+        for parts in [vec![0..500], vec![0..120, 250..500, 120..250]] {
+            let by = announcement(&[DataType::Int64], parts.len());
+            for part in &parts {
+                let keys = keys(part.clone());
+                by.tell(Bounds::of(&[Arc::clone(&keys)], false).ok(), Some(&table(&by, &keys)));
+            }
+            let told = by.filter.current().unwrap().to_string();
+            assert_eq!(told, "k0@0 >= 0 AND k0@0 <= 3493 AND (k0@0) IN (build side)");
+            let probe = [Some(14), Some(15), None, Some(1400), Some(3493), Some(-7)];
+            assert_eq!(met(&by, &probe), [true, false, false, true, true, false]);
+        }
+        // One that has no table, and more than are looked into.
+        let bounds = "k0@0 >= 0 AND k0@0 <= 3493";
+        let by = announcement(&[DataType::Int64], 2);
+        let all = keys(0..500);
+        by.tell(Bounds::of(&[Arc::clone(&all)], false).ok(), Some(&table(&by, &all)));
+        by.tell(Bounds::of(&[Arc::clone(&all)], false).ok(), None);
+        assert_eq!(by.filter.current().unwrap().to_string(), bounds);
+        let by = announcement(&[DataType::Int64], TABLES_MAX + 1);
+        for _ in 0..=TABLES_MAX {
+            by.tell(Bounds::of(&[Arc::clone(&all)], false).ok(), Some(&table(&by, &all)));
+        }
+        assert_eq!(by.filter.current().unwrap().to_string(), bounds);
     }
 
     #[test]
@@ -375,19 +412,6 @@ mod tests {
         let met = predicate.evaluate(&probe).unwrap().into_array(4).unwrap();
         let met: Vec<_> = met.as_boolean().iter().map(|met| met == Some(true)).collect();
         assert_eq!(met, [true, false, false, true]);
-    }
-
-    #[test]
-    fn of_several_partitions_no_keys_are_told_for_each_knows_its_own_alone() {
-        let by = announcement(&[DataType::Int64], 2);
-        for from in [0, 1000] {
-            let keys = numbers(&(from..from + 500).map(Some).collect::<Vec<_>>());
-            let rows = RecordBatch::try_from_iter([("k0", Arc::clone(&keys))]).unwrap();
-            let on = vec![(Arc::clone(&by.probe[0]), Arc::clone(&by.probe[0]))];
-            let table = Keys::new(&on, NullEquality::NullEqualsNothing, &rows, &by.schema, 1);
-            by.tell(Bounds::of(&[keys], false).ok(), Some(&Arc::new(table.unwrap())));
-        }
-        assert_eq!(by.filter.current().unwrap().to_string(), "k0@0 >= 0 AND k0@0 <= 1499");
     }
 
     #[test]

@@ -28,15 +28,16 @@ pub(super) struct Members {
 /// What is known of a build side.
 #[derive(Debug, Clone)]
 enum Known {
-    /// Its rows by all of their keys.
-    Rows(Arc<Keys>),
+    /// Its rows by all of their keys, in a table for each of its partitions.
+    Rows(Vec<Arc<Keys>>),
     /// The numbers that one key has.
     Numbers(Arc<Numbers>),
 }
 
 impl Members {
-    pub(super) fn new(probe: Vec<Arc<dyn PhysicalExpr>>, keys: Arc<Keys>) -> Self {
-        Self { probe, known: Known::Rows(keys) }
+    /// Those by all keys, which the partitions of a build side have.
+    pub(super) fn new(probe: Vec<Arc<dyn PhysicalExpr>>, tables: Vec<Arc<Keys>>) -> Self {
+        Self { probe, known: Known::Rows(tables) }
     }
 
     /// Those by one of several keys.
@@ -47,17 +48,17 @@ impl Members {
 
 impl Known {
     /// Where it is: whoever shares it knows the same.
-    fn place(&self) -> *const () {
+    fn places(&self) -> Vec<*const ()> {
         match self {
-            Self::Rows(keys) => Arc::as_ptr(keys).cast(),
-            Self::Numbers(numbers) => Arc::as_ptr(numbers).cast(),
+            Self::Rows(tables) => tables.iter().map(|keys| Arc::as_ptr(keys).cast()).collect(),
+            Self::Numbers(numbers) => vec![Arc::as_ptr(numbers).cast()],
         }
     }
 }
 
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
-        self.known.place() == other.known.place() && self.probe == other.probe
+        self.known.places() == other.known.places() && self.probe == other.probe
     }
 }
 
@@ -65,7 +66,7 @@ impl Eq for Members {}
 
 impl Hash for Members {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.known.place().hash(state);
+        self.known.places().hash(state);
         self.probe.hash(state);
     }
 }
@@ -93,9 +94,14 @@ impl PhysicalExpr for Members {
     fn evaluate(&self, rows: &RecordBatch) -> Result<ColumnarValue> {
         let keys = evaluated(&self.probe, rows)?;
         let is_member = match &self.known {
-            Known::Rows(all) => {
-                let first = all.find(keys)?.first;
-                BooleanBuffer::collect_bool(first.len(), |row| first[row] != 0)
+            Known::Rows(tables) => {
+                let mut is_member = BooleanBuffer::new_unset(rows.num_rows());
+                for table in tables {
+                    let first = table.find(keys.clone())?.first;
+                    let is_there = |row: usize| first[row] != 0;
+                    is_member |= &BooleanBuffer::collect_bool(first.len(), is_there);
+                }
+                is_member
             }
             Known::Numbers(numbers) => numbers.are_there(&keys[0])?,
         };
