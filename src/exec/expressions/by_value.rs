@@ -58,7 +58,6 @@ pub(super) fn with_values(
     schema: &Schema,
 ) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
     expression.transform_down(|node| {
-        // A parameter of a lambda is a place behind the columns of the rows that it is called beside.
         if node.is::<ByValueExpr>() || node.is::<LambdaExpr>() {
             return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
         }
@@ -139,6 +138,10 @@ impl ByValueExpr {
         let (Some(column), None) = (columns.next(), columns.next()) else { return Ok(None) };
         let at = column.index();
         if expression.is::<Column>() || at >= schema.fields().len() || is_volatile(expression) {
+            return Ok(None);
+        }
+        // A parameter of a lambda is a place behind the columns of the rows that it is called beside, which are others here.
+        if expression.exists(|node| Ok(node.is::<LambdaExpr>()))? {
             return Ok(None);
         }
         let field = schema.field(at);

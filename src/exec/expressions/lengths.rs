@@ -1,8 +1,9 @@
-//! Lengths of texts: those of packed ones are kept beside them.
+//! Lengths of texts: those of packed ones are kept beside them, and characters of others are counted by the bytes that begin one.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array};
+use arrow::array::{ArrayRef, AsArray, Int32Array, StringViewArray};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::error::Result;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -10,7 +11,13 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use super::of_column::{CompiledExpr, OfColumn};
 use crate::encoding::{packed_bytes, unpacked};
 
-/// What is counted of a text.
+/// What is counted of a text, and in which type.
+#[derive(Debug)]
+struct Lengths {
+    of: Unit,
+    data_type: DataType,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Characters,
@@ -26,27 +33,27 @@ pub(super) fn ours(
     schema: &Schema,
 ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     let Some(call) = expression.downcast_ref::<ScalarFunctionExpr>() else { return Ok(None) };
-    let unit = match call.fun().name() {
-        "character_length" => Unit::Characters,
+    let of = match call.fun().name() {
+        "length" | "character_length" => Unit::Characters,
         "octet_length" => Unit::Bytes,
         _ => return Ok(None),
     };
     let [text] = call.args() else { return Ok(None) };
-    let is_ours =
-        text.data_type(schema)? == DataType::Utf8View && *call.return_type() == DataType::Int32;
-    Ok(is_ours.then(|| CompiledExpr::over(expression, unit)))
+    let data_type = call.return_type().clone();
+    let is_ours = text.data_type(schema)? == DataType::Utf8View && data_type.is_integer();
+    Ok(is_ours.then(|| CompiledExpr::over(expression, Lengths { of, data_type })))
 }
 
-impl OfColumn for Unit {
+impl OfColumn for Lengths {
     fn values(&self, column: &ArrayRef) -> Result<Option<ArrayRef>> {
-        let Some(lengths) = packed_bytes(column) else { return Ok(None) };
-        if *self == Unit::Bytes || lengths.are_characters {
-            return Ok(Some(Arc::new(lengths.bytes)));
-        }
-        let texts = unpacked(column)?;
-        let texts = texts.as_string_view();
-        let characters = texts.iter().map(|text| text.map(|text| text.chars().count() as i32));
-        Ok(Some(Arc::new(characters.collect::<Int32Array>())))
+        let lengths = match packed_bytes(column) {
+            Some(of) if self.of == Unit::Bytes || of.are_characters => of.bytes,
+            _ => match unpacked(column)?.as_string_view_opt() {
+                Some(texts) => self.counted(texts),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(cast(&lengths, &self.data_type)?))
     }
 
     fn reads_packed(&self) -> bool {
@@ -54,13 +61,25 @@ impl OfColumn for Unit {
     }
 }
 
+impl Lengths {
+    /// Those of texts that are not packed, none of which is longer than a view can say.
+    fn counted(&self, texts: &StringViewArray) -> Int32Array {
+        let begins = |byte: &&u8| **byte & 0b1100_0000 != 0b1000_0000;
+        let length = |text: &str| match self.of {
+            Unit::Characters => text.as_bytes().iter().filter(begins).count() as i32,
+            Unit::Bytes => text.len() as i32,
+        };
+        texts.iter().map(|text| text.map(length)).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::array::{RecordBatch, StringViewArray};
+    use arrow::array::RecordBatch;
     use datafusion::common::config::ConfigOptions;
     use datafusion::functions::expr_fn;
     use datafusion::logical_expr::Expr;
-    use datafusion::physical_expr::expressions::{Column, cast};
+    use datafusion::physical_expr::expressions::{Column, cast as to};
 
     use super::*;
     use crate::encoding::{decoded, encoded};
@@ -93,7 +112,8 @@ mod tests {
             let schema = plain.schema();
             for function in [expr_fn::character_length as fn(Expr) -> Expr, expr_fn::octet_length] {
                 let length = call(function, &schema);
-                let wider = cast(Arc::clone(&length), &schema, DataType::Float64).unwrap();
+                assert!(ours(&length, &schema).unwrap().is_some());
+                let wider = to(Arc::clone(&length), &schema, DataType::Float64).unwrap();
                 for planned in [length, wider] {
                     let ours = with_ours(Arc::clone(&planned), &schema).unwrap().data;
                     assert!(decoded_columns(&ours).is_empty());
