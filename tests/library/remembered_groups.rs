@@ -142,6 +142,34 @@ fn first_rows_are_found_among_those_that_were_and_those_that_have_come() {
     }
 }
 
+/// What such a query reads may change while the rows that are grouped do not.
+#[test]
+fn groups_of_keys_and_calls_with_sub_queries_are_computed_anew() {
+    let connection = connection();
+    connection.execute(SALES).unwrap();
+    let rows = "INSERT INTO sales SELECT 'a', value % 9, value, 2.5, 0.5 FROM range(1000)";
+    connection.execute(&format!("{rows}; CREATE TABLE away (d INT)")).unwrap();
+    let is_away = "EXISTS (SELECT 1 FROM away WHERE d = day)";
+    let having = format!("SELECT day FROM sales GROUP BY day HAVING bool_or(NOT {is_away})");
+    let argument = format!("SELECT day, bool_or({is_away}) AS b FROM sales GROUP BY day");
+    let key = format!("SELECT {is_away} AS b, count(*) FROM sales GROUP BY b");
+    let counts = [
+        (having, [9, 8]),
+        (format!("SELECT * FROM ({argument}) WHERE b"), [0, 1]),
+        (format!("SELECT * FROM ({key}) WHERE b"), [0, 1]),
+    ];
+    for before_and_after in [0, 1] {
+        for (query, expected) in &counts {
+            let rows = answer(&connection, query).num_rows();
+            assert_eq!(rows, expected[before_and_after], "{query}");
+            assert_eq!(answer(&connection, query).num_rows(), rows, "{query}");
+        }
+        // By a row that comes as well what is remembered would be brought up to date.
+        let change = "INSERT INTO away VALUES (3); INSERT INTO sales (item, day) VALUES ('b', 3)";
+        connection.execute(change).unwrap();
+    }
+}
+
 #[test]
 fn only_what_has_come_is_read() {
     let connection = connection();

@@ -111,7 +111,9 @@ impl Groups {
             above.push(at.clone());
             at = input;
         };
-        if !is_linear(&asked.input)? {
+        // What a sub-query of a key or a call reads may change while the rows do not.
+        let looks_elsewhere = asked.group_expr.iter().chain(&asked.aggr_expr).any(has_query);
+        if looks_elsewhere || !is_linear(&asked.input)? {
             return Ok(None);
         }
         let asked = match CountedValues::of(asked)? {
