@@ -1,4 +1,4 @@
-//! Lengths of texts: those of packed ones are kept beside them, and characters of others are counted by the bytes that begin one.
+//! Lengths of texts: those of packed ones are kept beside them.
 
 use std::sync::Arc;
 
@@ -46,12 +46,11 @@ pub(super) fn ours(
 
 impl OfColumn for Lengths {
     fn values(&self, column: &ArrayRef) -> Result<Option<ArrayRef>> {
-        let lengths = match packed_bytes(column) {
-            Some(of) if self.of == Unit::Bytes || of.are_characters => of.bytes,
-            _ => match unpacked(column)?.as_string_view_opt() {
-                Some(texts) => self.counted(texts),
-                None => return Ok(None),
-            },
+        // Of texts that are not packed DataFusion has them as quickly.
+        let Some(packed) = packed_bytes(column) else { return Ok(None) };
+        let lengths = match self.of == Unit::Bytes || packed.are_characters {
+            true => packed.bytes,
+            false => characters(unpacked(column)?.as_string_view()),
         };
         Ok(Some(cast(&lengths, &self.data_type)?))
     }
@@ -61,16 +60,9 @@ impl OfColumn for Lengths {
     }
 }
 
-impl Lengths {
-    /// Those of texts that are not packed, none of which is longer than a view can say.
-    fn counted(&self, texts: &StringViewArray) -> Int32Array {
-        let begins = |byte: &&u8| **byte & 0b1100_0000 != 0b1000_0000;
-        let length = |text: &str| match self.of {
-            Unit::Characters => text.as_bytes().iter().filter(begins).count() as i32,
-            Unit::Bytes => text.len() as i32,
-        };
-        texts.iter().map(|text| text.map(length)).collect()
-    }
+/// None of the texts is longer than a view can say.
+fn characters(texts: &StringViewArray) -> Int32Array {
+    texts.iter().map(|text| text.map(|text| text.chars().count() as i32)).collect()
 }
 
 #[cfg(test)]
