@@ -188,6 +188,10 @@ fn run_file(name: &str, path: &Path, setting: &Setting, options: &Options) -> Re
         Ok(script) => script,
         Err(error) => return Report::broken(error.to_string()),
     };
+    // Else the folder would be one of this name, in the checkout.
+    if script.contains("$__TEST_DIR__") && !script.contains("\ncontrol substitution on\n") {
+        return Report::broken(format!("{name} names a folder without `control substitution on`"));
+    }
     let connection = match setting.connect(name, options) {
         Ok(connection) => connection,
         Err(error) => return Report::broken(error.to_string()),
