@@ -96,6 +96,23 @@ struct Sum {
     count: u64,
 }
 
+impl Sum {
+    /// Adds so many numbers, of which some may be none. An addition waits for the one before it: they are added in turn to four sums.
+    fn add(&mut self, numbers: impl Iterator<Item = f64>, nulls: Option<&NullBuffer>, rows: usize) {
+        let mut lanes = [0.0; LANES];
+        let mut put = |at: usize, number: f64| lanes[at % LANES] += number;
+        match nulls {
+            None => numbers.enumerate().for_each(|(at, number)| put(at, number)),
+            Some(nulls) => {
+                let valid = numbers.zip(nulls).filter(|(_, is_valid)| *is_valid);
+                valid.enumerate().for_each(|(at, (number, _))| put(at, number));
+            }
+        }
+        self.sum += lanes.iter().sum::<f64>();
+        self.count += (rows - nulls.map_or(0, NullBuffer::null_count)) as u64;
+    }
+}
+
 /// Averages of floating-point numbers, or of integers as such.
 #[derive(Debug, Default)]
 struct Reals(Vec<Sum>);
@@ -108,13 +125,17 @@ impl Reals {
         groups: &[usize],
     ) {
         let sums = self.0.as_mut_slice();
+        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        if let [only] = &mut *sums {
+            return only.add(numbers, nulls, groups.len());
+        }
         let mut put = |group: usize, number: f64| {
             let sum = &mut sums[group];
             sum.sum += number;
             sum.count += 1;
         };
         let rows = groups.iter().zip(numbers);
-        match nulls.filter(|nulls| nulls.null_count() > 0) {
+        match nulls {
             None => rows.for_each(|(&group, number)| put(group, number)),
             Some(nulls) => {
                 let valid = rows.zip(nulls).filter(|(_, is_valid)| *is_valid);
@@ -218,7 +239,10 @@ fn add_whole<T: ArrowPrimitiveType<Native: Into<i128>>>(
 /// Counts the values of groups. A count waits for the one before it where both are of one group: rows of few groups are counted
 /// in turn in some counts of each.
 fn count(counts: &mut [u64], nulls: Option<&NullBuffer>, groups: &[usize]) {
-    if let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) {
+    let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+    if let [only] = counts {
+        *only += (groups.len() - nulls.map_or(0, NullBuffer::null_count)) as u64;
+    } else if let Some(nulls) = nulls {
         let valid = groups.iter().zip(nulls).filter(|(_, is_valid)| *is_valid);
         valid.for_each(|(&group, _)| counts[group] += 1);
     } else if counts.len() <= FEW_GROUPS {
@@ -353,7 +377,7 @@ mod tests {
             let new = |of: &AggregateFunctionExpr| of.create_groups_accumulator().unwrap();
             let mut own_halves = [new(&own), new(&own)];
             let mut other_halves = [new(&other), new(&other)];
-            let groups = random.random_range(1..100);
+            let groups = if round % 7 == 0 { 1 } else { random.random_range(1..100) };
             for batch in 0..6 {
                 let rows = groups + random.random_range(0..200);
                 let least = 10_i128.pow(random.random_range(1..u32::from(digits)));
@@ -398,7 +422,17 @@ mod tests {
             };
             let (found, expected) = (whole(own_halves), whole(other_halves));
             assert_eq!(found.0[1].data_type(), expected.0[1].data_type());
-            assert_eq!((&found.1, &found.2), (&expected.1, &expected.2), "{data_type}");
+            // Floating-point numbers of one group are added in another order.
+            let digits = |of: &ArrayRef| match (of.data_type(), groups) {
+                (DataType::Float64, 1) => {
+                    let shown = |x: f64| format!("{x:.9e}");
+                    let averages = of.as_primitive::<Float64Type>().iter();
+                    averages.map(|average| average.map_or_else(String::new, shown)).collect()
+                }
+                _ => format!("{of:?}"),
+            };
+            assert_eq!(digits(&found.1), digits(&expected.1), "{data_type}");
+            assert_eq!(digits(&found.2), digits(&expected.2), "{data_type}");
         }
     }
 

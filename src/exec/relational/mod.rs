@@ -15,4 +15,5 @@ pub(crate) mod places;
 pub(crate) mod recursion;
 pub(crate) mod shared;
 pub(crate) mod sort;
+mod tasks;
 pub(crate) mod window;

@@ -1,7 +1,7 @@
 //! The sums of many groups.
 //!
 //! An addition waits for the one before it where both are of one group: rows of few groups are added in turn to four sums
-//! of each, which are put together after each batch. Many sums wait for memory: they have 64 bits each and not 128 while no
+//! of each, which are put together after each batch, and those of one group are added as if there were none. Many sums wait for memory: they have 64 bits each and not 128 while no
 //! one can have left them, by the largest of the numbers and how many there were.
 
 use std::ops::Range;
@@ -19,6 +19,7 @@ use arrow::datatypes::{
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
+use super::one::total;
 use super::{SumType, counted};
 use crate::encoding::for_whole_numbers;
 
@@ -89,7 +90,10 @@ fn add<S: Running, T: ArrowPrimitiveType<Native: Into<i128>>>(
         is_beyond |= beyond;
     };
     let values = numbers.values();
-    if numbers.null_count() > 0 {
+    if let [only] = &mut *sums {
+        let Some(total) = total(numbers) else { return false };
+        put(std::slice::from_mut(only), 0, total);
+    } else if numbers.null_count() > 0 {
         for (&group, number) in groups.iter().zip(numbers) {
             number.into_iter().for_each(|number| put(sums, group, number.into()));
         }

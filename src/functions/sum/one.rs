@@ -1,6 +1,8 @@
 //! One sum: of all rows, or of those of a window, from which values can be taken back.
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::array::{
+    Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, PrimitiveArray,
+};
 use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Decimal128Type, Int64Type, UInt64Type,
 };
@@ -10,29 +12,35 @@ use datafusion::logical_expr::Accumulator;
 use super::SumType;
 
 /// The sum of some numbers; none where they leave 128 bits.
-fn total(numbers: &ArrayRef) -> Option<i128> {
-    fn each<T: ArrowPrimitiveType<Native: Into<i128>>>(numbers: &ArrayRef) -> Option<i128> {
-        let numbers = numbers.as_primitive::<T>();
-        match numbers.null_count() {
-            0 => numbers.values().iter().try_fold(0_i128, |sum, &x| sum.checked_add(x.into())),
-            _ => numbers.iter().flatten().try_fold(0_i128, |sum, x| sum.checked_add(x.into())),
-        }
+pub(super) fn total<T: ArrowPrimitiveType<Native: Into<i128>>>(
+    numbers: &PrimitiveArray<T>,
+) -> Option<i128> {
+    let values = numbers.values().iter();
+    if numbers.null_count() > 0 {
+        return numbers.iter().flatten().try_fold(0_i128, |sum, x| sum.checked_add(x.into()));
     }
-    match numbers.data_type() {
-        DataType::UInt64 if numbers.null_count() == 0 => {
-            Some(sum_of_halves(numbers.as_primitive::<UInt64Type>().values().iter().copied()))
-        }
+    let mut wide = values.map(|&x| -> i128 { x.into() });
+    match size_of::<T::Native>() {
+        // Batches are far shorter than 2³² rows.
+        ..=4 => Some(wide.map(|x| x as i64).sum::<i64>().into()),
         // Counted from the least one, an integer has no sign.
-        DataType::Int64 if numbers.null_count() == 0 => {
-            let unsigned = numbers.as_primitive::<Int64Type>().values().iter();
-            let unsigned = unsigned.map(|&x| x.wrapping_sub(i64::MIN) as u64);
-            Some(sum_of_halves(unsigned) + i128::from(i64::MIN) * numbers.len() as i128)
+        8 => {
+            let least: i128 = T::Native::MIN_TOTAL_ORDER.into();
+            let unsigned = wide.map(|x| (x - least) as u64);
+            Some(sum_of_halves(unsigned) + least * numbers.len() as i128)
         }
-        DataType::UInt64 => each::<UInt64Type>(numbers),
-        DataType::Int64 => each::<Int64Type>(numbers),
-        DataType::Decimal32(..) => each::<Decimal32Type>(numbers),
-        DataType::Decimal64(..) => each::<Decimal64Type>(numbers),
-        _ => each::<Decimal128Type>(numbers),
+        _ => wide.try_fold(0_i128, i128::checked_add),
+    }
+}
+
+/// The sum of some numbers that a sum is of; none where they leave 128 bits.
+fn total_of(numbers: &ArrayRef) -> Option<i128> {
+    match numbers.data_type() {
+        DataType::UInt64 => total::<UInt64Type>(numbers.as_primitive()),
+        DataType::Int64 => total::<Int64Type>(numbers.as_primitive()),
+        DataType::Decimal32(..) => total::<Decimal32Type>(numbers.as_primitive()),
+        DataType::Decimal64(..) => total::<Decimal64Type>(numbers.as_primitive()),
+        _ => total::<Decimal128Type>(numbers.as_primitive()),
     }
 }
 
@@ -70,12 +78,12 @@ fn count(numbers: &ArrayRef) -> u64 {
 impl Accumulator for OneSum {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.count += count(&values[0]);
-        self.put(total(&values[0]).and_then(|total| self.sum.checked_add(total)))
+        self.put(total_of(&values[0]).and_then(|total| self.sum.checked_add(total)))
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.count -= count(&values[0]);
-        self.put(total(&values[0]).and_then(|total| self.sum.checked_sub(total)))
+        self.put(total_of(&values[0]).and_then(|total| self.sum.checked_sub(total)))
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -130,7 +138,7 @@ impl Accumulator for DistinctSum {
         let state = self.values.state()?;
         let [ScalarValue::List(values)] = state.as_slice() else { return self.values.evaluate() };
         let values = values.value(0);
-        let sum = total(&values).ok_or_else(|| self.sum_type.beyond())?;
+        let sum = total_of(&values).ok_or_else(|| self.sum_type.beyond())?;
         self.sum_type.value((count(&values) > 0).then_some(sum))
     }
 

@@ -1,4 +1,4 @@
-//! Aggregations by groups become ours.
+//! Aggregations become ours.
 //!
 //! ```text
 //! AggregateExec: mode=FinalPartitioned, gby=[k]        SpillingAggregateExec: gby=[k]
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Left to DataFusion: rows that come in the order of their keys, the best few groups, and aggregates whose
-//! answer is all values of a group, or depends on the order of its rows. Without keys, aggregates of which nothing grows with
-//! the rows.
+//! answer is all values of a group, or depends on the order of its rows. Without keys, extremes alone: these tell the scan which
+//! rows they still need.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 
 use crate::config::ForRules;
-use crate::exec::relational::aggregate::{Knows, SpillingAggregateExec, knows};
+use crate::exec::relational::aggregate::{SpillingAggregateExec, knows};
 use crate::functions::adds_any_width;
 
 /// The rule; see the header of this file. After all rules that look for aggregations by type.
@@ -62,10 +62,8 @@ fn spilling(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     let Some((first, dealt_by)) = phases(plan) else { return Ok(None) };
     let schema = first.input_schema();
     let calls = first.aggr_expr();
-    let known: Option<Vec<Knows>> = calls.iter().map(|call| knows(call)).collect();
-    let Some(known) = known else { return Ok(None) };
-    let grows = known.iter().any(|known| matches!(known, Knows::Values { .. }));
-    if first.group_expr().is_empty() && !grows {
+    let are_known = calls.iter().all(|call| knows(call).is_some());
+    if !are_known || !first.dynamic_expressions_produced().is_empty() {
         return Ok(None);
     }
     let whole = AggregateExec::try_new(

@@ -8,7 +8,7 @@
 //!
 //! - `run`: the way from inputs to outputs
 //! - `worker`: one who aggregates and deals out; `table`: groups and their keys
-//! - `distinct`: the different values of each group
+//! - `distinct`: the different values of each group; `only`: what is known of all rows, where there are no keys
 //! - `deal`, `parts`: groups by hash, in memory and in files
 //! - `values`: the answers of groups of which all values are known, and too many for any table; `chosen`: which of them are asked for
 //! - `spec`: keys, aggregates, and how rows look on their way; `reads`: what these are of rows that may be encoded
@@ -16,6 +16,7 @@
 mod chosen;
 mod deal;
 mod distinct;
+mod only;
 mod parts;
 mod reads;
 mod run;
@@ -47,20 +48,19 @@ use datafusion::physical_plan::{
     ChildStats, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     PlanProperties, StatisticsArgs,
 };
-use futures::future::{BoxFuture, Shared};
-use futures::{FutureExt, StreamExt, TryFutureExt};
+use futures::StreamExt;
 
 use self::run::{Gathered, Metrics, Run};
 use self::spec::Spec;
 pub(crate) use self::spec::{Knows, knows};
 use super::feed::generated;
+use super::tasks::OnceForAll;
 use crate::exec::encoded::encoded_rows;
 
-/// The groups of all inputs, for whoever asks first and for all others.
-type Gathering =
-    Shared<BoxFuture<'static, std::result::Result<Arc<Gathered>, Arc<DataFusionError>>>>;
+/// The groups of all inputs, of which each output has its own.
+type Gathering = OnceForAll<Gathered>;
 
-/// An aggregation by groups; see the header of this file.
+/// An aggregation; see the header of this file.
 pub(crate) struct SpillingAggregateExec {
     /// The aggregation of all rows at once, which says what there is to know of it and is never run.
     whole: Arc<AggregateExec>,
@@ -109,10 +109,8 @@ impl SpillingAggregateExec {
         context: &Arc<TaskContext>,
     ) -> Result<(Arc<Run>, Gathering, usize)> {
         let input = self.whole.input();
-        let gathering = |run: &Arc<Run>, inputs| {
-            let gathered = Arc::clone(run).gather(inputs);
-            gathered.map_ok(Arc::new).map_err(Arc::new).boxed().shared()
-        };
+        let gathering =
+            |run: &Arc<Run>, inputs| OnceForAll::new(run.outputs(), Arc::clone(run).gather(inputs));
         if self.dealt_by.is_none() {
             let run = self.run(partition, context)?;
             let rows = encoded_rows(input, partition, Arc::clone(context))?;
@@ -196,7 +194,7 @@ impl ExecutionPlan for SpillingAggregateExec {
     ) -> Result<SendableRecordBatchStream> {
         let (run, gathering, output) = self.gathering(partition, &context)?;
         let answers = generated(self.schema(), move |mut to| async move {
-            let gathered = gathering.await.map_err(|error| DataFusionError::from(&error))?;
+            let gathered = gathering.get().await?;
             run.finish(&gathered, output, &mut to).await
         });
         let metrics = BaselineMetrics::new(&self.metrics, partition);

@@ -11,7 +11,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::SpillManager;
@@ -26,10 +25,10 @@ use super::parts::{Files, HeldPart, PAGE_BYTES, Part};
 use super::spec::Spec;
 use super::values;
 use super::worker::{GROUPS, Given, Worker};
-use crate::error::{Error, ErrorKind};
 use crate::exec::relational::feed::Output;
 use crate::exec::relational::files::{Rows, files_of};
 use crate::exec::relational::memory::Memory;
+use crate::exec::relational::tasks::at_once;
 
 /// Groups of all workers that one of them puts together.
 const FEW_GROUPS: usize = GROUPS / 2;
@@ -119,6 +118,10 @@ impl Run {
         let parts = (limit_bytes / FILES_SHARE / PAGE_BYTES).clamp(*PARTS.start(), *PARTS.end());
         let (spec, context) = (Arc::clone(spec), Arc::clone(context));
         Self { spec, context, metrics, manager, outputs, parts }
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.outputs
     }
 
     fn memory(&self) -> Memory {
@@ -338,24 +341,4 @@ fn parts_of(workers: Vec<Vec<HeldPart>>, files: &Files) -> Result<Vec<Part>> {
         part.written = files.finish(at)?;
     }
     Ok(parts)
-}
-
-/// What futures yield that run at once, in their order.
-async fn at_once<T: Send + 'static>(
-    mut futures: Vec<impl Future<Output = Result<T>> + Send + 'static>,
-) -> Result<Vec<T>> {
-    if futures.len() == 1
-        && let Some(only) = futures.pop()
-    {
-        return Ok(vec![only.await?]);
-    }
-    let tasks: Vec<_> = futures.into_iter().map(SpawnedTask::spawn).collect();
-    let mut made = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        let joined = task.join_unwind().await;
-        made.push(joined.map_err(|stopped| {
-            DataFusionError::from(Error::from(ErrorKind::Internal(stopped.to_string())))
-        })??);
-    }
-    Ok(made)
 }

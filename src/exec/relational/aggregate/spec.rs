@@ -18,6 +18,7 @@ use datafusion::physical_plan::aggregates::{
 };
 
 use super::distinct::DistinctValues;
+use super::only::OnlyGroup;
 use super::reads::{Computed, Read};
 
 /// Aggregates whose answer over different values does not depend on the order of these.
@@ -166,7 +167,8 @@ impl Spec {
     /// # Errors
     /// None but DataFusion's.
     pub(super) fn accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
-        self.calls.iter().map(Call::accumulator).collect()
+        let has_groups = !self.groups.fields().is_empty();
+        self.calls.iter().map(|call| call.accumulator(has_groups)).collect()
     }
 
     /// Whether some aggregate knows all values of a group.
@@ -354,8 +356,12 @@ impl Call {
         })
     }
 
-    /// What adds up the groups: DataFusion's where that has all groups in one table, as of integers that differ.
-    fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
+    /// What adds up the groups: DataFusion's where that has all groups in one table, as of integers that differ. Where there is one
+    /// group, what adds up all rows, but for numbers of any bits.
+    fn accumulator(&self, has_groups: bool) -> Result<Box<dyn GroupsAccumulator>> {
+        if !has_groups && !self.adds_any_width && !self.knows_values() {
+            return Ok(Box::new(OnlyGroup(self.aggregate.create_accumulator()?)));
+        }
         if self.aggregate.groups_accumulator_supported() {
             return self.aggregate.create_groups_accumulator();
         }

@@ -1,13 +1,17 @@
 //! The build side of a join, in memory as far as it fits.
 //!
 //! ```text
-//! rows ─ collect ─ all fit ──────────────────────────── one batch
-//!                └ refused ─ deal ─ parts that still fit ─ one batch
-//!                                 └ the largest ────────── files
+//! inputs, at once ─ collect ─ all fit ──────────────────────────── one batch
+//!                           └ refused ─ deal ─ parts that still fit ─ one batch
+//!                                            └ the largest ────────── files
 //! ```
+//!
+//! Each input is read by a task that keeps its rows itself. Were they to send them to one that keeps all, each would wait for the
+//! others after every few batches, and soon all of them on one thread.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat;
@@ -17,7 +21,8 @@ use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
-use futures::StreamExt;
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use futures::{StreamExt, stream};
 
 use super::deal::Dealer;
 use super::files::Writer;
@@ -26,7 +31,9 @@ use super::share::Share;
 use super::spec::{Spec, batch};
 use super::views::{column_bytes, compacted, compacted_column};
 use crate::exec::kernels::threads::{THREAD_ROWS_MIN, in_parallel};
+use crate::exec::relational::feed::adapted;
 use crate::exec::relational::files::Rows;
+use crate::exec::relational::tasks::at_once;
 
 /// What came of reading a build side.
 pub(super) enum Collected {
@@ -52,8 +59,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
-        let batch = compacted(batch)?;
+    /// Adds rows that are alone in their buffers.
+    fn push(&mut self, batch: RecordBatch) {
         self.counter.count_batch(&batch);
         self.rows += batch.num_rows();
         self.column_bytes.resize(batch.num_columns(), 0);
@@ -61,7 +68,6 @@ impl Held {
             *bytes += column_bytes(column);
         }
         self.batches.push_back(batch);
-        Ok(())
     }
 
     /// Bytes of the rows, of what is copied of them at a time, and of what the join makes of them.
@@ -96,34 +102,107 @@ impl Held {
     }
 }
 
-/// Reads a build side until it ends, memory is refused, or the probe side turns out to be much smaller, where that is looked at;
-/// so many threads make one batch of all.
+/// Reads a build side until all of its inputs end, memory is refused, or the probe side turns out to be much smaller, where that is
+/// looked at; so many threads make one batch of all.
 pub(super) async fn collect(
-    mut input: SendableRecordBatchStream,
-    spec: &Spec,
-    share: &Share,
+    mut inputs: Vec<SendableRecordBatchStream>,
+    spec: &Arc<Spec>,
+    share: &Arc<Share>,
     mut reversal: Option<&Reversal>,
     threads: usize,
 ) -> Result<Collected> {
+    let schema = &spec.sides[0];
     let mut held = Held { threads, ..Held::default() };
-    while let Some(batch) = input.next().await.transpose()? {
-        if batch.num_rows() == 0 {
-            continue;
+    while !inputs.is_empty() {
+        let rows_max = reversal.map_or(usize::MAX, Reversal::many_rows);
+        let reading = Arc::new(Reading::new(held, rows_max, spec, share));
+        let read = inputs.into_iter().map(|input| Arc::clone(&reading).read(input));
+        inputs = at_once(read.collect()).await?.into_iter().flatten().collect();
+        held = reading.take();
+        if held.rows > 0 && !share.try_hold(held.needed_bytes(spec)) {
+            return Ok(Collected::Refused(held, together(schema, inputs)));
         }
-        held.push(&batch)?;
-        if !share.try_hold(held.needed_bytes(spec)) {
-            return Ok(Collected::Refused(held, input));
-        }
-        let look = reversal.take_if(|reversal| reversal.is_worth_a_look(held.rows));
-        if let Some(reversal) = look
+        if let Some(reversal) = reversal.take_if(|_| held.rows >= rows_max)
             && let Some(probe) = reversal.few(held.rows).await?
         {
-            return Ok(Collected::Larger(probe, held, input));
+            return Ok(Collected::Larger(probe, held, together(schema, inputs)));
         }
     }
-    let schema = input.schema();
-    drop(input);
-    held.whole(&schema, spec, share).map(Collected::Whole)
+    held.whole(schema, spec, share).map(Collected::Whole)
+}
+
+/// A build side while its inputs are read.
+struct Reading {
+    held: Mutex<Held>,
+    /// Rows from which on nobody goes on.
+    rows_max: usize,
+    is_stopped: AtomicBool,
+    spec: Arc<Spec>,
+    share: Arc<Share>,
+}
+
+impl Reading {
+    fn new(held: Held, rows_max: usize, spec: &Arc<Spec>, share: &Arc<Share>) -> Self {
+        let (held, is_stopped) = (Mutex::new(held), AtomicBool::new(false));
+        Self { held, rows_max, is_stopped, spec: Arc::clone(spec), share: Arc::clone(share) }
+    }
+
+    /// Reads an input, and yields it where it has not ended before all were stopped.
+    async fn read(
+        self: Arc<Self>,
+        mut input: SendableRecordBatchStream,
+    ) -> Result<Option<SendableRecordBatchStream>> {
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            match input.next().await.map(|batch| self.keep(&batch?)) {
+                Some(Ok(true)) => {}
+                Some(Ok(false)) => self.is_stopped.store(true, Ordering::Relaxed),
+                Some(Err(error)) => {
+                    self.is_stopped.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(input))
+    }
+
+    /// Keeps rows; false where no more are to be read.
+    fn keep(&self, batch: &RecordBatch) -> Result<bool> {
+        if batch.num_rows() == 0 {
+            return Ok(true);
+        }
+        let batch = compacted(batch)?;
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.push(batch);
+        Ok(self.share.try_hold(held.needed_bytes(&self.spec)) && held.rows < self.rows_max)
+    }
+
+    fn take(&self) -> Held {
+        std::mem::take(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Inputs as one, each read by a task.
+fn together(
+    schema: &SchemaRef,
+    mut inputs: Vec<SendableRecordBatchStream>,
+) -> SendableRecordBatchStream {
+    if inputs.len() <= 1 {
+        return adapted(Arc::clone(schema), stream::iter(inputs.pop()).flatten());
+    }
+    let mut all = RecordBatchReceiverStreamBuilder::new(Arc::clone(schema), inputs.len());
+    for mut input in inputs {
+        let to = all.tx();
+        all.spawn(async move {
+            while let Some(batch) = input.next().await {
+                if to.send(batch).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+    }
+    all.build()
 }
 
 /// Reads as many rows as fit, one batch at least; none at the end. `ahead` is the batch that did not fit.
@@ -154,7 +233,7 @@ pub(super) async fn next_block(
             *ahead = Some(batch);
             break;
         }
-        held.push(&batch)?;
+        held.push(batch);
     }
     if held.rows == 0 {
         return Ok(None);

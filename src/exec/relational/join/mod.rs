@@ -44,6 +44,7 @@ use datafusion::execution::memory_pool::UnboundedMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
@@ -55,8 +56,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties,
 };
-use futures::future::BoxFuture;
-use futures::{FutureExt, TryFutureExt, TryStreamExt, future, stream};
+use futures::{TryStreamExt, stream};
 
 use self::bounds::{Announcement, Telling};
 use self::engine::{Engines, Measures};
@@ -65,10 +65,10 @@ use self::run::{Build, Metrics, Run};
 use self::spec::{Method, Spec};
 use crate::exec::encoded::encoded_rows;
 use crate::exec::relational::feed::adapted;
+use crate::exec::relational::tasks::OnceForAll;
 
-/// A build side that is being read, for whoever asks first and for all others.
-type Building =
-    future::Shared<BoxFuture<'static, std::result::Result<Arc<Build>, Arc<DataFusionError>>>>;
+/// A build side that is being read.
+type Building = OnceForAll<Build>;
 
 /// One of DataFusion's joins that spills.
 #[derive(Debug)]
@@ -171,7 +171,16 @@ impl SpillingJoinExec {
         run: &Arc<Run>,
         reversal: Option<Arc<Reversal>>,
     ) -> Result<Building> {
-        let input = self.join.children()[0].execute(partition, Arc::clone(&run.context))?;
+        let build = self.join.children()[0];
+        let inputs = match build.downcast_ref::<CoalescePartitionsExec>() {
+            // All of its inputs are read at once.
+            Some(all) if all.fetch().is_none() => {
+                let partitions = 0..all.input().output_partitioning().partition_count();
+                let execute = |partition| all.input().execute(partition, Arc::clone(&run.context));
+                partitions.map(execute).collect::<Result<_>>()?
+            }
+            _ => vec![build.execute(partition, Arc::clone(&run.context))?],
+        };
         let announcement = self.common.announcement.get_or_init(|| {
             let builds = self.join.children()[0].output_partitioning().partition_count();
             Announcement::of(
@@ -180,8 +189,8 @@ impl SpillingJoinExec {
             )
         });
         let telling = announcement.as_ref().map(|told| Telling::new(Arc::clone(told)));
-        let reading = run::read(Arc::clone(run), input, telling, reversal);
-        Ok(reading.map_ok(Arc::new).map_err(Arc::new).boxed().shared())
+        let reading = run::read(Arc::clone(run), inputs, telling, reversal);
+        Ok(OnceForAll::new(run.partitions, reading))
     }
 }
 
@@ -287,9 +296,7 @@ impl ExecutionPlan for SpillingJoinExec {
             None => Some(encoded_rows(self.join.children()[1], partition, context)?),
         };
         let rows = stream::once(async move {
-            let build = building.await.map_err(|error| DataFusionError::from(&error))?;
-            // Whoever has read it has woken the others, who would wait on its thread until it is done with its own rows.
-            tokio::task::yield_now().await;
+            let build = building.get().await?;
             run::joined(&run, build, partition, || match (probe, reversal) {
                 (Some(probe), _) => Ok(probe),
                 (None, Some(reversal)) => reversal.probe(partition),

@@ -12,7 +12,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
@@ -31,6 +30,7 @@ use crate::config::ForRules;
 use crate::encoding::decoded_batch;
 use crate::exec::encoded::encoded_rows;
 use crate::exec::relational::feed::{Feed, adapted};
+use crate::exec::relational::tasks::at_once;
 use crate::exec::transform::TransformExec;
 
 /// How many times the rows of the probe side those of the build side must be.
@@ -77,9 +77,9 @@ impl Reversal {
         })))
     }
 
-    /// Whether so many rows of the build side are worth a look at the probe side.
-    pub(super) fn is_worth_a_look(&self, build_rows: usize) -> bool {
-        build_rows >= self.many_rows
+    /// Rows of the build side that are worth a look at the probe side.
+    pub(super) fn many_rows(&self) -> usize {
+        self.many_rows
     }
 
     /// All rows of the probe side, if they are few beside so many of the build side.
@@ -90,14 +90,8 @@ impl Reversal {
         let probes: Vec<_> = self.locked().iter_mut().filter_map(Option::take).collect();
         let rows_max = build_rows / TIMES / probes.len().max(1);
         let rows_max = rows_max.min(2 * self.context.session_config().batch_size());
-        let tasks: Vec<_> =
-            probes.into_iter().map(|probe| SpawnedTask::spawn(peek(probe, rows_max))).collect();
-        let mut peeked = Vec::new();
-        for task in tasks {
-            let done = task.join_unwind().await;
-            peeked
-                .push(done.map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))??);
-        }
+        let peeked =
+            at_once(probes.into_iter().map(|probe| peek(probe, rows_max)).collect()).await?;
         let schema = self.join.children()[1].schema();
         if peeked.iter().all(|peeked| peeked.rest.is_none()) {
             let rows = peeked.iter().flat_map(|peeked| &peeked.rows);

@@ -80,9 +80,9 @@ impl Metrics {
 
 /// The facts of one run of a join.
 pub(super) struct Run {
-    pub(super) spec: Spec,
+    pub(super) spec: Arc<Spec>,
     /// The same of rows with numbers, where their order is to be found again.
-    dealt: Spec,
+    dealt: Arc<Spec>,
     is_ordered: bool,
     /// Whether the join is NOT IN, which is another thing where anything is NULL.
     pub(super) is_null_aware: bool,
@@ -106,7 +106,8 @@ impl Run {
         engines: Engines,
         metrics: Metrics,
     ) -> Self {
-        let dealt = if is_ordered { numbered_spec(&spec) } else { spec.clone() };
+        let spec = Arc::new(spec);
+        let dealt = if is_ordered { Arc::new(numbered_spec(&spec)) } else { Arc::clone(&spec) };
         let files = dealt.sides.each_ref().map(|side| files_of(side, context, &metrics.spills));
         let working_bytes = working_bytes(context);
         let context = Arc::clone(context);
@@ -151,18 +152,18 @@ pub(super) struct Shared {
 /// What of a build side is in memory, which is reserved as long as this lives.
 pub(super) struct Resident {
     engine: Engine,
-    _share: Share,
+    _share: Arc<Share>,
 }
 
-/// Reads a build side, and tells its keys to who wants to know.
+/// Reads a build side, all of its inputs, and tells its keys to who wants to know.
 pub(super) async fn read(
     run: Arc<Run>,
-    input: SendableRecordBatchStream,
+    inputs: Vec<SendableRecordBatchStream>,
     telling: Option<Telling>,
     reversal: Option<Arc<Reversal>>,
 ) -> Result<Build> {
-    let share = Share::new(&run.context);
-    match collect(input, &run.spec, &share, reversal.as_deref(), run.partitions).await? {
+    let share = Arc::new(Share::new(&run.context));
+    match collect(inputs, &run.spec, &share, reversal.as_deref(), run.partitions).await? {
         Collected::Whole(rows) => {
             run.metrics.build_rows.add(rows.num_rows());
             let keys = match &telling {
@@ -229,13 +230,13 @@ pub(super) fn joined(
 impl Run {
     async fn deal_build(
         &self,
-        share: Share,
+        share: Arc<Share>,
         held: Held,
         input: SendableRecordBatchStream,
         level: usize,
         keeps_parts: bool,
         prepare: impl FnMut(RecordBatch) -> Result<RecordBatch>,
-    ) -> Result<(Parts, Share)> {
+    ) -> Result<(Parts, Arc<Share>)> {
         let dealing = Dealing {
             spec: &self.dealt,
             share: &share,
@@ -254,7 +255,7 @@ impl Run {
     fn resident(
         &self,
         rows: Option<RecordBatch>,
-        share: Share,
+        share: Arc<Share>,
         partitions: usize,
     ) -> Result<Option<Arc<Resident>>> {
         let Some(rows) = rows else { return Ok(None) };
@@ -297,13 +298,14 @@ impl Run {
             if self.dealt.is_empty_for(build.count, probe.count) {
                 return Ok(());
             }
-            let share = Share::new(&self.context);
+            let share = Arc::new(Share::new(&self.context));
             share.set_base(self.working_bytes);
             share.grant(self.working_bytes / 2);
             let divides = level < LEVELS_MAX
                 && build.count < rows_above / 4 * 3
                 && !self.dealt.keys(0).is_empty();
-            match collect(self.build_rows(&build, seen), &self.dealt, &share, None, 1).await? {
+            let rows = vec![self.build_rows(&build, seen)];
+            match collect(rows, &self.dealt, &share, None, 1).await? {
                 Collected::Whole(rows) => {
                     let engine = self.engines.engine(&self.dealt, rows, 1, false)?;
                     output.send_all(engine.run(0, probe.read())?).await
@@ -349,7 +351,7 @@ impl Run {
 }
 
 impl Shared {
-    fn new(run: &Run, parts: Parts, share: Share) -> Result<Self> {
+    fn new(run: &Run, parts: Parts, share: Arc<Share>) -> Result<Self> {
         let Parts { resident, is_resident, spilled, rows } = parts;
         let resident = run.resident(resident, share, run.partitions)?;
         Ok(Self {

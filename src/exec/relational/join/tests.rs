@@ -277,7 +277,9 @@ impl Case<'_> {
 enum Sides {
     /// The build side by one, the probe side by so many.
     Collected(usize),
-    /// The same, the probe side by one: a table.
+    /// Both by so many, the rows of the build side gathered.
+    Gathered(usize),
+    /// As collected, the probe side by one: a table.
     Stored,
     /// Both by so many, by their keys.
     Dealt(usize),
@@ -337,6 +339,11 @@ impl Hash {
                 scan(&tables[1], partitions),
                 PartitionMode::CollectLeft,
             ),
+            Sides::Gathered(partitions) => self.join(
+                Arc::new(CoalescePartitionsExec::new(scan(&tables[0], partitions))),
+                scan(&tables[1], partitions),
+                PartitionMode::CollectLeft,
+            ),
             Sides::Stored => {
                 let (schema, batches) = &tables[1];
                 let stored = scan_of(schema, batches);
@@ -361,6 +368,7 @@ fn every_type_yields_the_same_rows_whatever_is_refused() {
         let all = [
             ([EVEN, EVEN], Sides::Collected(1), false, 1),
             ([SKEWED, SKEWED], Sides::Collected(3), true, 2),
+            ([EVEN, EVEN], Sides::Gathered(3), false, 1),
             ([EVEN, EVEN], Sides::Stored, true, 2),
             ([SKEWED, EVEN], Sides::Stored, false, 1),
             ([SKEWED, EVEN], Sides::Dealt(2), true, 2),
@@ -381,7 +389,9 @@ fn sides_that_are_exchanged_yield_the_same_rows() {
         reversed.map_or(0, |reversed| reversed.as_usize())
     };
     for (seed, join_type) in (0..).zip(TYPES) {
-        for (is_filtered, partitions) in [(false, 1), (true, 3)] {
+        for (is_filtered, sides) in
+            [(false, Sides::Collected(1)), (true, Sides::Collected(3)), (false, Sides::Gathered(2))]
+        {
             for (shapes, is_exchanged) in [
                 ([EVEN, FEW], true),
                 ([EVEN, EMPTY], true),
@@ -389,7 +399,7 @@ fn sides_that_are_exchanged_yield_the_same_rows() {
                 ([EVEN, EVEN], false),
             ] {
                 let hash = Hash { is_filtered, ..Hash::of(join_type) };
-                let case = hash.case(seed, shapes, Sides::Collected(partitions));
+                let case = hash.case(seed, shapes, sides);
                 let plan = spilling((case.make)());
                 assert_eq!(sorted(rows(&plan, None)), case.expected, "{}", case.name);
                 assert_eq!(reversed(&plan), usize::from(is_exchanged), "{}", case.name);

@@ -26,8 +26,8 @@ use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use super::bound::Bound;
 use super::order::{Block, Blocks, Cuts, Encoder, Entry};
 use super::spilled::{Spills, merged};
-use crate::error::{Error, ErrorKind};
 use crate::exec::relational::memory::Memory;
+use crate::exec::relational::tasks::joined;
 
 /// Bytes of a block of held rows.
 const BLOCK_BYTES_MAX: usize = 2 << 20;
@@ -333,10 +333,4 @@ fn batches(
         async move { joined(task?).await? }
     });
     rows.buffered(at_once + 1)
-}
-
-/// What a task made.
-async fn joined<R: 'static>(task: SpawnedTask<R>) -> Result<R> {
-    let made = task.join_unwind().await;
-    Ok(made.map_err(|stopped| Error::from(ErrorKind::Internal(stopped.to_string())))?)
 }
