@@ -83,7 +83,7 @@ impl Cardinality {
             let plans: Vec<&LogicalPlan> =
                 condition.relations.iter().map(|at| &graph.relations[at].plan).collect();
             let share = match &condition.kind {
-                ConditionKind::Other(expr) => estimates.kept(&[expr], &plans),
+                ConditionKind::Other(expr) => estimates.kept_of_pairs(&[expr], &plans),
                 ConditionKind::Equality([(_, left), (_, right)]) => {
                     estimates.kept(&[&left.clone().eq(right.clone())], &plans)
                 }

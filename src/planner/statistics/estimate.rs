@@ -284,7 +284,7 @@ impl<'a> Estimates<'a> {
         let (left, right) = (self.rows(&join.left), self.rows(&join.right));
         let sides = [join.left.as_ref(), join.right.as_ref()];
         let filters = join.filter.iter().flat_map(|filter| split_conjunction(filter));
-        let kept = self.kept(&filters.collect::<Vec<_>>(), &sides);
+        let kept = self.kept_of_pairs(&filters.collect::<Vec<_>>(), &sides);
         let keys = [self.keys(&join.left, &join.on, 0), self.keys(&join.right, &join.on, 1)];
         let all = sides.map(|side| self.rows_unfiltered(side));
         let share = match join.on.as_slice() {

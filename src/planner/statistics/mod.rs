@@ -12,6 +12,7 @@
 //!  ├ given         values that stand for parameters
 //!  ├ pinned        columns that a filter holds to one value
 //!  ├ selectivity   the share of rows that a condition keeps
+//!  ├ implied       the same of rows that are filtered by what follows of it
 //!  └ tried         the same by some rows, on which it is tried
 //! ```
 //!
@@ -25,6 +26,7 @@ mod drawn;
 mod estimate;
 mod files;
 mod given;
+mod implied;
 mod pinned;
 mod profile;
 mod sample;
