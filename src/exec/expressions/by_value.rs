@@ -9,8 +9,6 @@
 //!
 //! Where values are many, and where one fails, the expression is computed for the rows as it is.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::{
@@ -19,13 +17,11 @@ use arrow::array::{
 };
 use arrow::compute::{concat, max, min, take};
 use arrow::datatypes::{
-    ArrowDictionaryKeyType, ArrowNativeType, DataType, Field, FieldRef, Schema, SchemaRef,
-    UInt8Type,
+    ArrowDictionaryKeyType, ArrowNativeType, DataType, Field, Schema, SchemaRef, UInt8Type,
 };
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::physical_expr::expressions::{Column, LambdaExpr};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -387,21 +383,11 @@ fn is_worth_it(
     Ok(is_worth_it)
 }
 
-impl PartialEq for ByValueExpr {
-    fn eq(&self, other: &Self) -> bool {
-        self.planned.eq(&other.planned)
-    }
-}
-
-impl Eq for ByValueExpr {}
-
-impl Hash for ByValueExpr {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.planned.hash(state);
-    }
-}
+super::known_as_planned!(ByValueExpr);
 
 impl PhysicalExpr for ByValueExpr {
+    super::as_planned!();
+
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         // A choice asks of rows without a column whether it may be NULL.
         if let Some(column) = batch.columns().get(self.at)
@@ -412,35 +398,12 @@ impl PhysicalExpr for ByValueExpr {
         self.planned.evaluate(batch)
     }
 
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.planned.return_field(schema)
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        self.planned.children()
-    }
-
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         // Whoever changes what is below it may read another column.
         Arc::clone(&self.planned).with_new_children(children)
-    }
-
-    fn get_properties(&self, children: &[ExprProperties]) -> Result<ExprProperties> {
-        self.planned.get_properties(children)
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt_sql(f)
-    }
-}
-
-/// As DataFusion writes it.
-impl fmt::Display for ByValueExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt(f)
     }
 }
 

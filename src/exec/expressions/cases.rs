@@ -3,13 +3,11 @@
 //! Enters: the expression as DataFusion has planned it, which divides the rows by their conditions and computes each value of
 //! some of them. Leaves: the same. Where something fails of a row that may be none of its own, the rows are divided after all.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::{DataType, FieldRef, Schema};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, Operator};
@@ -147,34 +145,16 @@ fn is_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.downcast_ref::<Literal>().is_some_and(|literal| literal.value().is_null())
 }
 
-impl PartialEq for ChoiceExpr {
-    fn eq(&self, other: &Self) -> bool {
-        self.planned.eq(&other.planned)
-    }
-}
-
-impl Eq for ChoiceExpr {}
-
-impl Hash for ChoiceExpr {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.planned.hash(state);
-    }
-}
+super::known_as_planned!(ChoiceExpr);
 
 impl PhysicalExpr for ChoiceExpr {
+    super::as_planned!();
+
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         match self.at_once(batch) {
             Ok(values) => Ok(ColumnarValue::Array(values)),
             Err(_) => self.planned.evaluate(batch),
         }
-    }
-
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.planned.return_field(schema)
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        self.planned.children()
     }
 
     fn with_new_children(
@@ -191,16 +171,5 @@ impl PhysicalExpr for ChoiceExpr {
         let (otherwise, data_type) = (parts.next(), self.data_type.clone());
         let planned = Arc::clone(&self.planned).with_new_children(children)?;
         Ok(Arc::new(Self { planned, branches, otherwise, data_type }))
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt_sql(f)
-    }
-}
-
-/// As DataFusion writes it.
-impl fmt::Display for ChoiceExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt(f)
     }
 }

@@ -8,11 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, FieldRef, Schema};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::interval_arithmetic::Interval;
-use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
@@ -116,16 +115,10 @@ fn operand(side: &ColumnarValue) -> Option<Operand<'_>> {
 }
 
 impl PhysicalExpr for DecimalExpr {
+    super::as_planned!();
+
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         self.computed(&self.planned.left().evaluate(batch)?, &self.planned.right().evaluate(batch)?)
-    }
-
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.planned.return_field(schema)
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        self.planned.children()
     }
 
     fn with_new_children(
@@ -142,14 +135,6 @@ impl PhysicalExpr for DecimalExpr {
 
     fn evaluate_bounds(&self, children: &[&Interval]) -> Result<Interval> {
         self.planned.evaluate_bounds(children)
-    }
-
-    fn get_properties(&self, children: &[ExprProperties]) -> Result<ExprProperties> {
-        self.planned.get_properties(children)
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt_sql(f)
     }
 }
 

@@ -10,6 +10,60 @@
 //! - `compiled`: what is compiled once, with a copy for each thread
 //! - `by_value`: expressions of one column of few values, computed once for each
 
+/// What an expression leaves to the one that was planned, which is its field `planned`: all but its values.
+macro_rules! as_planned {
+    () => {
+        fn return_field(
+            &self,
+            schema: &arrow::datatypes::Schema,
+        ) -> Result<arrow::datatypes::FieldRef> {
+            self.planned.return_field(schema)
+        }
+
+        fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+            self.planned.children()
+        }
+
+        fn get_properties(
+            &self,
+            children: &[datafusion::logical_expr::sort_properties::ExprProperties],
+        ) -> Result<datafusion::logical_expr::sort_properties::ExprProperties> {
+            self.planned.get_properties(children)
+        }
+
+        fn fmt_sql(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.planned.fmt_sql(f)
+        }
+    };
+}
+
+/// What such an expression is to others: the same as one of which the same was planned, and written as DataFusion writes that.
+macro_rules! known_as_planned {
+    ($ours:ty) => {
+        impl PartialEq for $ours {
+            fn eq(&self, other: &Self) -> bool {
+                self.planned.eq(&other.planned)
+            }
+        }
+
+        impl Eq for $ours {}
+
+        impl std::hash::Hash for $ours {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.planned.hash(state);
+            }
+        }
+
+        impl std::fmt::Display for $ours {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.planned.fmt(f)
+            }
+        }
+    };
+}
+
+use {as_planned, known_as_planned};
+
 mod by_value;
 mod cases;
 mod compiled;

@@ -1,14 +1,11 @@
 //! An expression of a column and constants, of which the constants are compiled once.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{FieldRef, Schema};
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
@@ -48,21 +45,11 @@ impl CompiledExpr {
     }
 }
 
-impl PartialEq for CompiledExpr {
-    fn eq(&self, other: &Self) -> bool {
-        self.planned.eq(&other.planned)
-    }
-}
-
-impl Eq for CompiledExpr {}
-
-impl Hash for CompiledExpr {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.planned.hash(state);
-    }
-}
+super::known_as_planned!(CompiledExpr);
 
 impl PhysicalExpr for CompiledExpr {
+    super::as_planned!();
+
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         if let ColumnarValue::Array(column) = self.planned.children()[0].evaluate(batch)?
             && let Some(values) = self.compiled.values(&column)?
@@ -70,14 +57,6 @@ impl PhysicalExpr for CompiledExpr {
             return Ok(ColumnarValue::Array(values));
         }
         self.planned.evaluate(batch)
-    }
-
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.planned.return_field(schema)
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        self.planned.children()
     }
 
     fn with_new_children(
@@ -91,20 +70,5 @@ impl PhysicalExpr for CompiledExpr {
             true => Arc::new(Self { planned, compiled }),
             false => planned,
         })
-    }
-
-    fn get_properties(&self, children: &[ExprProperties]) -> Result<ExprProperties> {
-        self.planned.get_properties(children)
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt_sql(f)
-    }
-}
-
-/// As DataFusion writes it.
-impl fmt::Display for CompiledExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.planned.fmt(f)
     }
 }
