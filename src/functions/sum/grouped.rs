@@ -1,7 +1,8 @@
 //! The sums of many groups.
 //!
 //! An addition waits for the one before it where both are of one group: rows of few groups are added in turn to four sums
-//! of each, which are put together after each batch, and those of one group are added as if there were none. Many sums wait for memory: they have 64 bits each and not 128 while no
+//! of each, of 64 bits where these are enough, which are put together after each batch; those of one group are added as if there
+//! were none. Many sums wait for memory: they have 64 bits each and not 128 while no
 //! one can have left them, by the largest of the numbers and how many there were.
 
 use std::ops::Range;
@@ -77,6 +78,13 @@ impl Running for i128 {
     }
 }
 
+/// Adds a number to the sum of a group; and whether that has left its bits.
+fn put<S: Running>(sums: &mut [S], group: usize, number: i128) -> bool {
+    let (sum, is_beyond) = sums[group].plus(number);
+    sums[group] = sum;
+    is_beyond
+}
+
 /// Adds numbers to the sums of their groups; false where one has left its bits.
 fn add<S: Running, T: ArrowPrimitiveType<Native: Into<i128>>>(
     sums: &mut [S],
@@ -84,39 +92,60 @@ fn add<S: Running, T: ArrowPrimitiveType<Native: Into<i128>>>(
     groups: &[usize],
 ) -> bool {
     let mut is_beyond = false;
-    let mut put = |sums: &mut [S], at: usize, number: i128| {
-        let (sum, beyond) = sums[at].plus(number);
-        sums[at] = sum;
-        is_beyond |= beyond;
-    };
     let values = numbers.values();
     if let [only] = &mut *sums {
         let Some(total) = total(numbers) else { return false };
-        put(std::slice::from_mut(only), 0, total);
+        is_beyond = put(std::slice::from_mut(only), 0, total);
     } else if numbers.null_count() > 0 {
         for (&group, number) in groups.iter().zip(numbers) {
-            number.into_iter().for_each(|number| put(sums, group, number.into()));
+            number.into_iter().for_each(|number| is_beyond |= put(sums, group, number.into()));
         }
     } else if sums.len() <= FEW_GROUPS {
-        let mut lanes = [S::default(); FEW_GROUPS * LANES];
-        let (groups, last_groups) = groups.as_chunks::<LANES>();
-        let (values, last_values) = values.as_chunks::<LANES>();
-        for (groups, values) in groups.iter().zip(values) {
-            for lane in 0..LANES {
-                put(&mut lanes, LANES * groups[lane] + lane, values[lane].into());
-            }
-        }
-        for (&group, &value) in last_groups.iter().zip(last_values) {
-            put(&mut lanes, LANES * group, value.into());
-        }
-        for group in 0..sums.len() {
-            lanes[LANES * group..][..LANES].iter().for_each(|sum| put(sums, group, sum.wide()));
-        }
+        is_beyond = match most_of(values).saturating_mul(values.len() as u128) {
+            ..=NARROW_MAX => add_in_turn::<i64, S, _>(sums, values, groups),
+            _ => add_in_turn::<i128, S, _>(sums, values, groups),
+        };
     } else {
         let pairs = groups.iter().zip(values);
-        pairs.for_each(|(&group, &value)| put(sums, group, value.into()));
+        pairs.for_each(|(&group, &value)| is_beyond |= put(sums, group, value.into()));
     }
     !is_beyond
+}
+
+/// Adds numbers in turn to some sums of each group, which are added to its own in the end; whether one has left its bits.
+fn add_in_turn<L: Running, S: Running, N: Copy + Into<i128>>(
+    sums: &mut [S],
+    values: &[N],
+    groups: &[usize],
+) -> bool {
+    let mut is_beyond = false;
+    let mut lanes = [L::default(); FEW_GROUPS * LANES];
+    let (groups, last_groups) = groups.as_chunks::<LANES>();
+    let (values, last_values) = values.as_chunks::<LANES>();
+    for (groups, values) in groups.iter().zip(values) {
+        for lane in 0..LANES {
+            is_beyond |= put(&mut lanes, LANES * groups[lane] + lane, values[lane].into());
+        }
+    }
+    for (&group, &value) in last_groups.iter().zip(last_values) {
+        is_beyond |= put(&mut lanes, LANES * group, value.into());
+    }
+    for group in 0..sums.len() {
+        let lanes = &lanes[LANES * group..][..LANES];
+        lanes.iter().for_each(|sum| is_beyond |= put(sums, group, sum.wide()));
+    }
+    is_beyond
+}
+
+/// What sums of 64 bits are not beyond.
+const NARROW_MAX: u128 = i64::MAX as u128;
+
+/// What no number is beyond, nor its negative: of few bits, these say enough.
+fn most_of<N: Copy + Into<i128>>(numbers: &[N]) -> u128 {
+    match 8 * size_of::<N>() {
+        bits @ ..=32 => 1 << bits,
+        _ => most(numbers),
+    }
 }
 
 /// What no number is beyond, nor its negative.
@@ -146,7 +175,7 @@ impl Sums {
     /// With 64 bits each where they fit.
     fn narrow(self) -> Self {
         match self {
-            Self::Wide(sums) if most(&sums) <= i64::MAX as u128 => Self::Narrow {
+            Self::Wide(sums) if most(&sums) <= NARROW_MAX => Self::Narrow {
                 most: most(&sums),
                 sums: sums.into_iter().map(|sum| sum as i64).collect(),
             },
@@ -180,12 +209,9 @@ impl GroupedSums {
             self.has_wide = matches!(sums, Sums::Wide(_));
         }
         if let Sums::Narrow { most: so_far, .. } = &mut sums {
-            let bits = 8 * size_of::<T::Native>();
-            // Few bits say enough.
-            let most = if bits <= 32 { 1 << (bits - 1) } else { most(numbers.values()) };
-            let more = most.saturating_mul(numbers.len() as u128);
+            let more = most_of(numbers.values()).saturating_mul(numbers.len() as u128);
             *so_far = so_far.saturating_add(more);
-            self.has_wide = *so_far > i64::MAX as u128;
+            self.has_wide = *so_far > NARROW_MAX;
         }
         if self.has_wide {
             sums = Sums::Wide(sums.wide());
@@ -438,6 +464,18 @@ mod tests {
                 .collect();
             let found = found.iter().flat_map(|sums| sums.as_primitive::<Decimal128Type>().iter());
             assert_eq!(found.collect::<Vec<_>>(), expected.into_values().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn numbers_of_few_groups_add_up_beyond_64_bits() {
+        let of_rows = [0, 1, 1, 1, 1, 1, 0, 1, 1];
+        for number in [i64::MAX, i64::MIN, i64::MAX / 9 + 1, i64::MAX / 9] {
+            let numbers: ArrayRef = Arc::new(Int64Array::from(vec![number; of_rows.len()]));
+            let mut sums = GroupedSums::new(SumType::of(&DataType::Int64).unwrap());
+            sums.update_batch(&[numbers], &of_rows, None, 2).unwrap();
+            let expected = [2, 7].map(|rows| rows * i128::from(number));
+            assert_eq!(sums.take_wide(EmitTo::All), expected);
         }
     }
 
