@@ -39,6 +39,9 @@ const VALUES_MAX: usize = 1 << 12;
 /// Numbers from the least to the greatest.
 const SPAN_MAX: usize = 1 << 14;
 
+/// Nodes of an expression, of which each is looked at for each that holds it: of a longer one the parts are taken.
+const NODES_MAX: usize = 128;
+
 /// Rows of a batch below which there is nothing to gain.
 const ROWS_MIN: usize = 256;
 
@@ -129,6 +132,9 @@ impl Results {
 impl ByValueExpr {
     /// The same expression by value; none where it reads not one column alone, or where a look at a result takes as long as it does.
     fn of(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<Self>> {
+        if !is_short(expression)? {
+            return Ok(None);
+        }
         let columns = collect_columns(expression);
         let mut columns = columns.iter();
         let (Some(column), None) = (columns.next(), columns.next()) else { return Ok(None) };
@@ -355,6 +361,17 @@ impl OfNumbers {
     }
 }
 
+/// Whether an expression has few nodes.
+fn is_short(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+    let mut nodes = 0;
+    expression.apply(|_| {
+        nodes += 1;
+        let is_long = nodes > NODES_MAX;
+        Ok(if is_long { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(nodes <= NODES_MAX)
+}
+
 /// Whether an expression asks of its column nothing but what packed texts tell.
 fn reads_packed(expression: &Arc<dyn PhysicalExpr>) -> bool {
     if let Some(compiled) = expression.downcast_ref::<CompiledExpr>() {
@@ -457,6 +474,22 @@ mod tests {
     fn results(by_value: &ByValueExpr) -> usize {
         let known = by_value.numbers.lock().unwrap();
         known.results.as_ref().map_or(0, |results| results.all.len())
+    }
+
+    #[test]
+    fn of_a_long_expression_the_parts_are_taken() {
+        let schema = Schema::new(vec![Field::new("value", DataType::Utf8View, true)]);
+        let value = || col("value", &schema).unwrap();
+        let is_one = |of: usize| binary(value(), Operator::Eq, lit(format!("{of}")), &schema);
+        let either = |one, other| binary(one, Operator::Or, other, &schema).unwrap();
+        for (alternatives, is_short) in [(10, true), (100, false)] {
+            let alternatives = (0..alternatives).map(|of| is_one(of).unwrap());
+            let planned = alternatives.reduce(either).unwrap();
+            let ours = with_values(Arc::clone(&planned), &schema).unwrap().data;
+            assert_eq!(ours.is::<ByValueExpr>(), is_short);
+            assert!(ours.exists(|node| Ok(node.is::<ByValueExpr>())).unwrap());
+            assert_eq!(ours.to_string(), planned.to_string());
+        }
     }
 
     #[test]
