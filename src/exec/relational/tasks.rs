@@ -47,6 +47,8 @@ impl<T: Send + Sync + 'static> OnceForAll<T> {
         Self { making, is_shared: readers > 1 }
     }
 
+    /// What has been made, for a reader that goes on by any thread.
+    ///
     /// # Errors
     /// That of the one that was to make it, to each reader.
     pub(super) async fn get(self) -> Result<Arc<T>> {
@@ -86,4 +88,52 @@ async fn by_any_thread() {
 pub(super) async fn joined<T: 'static>(task: SpawnedTask<T>) -> Result<T> {
     let made = task.join_unwind().await;
     Ok(made.map_err(|stopped| Error::from(ErrorKind::Internal(stopped.to_string())))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures::poll;
+
+    use super::*;
+
+    /// Each reader waits on its thread for the other to have gone on, as one that works does: on one thread neither would.
+    #[test]
+    fn readers_that_have_waited_go_on_at_once() {
+        const NEVER: Duration = Duration::from_secs(30);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
+        let (begins, has_begun) = mpsc::channel();
+        let (waits, is_waited_for) = mpsc::channel();
+        // By the first reader, until the other waits for it.
+        let once = OnceForAll::new(2, async move {
+            begins.send(()).ok();
+            Ok(is_waited_for.recv_timeout(NEVER).is_ok())
+        });
+        let (own, others) = (mpsc::channel(), mpsc::channel());
+        let first = {
+            let (once, goes_on, other) = (once.clone(), own.0, others.1);
+            async move {
+                let is_waited_for = *once.get().await?;
+                goes_on.send(()).ok();
+                Ok(is_waited_for && other.recv_timeout(NEVER).is_ok())
+            }
+        };
+        let second = {
+            let (goes_on, other) = (others.0, own.1);
+            async move {
+                has_begun.recv_timeout(NEVER).ok();
+                let mut get = Box::pin(once.get());
+                assert!(poll!(&mut get).is_pending());
+                waits.send(()).ok();
+                let is_waited_for = *get.await?;
+                goes_on.send(()).ok();
+                Ok(is_waited_for && other.recv_timeout(NEVER).is_ok())
+            }
+        };
+        let readers: Vec<BoxFuture<'static, Result<bool>>> = vec![first.boxed(), second.boxed()];
+        let both = runtime.unwrap().block_on(at_once(readers)).unwrap();
+        assert_eq!(both, [true, true]);
+    }
 }
