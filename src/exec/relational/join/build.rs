@@ -195,7 +195,8 @@ fn together(
         let to = all.tx();
         all.spawn(async move {
             while let Some(batch) = input.next().await {
-                if to.send(batch).await.is_err() {
+                let has_failed = batch.is_err();
+                if to.send(batch).await.is_err() || has_failed {
                     break;
                 }
             }
