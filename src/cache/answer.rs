@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     Groups,
     /// The first of the rows that it is made of.
     Rows,
+    /// Those of a plan within it.
+    Plan,
     /// What a part of a matrix expression comes to.
     Matrix,
     /// The labels of a relation in one.
@@ -64,6 +66,7 @@ impl fmt::Display for Kind {
             Self::Answer => "answer",
             Self::Groups => "groups",
             Self::Rows => "rows",
+            Self::Plan => "plan",
             Self::Matrix => "matrix",
             Self::Labels => "labels",
         })

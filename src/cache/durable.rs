@@ -1,10 +1,10 @@
-//! Answers in files that outlive the process: those of queries over files alone.
+//! Answers in files that outlive the process: those of queries over files, and over views of them.
 //!
-//! Enters: an answer, and the files it was made of as they were. Leaves: the same rows for an equal query in another process,
-//! while these files are as they were.
+//! Enters: an answer, and what it was made of as that was. Leaves: the same rows for an equal query in another process,
+//! while that is as it was.
 //!
 //! ```text
-//! Arrow's file of the rows, and in it: query, seconds, each file's name and stamp
+//! Arrow's file of the rows, and in it: query, seconds, each name and what it stood for
 //! ```
 
 use std::fs;
@@ -22,7 +22,7 @@ use crate::anew::Folder;
 /// Names of what is told beside the rows.
 const QUERY: &str = "query";
 const SECONDS: &str = "seconds";
-const FILE: &str = "file ";
+const READ: &str = "read ";
 
 /// What tells a question from all others, in every process of this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(crate) struct DurableAnswer {
     pub(crate) rows: Rows,
     pub(crate) query: String,
     pub(crate) seconds: f64,
-    /// What it was made of: names, and how the files of that name were.
-    pub(crate) files: Vec<(String, String)>,
+    /// What it was made of: names, and what they stood for.
+    pub(crate) reads: Vec<(String, String)>,
 }
 
 impl DurableQuestion {
@@ -60,7 +60,7 @@ impl DurableAnswer {
         DurableQuestion(key): DurableQuestion,
         is_current: impl FnOnce(&[(String, String)]) -> bool,
     ) -> Option<Self> {
-        let answer = read(&folder.get(key)?).filter(|answer| is_current(&answer.files));
+        let answer = read(&folder.get(key)?).filter(|answer| is_current(&answer.reads));
         if answer.is_none() {
             folder.remove(key);
         }
@@ -86,8 +86,8 @@ fn written(answer: &DurableAnswer) -> Result<Vec<u8>, ArrowError> {
     batches.iter().try_for_each(|batch| writer.write(batch))?;
     writer.write_metadata(QUERY, &answer.query);
     writer.write_metadata(SECONDS, answer.seconds.to_bits().to_string());
-    for (name, stamp) in &answer.files {
-        writer.write_metadata(format!("{FILE}{name}"), stamp);
+    for (name, is) in &answer.reads {
+        writer.write_metadata(format!("{READ}{name}"), is);
     }
     writer.into_inner()
 }
@@ -97,16 +97,16 @@ fn read(bytes: &[u8]) -> Option<DurableAnswer> {
     let reader = FileReader::try_new(Cursor::new(bytes), None).ok()?;
     let mut about = reader.custom_metadata().clone();
     let (query, seconds) = (about.remove(QUERY)?, about.remove(SECONDS)?.parse().ok()?);
-    let file = |(name, stamp): (String, String)| Some((name.strip_prefix(FILE)?.to_owned(), stamp));
-    let mut files = about.into_iter().map(file).collect::<Option<Vec<_>>>()?;
-    files.sort();
+    let read = |(name, is): (String, String)| Some((name.strip_prefix(READ)?.to_owned(), is));
+    let mut reads = about.into_iter().map(read).collect::<Option<Vec<_>>>()?;
+    reads.sort();
     let schema = reader.schema();
     let batches = reader.collect::<Result<Vec<RecordBatch>, _>>().ok()?;
     Some(DurableAnswer {
         rows: Rows { schema, batches },
         query,
         seconds: f64::from_bits(seconds),
-        files,
+        reads,
     })
 }
 
@@ -128,12 +128,12 @@ mod tests {
             rows: Rows { schema: batch.schema(), batches: vec![batch.slice(0, 1), batch] },
             query: text.to_owned(),
             seconds: 0.1,
-            files: vec![("a".to_owned(), "as it was".to_owned()), ("b".to_owned(), String::new())],
+            reads: vec![("a".to_owned(), "as it was".to_owned()), ("b".to_owned(), String::new())],
         }
     }
 
     #[test]
-    fn an_answer_is_found_by_another_process_while_its_files_are_as_they_were() {
+    fn an_answer_is_found_by_another_process_while_what_it_was_made_of_is_as_it_was() {
         let directory = tempfile::tempdir().unwrap();
         let folder = || Folder::new(Some(directory.path().to_path_buf()));
         let [one, other] = ["one", "other"].map(|what| DurableQuestion::of(what).unwrap());
@@ -142,11 +142,11 @@ mod tests {
         let get = |question, is_current: &dyn Fn(&[(String, String)]) -> bool| {
             DurableAnswer::get(&folder(), question, is_current)
         };
-        let found = get(one, &|files| files == put.files).unwrap();
-        assert_eq!((&found.query, found.seconds, &found.files), (&put.query, 0.1, &put.files));
+        let found = get(one, &|reads| reads == put.reads).unwrap();
+        assert_eq!((&found.query, found.seconds, &found.reads), (&put.query, 0.1, &put.reads));
         assert_eq!((found.rows.schema, found.rows.batches), (put.rows.schema, put.rows.batches));
         assert!(get(other, &|_| true).is_none());
-        // What is out of date is gone, whatever its files become.
+        // What is out of date is gone, whatever becomes of that.
         assert!(get(one, &|_| false).is_none());
         assert!(get(one, &|_| true).is_none());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -8,7 +8,7 @@
 //! Cache         questions and their answers: which are worth their bytes
 //! Answer        what is remembered of a question, in memory or in files when memory gets short
 //! Content       rows, matrices or labels
-//! Durable       answers of queries over files, in files that outlive the process
+//! Durable       answers of queries over files and views of them, in files that outlive the process
 //! Recording     the rows of a run on their way to its reader, to be kept
 //! RecordedExec  the rows of an operator within a run, likewise
 //! Comparison    the rows of a run, compared with what is remembered
@@ -54,7 +54,7 @@ pub(crate) use self::durable::DurableQuestion;
 use self::question::Hashes;
 pub(crate) use self::question::{Question, query_of};
 pub(crate) use self::record::{Recording, is_worth_it};
-pub(crate) use self::recorded::RecordedExec;
+pub(crate) use self::recorded::{RecordedExec, Recorder};
 
 /// The answers that a database remembers.
 #[derive(Debug)]
@@ -162,8 +162,8 @@ impl Cache {
         DurableQuestion::of((query, parameters.all_scalars()?, settings))
     }
 
-    /// The answer of another process to a question, which becomes one of this. `reads` are the files that it was made of as this
-    /// one reads them, if they are as they were.
+    /// The answer of another process to a question, which becomes one of this. `reads` is what it was made of as this
+    /// one reads that, if it is as it was.
     pub(crate) fn durable_answer(
         &self,
         question: &Question,
@@ -171,8 +171,8 @@ impl Cache {
         reads: impl FnOnce(&[(String, String)]) -> Option<Reads>,
     ) -> Option<Arc<Answer>> {
         let mut now = None;
-        let found = DurableAnswer::get(&*self.durable()?, durable, |files| {
-            now = reads(files);
+        let found = DurableAnswer::get(&*self.durable()?, durable, |read| {
+            now = reads(read);
             now.is_some()
         })?;
         let DurableAnswer { rows, query, seconds, .. } = found;
@@ -235,9 +235,9 @@ impl Cache {
         self.hashes.part(plan, settings)
     }
 
-    /// Whether any groups are remembered.
-    pub(crate) fn has_groups(&self) -> bool {
-        self.state().answers.values().any(|slot| slot.answer.about().grouped.is_some())
+    /// Whether anything of a kind is remembered.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.state().answers.values().any(|slot| slot.answer.about().kind == kind)
     }
 
     /// The groups that are remembered of these rows under these settings, those of the fewest first.

@@ -39,7 +39,7 @@ pub(crate) struct Recording {
     batches: Vec<RecordBatch>,
     bytes: MemoryReservation,
     bytes_max: usize,
-    /// Where other processes are to know them, the question, and the files that they were made of.
+    /// Where other processes are to know them, the question, and what they were made of.
     durable: Option<(DurableQuestion, Vec<(String, String)>)>,
 }
 
@@ -57,9 +57,9 @@ impl Recording {
         Self { cache, question, about, seconds_min, batches, bytes, bytes_max, durable }
     }
 
-    /// The same for other processes too, where these rows are made of nothing but files.
+    /// The same for other processes too, where they may find what these rows are made of.
     pub(crate) fn durable(self, question: Option<DurableQuestion>) -> Self {
-        Self { durable: question.zip(self.about.reads.files()), ..self }
+        Self { durable: question.zip(self.about.reads.lasting()), ..self }
     }
 
     /// The same rows, recorded as they pass.
@@ -89,9 +89,9 @@ impl Recording {
         if is_worth_it(self.about.seconds, self.bytes.size(), self.seconds_min) {
             let Self { cache, question, about, batches, bytes, durable, .. } = self;
             let rows = Rows { schema, batches };
-            if let Some((durable, files)) = durable {
+            if let Some((durable, reads)) = durable {
                 let (query, seconds, rows) = (about.query.clone(), about.seconds, rows.clone());
-                cache.write(durable, &DurableAnswer { rows, query, seconds, files });
+                cache.write(durable, &DurableAnswer { rows, query, seconds, reads });
             }
             let (content, bytes) = (Content::Rows(rows), Counted::rows(bytes));
             cache.keep(question, Answer::new(about, content, bytes, &cache.shelf));

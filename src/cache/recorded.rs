@@ -1,7 +1,8 @@
 //! An operator whose rows are kept as they pass, if all of them do.
 //!
 //! Each of its streams gives what comes by to the same recording. It ends when the last of them has; one that is not read
-//! to its end leaves nothing.
+//! to its end leaves nothing. Of several operators that are to be recorded as one, for they yield the same rows and one alone will
+//! run, that one is.
 
 use std::fmt;
 use std::pin::Pin;
@@ -29,11 +30,22 @@ use super::Recording;
 #[derive(Debug)]
 pub(crate) struct RecordedExec {
     input: Arc<dyn ExecutionPlan>,
+    recorder: Recorder,
     shared: Arc<Mutex<Shared>>,
 }
 
+/// A recording, until the first operator that it is for is run.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder(Arc<Mutex<Option<Recording>>>);
+
+impl Recorder {
+    pub(crate) fn new(recording: Recording) -> Self {
+        Self(Arc::new(Mutex::new(Some(recording))))
+    }
+}
+
 /// What the streams have in common.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     /// Until the rows turn out to be too many, or one of them cannot be computed.
     recording: Option<Recording>,
@@ -42,13 +54,12 @@ struct Shared {
 }
 
 impl RecordedExec {
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, recording: Recording) -> Self {
-        let shared = Shared { recording: Some(recording), open: None };
-        Self { input, shared: Arc::new(Mutex::new(shared)) }
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, recorder: Recorder) -> Self {
+        Self { input, recorder, shared: Arc::default() }
     }
 }
 
-fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // A recording is taken out before anything is done with it that might panic.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -105,7 +116,10 @@ impl ExecutionPlan for RecordedExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(match children.pop() {
-            Some(input) => Arc::new(Self { input, shared: Arc::clone(&self.shared) }),
+            Some(input) => {
+                let (recorder, shared) = (self.recorder.clone(), Arc::clone(&self.shared));
+                Arc::new(Self { input, recorder, shared })
+            }
             None => self,
         })
     }
@@ -130,8 +144,13 @@ impl ExecutionPlan for RecordedExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let streams = self.input.output_partitioning().partition_count();
-        locked(&self.shared).open.get_or_insert_with(|| (Instant::now(), streams));
+        let mut shared = locked(&self.shared);
+        if shared.open.is_none() {
+            shared.recording = locked(&self.recorder.0).take();
+            shared.open =
+                Some((Instant::now(), self.input.output_partitioning().partition_count()));
+        }
+        drop(shared);
         let rows = self.input.execute(partition, context)?;
         Ok(Box::pin(Recorded { rows, shared: Some(Arc::clone(&self.shared)) }))
     }

@@ -8,6 +8,9 @@ use datafusion::datasource::listing::ListingTable;
 use super::{Source, TableName, View};
 use crate::storage::Snapshot;
 
+/// Between the parts of a name that another process reads: no path has it.
+const BETWEEN: char = '\0';
+
 /// What a name stood for.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
@@ -107,16 +110,25 @@ impl Reads {
         Some(Self { tables, ..Self::default() })
     }
 
-    /// The files that were read, each by its name and as it was; nothing where anything else was read.
-    pub(crate) fn files(&self) -> Option<Vec<(String, String)>> {
-        let file = |(name, content): &(TableName, Content)| match content {
-            Content::Rows(source @ Source::Files(_)) => {
-                Some((name.table.clone(), format!("{source:?}")))
-            }
-            _ => None,
+    /// What was read, each by its name and as it was, where another process may find the same: files, and views over such. Nothing
+    /// where anything else was read.
+    pub(crate) fn lasting(&self) -> Option<Vec<(String, String)>> {
+        let lasts = |(name, content): &(TableName, Content)| {
+            let is = match content {
+                Content::Rows(source @ Source::Files(_)) => format!("{source:?}"),
+                Content::View(view) => view.text.clone(),
+                _ => return None,
+            };
+            Some((format!("{}{BETWEEN}{}", name.schema, name.table), is))
         };
         let others = self.changes || !self.matrices.is_empty();
-        self.tables.iter().map(file).collect::<Option<_>>().filter(|_| !others)
+        self.tables.iter().map(lasts).collect::<Option<_>>().filter(|_| !others)
+    }
+
+    /// The name of something that lasts.
+    pub(super) fn lasting_name(text: &str) -> Option<TableName> {
+        let (schema, table) = text.split_once(BETWEEN)?;
+        Some(TableName { schema: schema.to_owned(), table: table.to_owned() })
     }
 
     /// The matrices that were read, by name.

@@ -256,17 +256,15 @@ impl Scope {
         Ok(tables)
     }
 
-    /// What reading files by these names reads, where each is as another process has read it.
-    pub(crate) fn reads_files(&self, files: &[(String, String)]) -> Option<Reads> {
+    /// What is read under the names that another process has read, where each of them stands for the same ([`Reads::lasting`]).
+    pub(crate) fn reads_what_lasts(&self, names: &[(String, String)]) -> Option<Reads> {
         let mut reads = Reads::default();
-        for (table, _) in files {
-            let name = TableName { schema: SCHEMA.to_owned(), table: table.clone() };
-            if self.entry(&name).is_some() {
-                return None;
-            }
-            reads.tables.push((name, files::content(table)));
+        for (text, _) in names {
+            let name = Reads::lasting_name(text)?;
+            let content = self.content(&name);
+            reads.tables.push((name, content));
         }
-        (reads.files()? == files).then_some(reads)
+        (reads.lasting()? == names).then_some(reads)
     }
 
     /// Whether the names of tables stand for what another statement has read under them.

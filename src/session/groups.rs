@@ -9,7 +9,7 @@
 //! Where what is remembered is to be verified, what would be taken in all these places is compared with what is computed there.
 
 use std::hash::Hasher;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arrow::compute::SortOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
@@ -18,7 +18,9 @@ use datafusion::physical_expr::PhysicalSortExpr;
 
 use super::remember::Asked;
 use super::{Session, locked};
-use crate::cache::{About, Answer, ComparedExec, Grouped, Kind, Question, RecordedExec, Recording};
+use crate::cache::{
+    About, Answer, ComparedExec, Grouped, Kind, Question, RecordedExec, Recorder, Recording,
+};
 use crate::catalog::Scope;
 use crate::config::ResultCache;
 use crate::error::Result;
@@ -116,7 +118,7 @@ impl Session {
         is_taken: bool,
         scope: &Scope,
     ) -> Result<(LogicalPlan, bool)> {
-        if !self.shared.cache.has_groups() {
+        if !self.shared.cache.has(Kind::Groups) {
             return Ok((plan, true));
         }
         let mut is_whole = true;
@@ -207,8 +209,8 @@ struct Found {
 }
 
 /// Who records the rows, and compares them with those that are known. An order tells that they are the first by it.
-fn watch(recording: Option<Recording>, order: Vec<PhysicalSortExpr>) -> Watch {
-    let (recording, order) = (Mutex::new(recording), Arc::from(order));
+pub(super) fn watch(recording: Option<Recording>, order: Vec<PhysicalSortExpr>) -> Watch {
+    let (recorder, order) = (recording.map(Recorder::new), Arc::from(order));
     Watch::new(move |computed, known| {
         let rows = match known {
             Some(known) => {
@@ -216,8 +218,8 @@ fn watch(recording: Option<Recording>, order: Vec<PhysicalSortExpr>) -> Watch {
             }
             None => computed,
         };
-        match locked(&recording).take() {
-            Some(recording) => Arc::new(RecordedExec::new(rows, recording)),
+        match &recorder {
+            Some(recorder) => Arc::new(RecordedExec::new(rows, recorder.clone())),
             None => rows,
         }
     })
@@ -246,10 +248,12 @@ mod tests {
 
     const TABLE: &str = "CREATE TABLE t (k INT, d INT, v BIGINT); CREATE TABLE u (k INT);
          INSERT INTO u VALUES (1), (2);
-         INSERT INTO t VALUES (1, 1, 10), (1, 2, 20), (2, 1, 30), (2, 2, 40), (3, 1, 50)";
+         INSERT INTO t VALUES (1, 1, 10), (1, 2, 20), (2, 1, 30), (2, 2, 40), (3, 1, 50);
+         CREATE TABLE w AS SELECT value % 1000 AS k, value % 7 AS v FROM range(100000);
+         CREATE VIEW many AS SELECT k, median(v) AS m FROM w GROUP BY k";
 
     /// What is remembered of a query, and what happens then to another.
-    const REUSES: [(Kind, &str, Option<&str>, &str); 7] = [
+    const REUSES: [(Kind, &str, Option<&str>, &str); 9] = [
         (Kind::Answer, "SELECT v + 1 FROM t", None, "SELECT v + 1 FROM t"),
         (Kind::Groups, BY_KEY, None, "SELECT k, sum(v) AS s FROM t GROUP BY k ORDER BY s"),
         (Kind::Groups, "SELECT k, d, sum(v) FROM t GROUP BY k, d", None, BY_KEY),
@@ -261,6 +265,8 @@ mod tests {
             "SELECT count(*) FROM u JOIN (SELECT k, sum(v) AS s FROM t GROUP BY k) g USING (k)",
         ),
         (Kind::Rows, FIRST, Some("INSERT INTO t VALUES (4, 1, 15)"), FIRST),
+        (Kind::Plan, TWICE, None, "SELECT a.m - b.m FROM many a JOIN many b ON a.k = b.k + 1"),
+        (Kind::Plan, TWICE, None, "SELECT max(m) FROM many"),
         (
             Kind::Matrix,
             "SELECT * FROM MATRIX(inv((SELECT d, v FROM t WHERE k = 2)) + 1)",
@@ -270,6 +276,8 @@ mod tests {
     ];
 
     const BY_KEY: &str = "SELECT k, sum(v) FROM t GROUP BY k";
+
+    const TWICE: &str = "SELECT a.m + b.m FROM many a JOIN many b USING (k)";
 
     const FIRST: &str = "SELECT k, v FROM t ORDER BY abs(v) LIMIT 2";
 

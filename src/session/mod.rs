@@ -21,6 +21,7 @@ mod remember;
 mod settings;
 mod strategies;
 mod templates;
+mod within;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -544,11 +545,13 @@ impl Session {
                 let again = again.filter(|_| is_whole);
                 let choices = choices.or_else(|| again.as_ref().and_then(Again::choices));
                 let plan = self.optimized(&scope, &plan, choices)?;
-                if let Some(again) = &again {
-                    again.consider(&plan.state);
-                }
                 if let Some((question, syntax)) = learnt {
                     self.learn(question, syntax, parameters, &plan, &scope, running).await;
+                }
+                let (plan, is_whole) = self.reusing_plans(plan, asked.as_ref(), &scope)?;
+                let again = again.filter(|_| is_whole);
+                if let Some(again) = &again {
+                    again.consider(&plan.state);
                 }
                 self.run(&way, plan, asked, keep, again).await
             }

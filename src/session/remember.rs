@@ -65,7 +65,7 @@ impl Session {
         let question = cache.question(query, parameters, settings)?;
         let is_current = |reads: &Reads| self.is_current(scope, reads);
         let remembered = cache.answer(&question, is_current).or_else(|| {
-            cache.durable_answer(&question, durable?, |files| scope.reads_files(files))
+            cache.durable_answer(&question, durable?, |read| scope.reads_what_lasts(read))
         });
         Some(Asked { question, durable, text: text.to_owned(), remembered, mode })
     }

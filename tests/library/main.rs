@@ -15,6 +15,7 @@ mod remembered;
 mod remembered_groups;
 mod remembered_matrices;
 mod shared_plans;
+mod remembered_plans;
 mod strategies;
 mod templates;
 #[cfg(target_os = "linux")]

@@ -282,8 +282,24 @@ fn answers_over_files_outlive_the_process() {
         connection.execute(&format!("CREATE TABLE own AS SELECT {own} AS y")).unwrap();
         assert_eq!(answered(&connection, &both), (3 + own, false));
     }
+    // A view is the same where it is defined by the same text, of names that stand for the same.
+    let viewing = |view: &str, inner: &str| {
+        let connection = connect();
+        let files = path.display();
+        connection
+            .execute(&format!("CREATE VIEW f AS SELECT x {inner} AS x FROM '{files}'"))
+            .unwrap();
+        connection.execute(&format!("CREATE SCHEMA a; CREATE VIEW a.v AS {view}")).unwrap();
+        answered(&connection, "SELECT sum(y) FROM a.v")
+    };
+    assert_eq!(viewing("SELECT x AS y FROM f", ""), (3, false));
+    assert_eq!(viewing("SELECT x AS y FROM f", ""), (3, true));
+    assert_eq!(viewing("SELECT x + 1 AS y FROM f", ""), (5, false));
+    assert_eq!(viewing("SELECT x + 1 AS y FROM f", "* 2"), (8, false));
+    assert_eq!(viewing("SELECT x + 1 AS y FROM f", "* 2"), (8, true));
     fs::write(&path, "x\n1\n5\n").unwrap();
     sleep(Duration::from_millis(120));
+    assert_eq!(viewing("SELECT x + 1 AS y FROM f", "* 2"), (14, false));
     assert_eq!(answered(&connect(), &query), (6, false));
     assert_eq!(answered(&connect(), &query), (6, true));
     // Compared with what is computed, it is the same.

@@ -6,7 +6,9 @@ use relatrix::arrow::util::pretty::pretty_format_batches;
 use super::builder;
 
 fn connect(threads: usize, sharing: &str) -> Connection {
+    // What was remembered of another statement would not be shared in the next one.
     let builder = builder().threads(threads).set("shared_plans", sharing).unwrap();
+    let builder = builder.set("result_cache", "off").unwrap();
     let connection = builder.build().unwrap().connect();
     for statement in [
         "CREATE TABLE sales AS SELECT value AS id, value % 997 AS item, value % 31 AS shop, value % 7 AS n \

@@ -19,7 +19,8 @@
 //! Rows that are added to one table must add rows to what is aggregated and change none: of filters, projections and inner
 //! joins that is so.
 //!
-//! The first rows by some order are remembered likewise (`first`), and are the first of those and the new ones.
+//! The first rows by some order are remembered likewise (`first`), and are the first of those and the new ones; and whole plans that
+//! several places of a query read (`plans`).
 //!
 //! Where what is remembered is to be compared, all of this stands beside the aggregation, and is not taken.
 //!
@@ -29,6 +30,7 @@ mod expressions;
 mod finer;
 mod first;
 mod node;
+mod plans;
 
 use std::sync::Arc;
 
@@ -59,6 +61,7 @@ pub(crate) use self::expressions::Remembering;
 pub(crate) use self::finer::{Finer, Hashing, Wanted};
 use self::first::FirstRows;
 pub(crate) use self::node::{Watch, WatchedPlanner};
+pub(crate) use self::plans::with_plans;
 
 /// The scans of what is remembered, as EXPLAIN names them; no table is called so.
 const GROUPS: &str = "remembered groups";
@@ -191,15 +194,7 @@ impl Groups {
 
     /// The tables that are read, whose names tell what that is.
     pub(crate) fn tables(&self) -> Vec<TableName> {
-        let mut tables = Vec::new();
-        let walked = self.computed.apply(|plan| {
-            if let LogicalPlan::TableScan(scan) = plan {
-                tables.push(TableName::from(&scan.table_name));
-            }
-            Ok(TreeNodeRecursion::Continue)
-        });
-        debug_assert!(walked.is_ok(), "nothing fails on the way");
-        tables
+        tables(&self.computed)
     }
 
     /// The groups that would answer: these first; none where these are first rows.
@@ -363,6 +358,19 @@ fn is_linear(plan: &LogicalPlan) -> Result<bool> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(is_linear)
+}
+
+/// The tables that a plan reads.
+fn tables(plan: &LogicalPlan) -> Vec<TableName> {
+    let mut tables = Vec::new();
+    let walked = plan.apply(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan {
+            tables.push(TableName::from(&scan.table_name));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "nothing fails on the way");
+    tables
 }
 
 /// Whether the name of a scan tells what it reads: functions that make tables leave their arguments out of theirs.
