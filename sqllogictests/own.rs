@@ -99,6 +99,9 @@ impl Setting {
         // Plans must not depend on the machine, nor on how long it took for what was asked before.
         let mut builder =
             Database::builder().threads(self.threads).set("cost_model", "built_in")?;
+        // Scripts have few rows, for which no other thread would be woken.
+        let partitions = if self.name == REMEMBERED { "cost" } else { "threads" };
+        builder = builder.set("partitions", partitions)?;
         if name.starts_with("plan") {
             builder = builder.set("result_cache", "off")?;
         }

@@ -69,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) reversible_rows: usize,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
+    /// Whether a plan that takes less than to wake the other threads has one partition.
+    pub(crate) partitions_by_cost: bool,
     /// Whether rows go that cannot be among the first of their group.
     pub(crate) drops_rows: bool,
     /// Whether GROUP BY is run by an operator of ours, rather than DataFusion's.
@@ -148,6 +150,7 @@ impl Default for Settings {
             groups_windows: true,
             reversible_rows: 1 << 18,
             shares_plans: true,
+            partitions_by_cost: true,
             drops_rows: true,
             spills_groups: true,
             reads_pages: true,
@@ -347,6 +350,7 @@ impl Settings {
             groups_windows: self.groups_windows,
             reversible_rows: self.reversible_rows,
             shares_plans: self.shares_plans,
+            partitions_by_cost: self.partitions_by_cost,
             drops_rows: self.drops_rows,
             spills_groups: self.spills_groups,
             reservable_bytes,

@@ -285,6 +285,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "partitions",
+        unit: "",
+        description: "cost (the default): a plan over tables in memory runs in one partition where it is estimated to take less \
+                      than to wake other threads; threads: there is one for each thread, however few the rows",
+        get: |settings| COST_OR_THREADS[usize::from(!settings.partitions_by_cost)].to_owned(),
+        set: |settings, value| {
+            settings.partitions_by_cost = one_of(&COST_OR_THREADS, value)? == "cost";
+            Ok(())
+        },
+    },
+    Setting {
         name: "first_rows",
         unit: "",
         description: "whether rows that cannot be among the first of their group, or of those nearest to a vector, go before \
@@ -558,6 +569,9 @@ const MEASURED_OR_ESTIMATED: [&str; 2] = ["measured", "estimated"];
 
 /// The values of the setting `join_order`.
 const COST_OR_WRITTEN: [&str; 2] = ["cost", "written"];
+
+/// The values of the setting `partitions`.
+const COST_OR_THREADS: [&str; 2] = ["cost", "threads"];
 
 /// The values of the setting `gpu_on_failure`.
 const HOST_OR_ERROR: [&str; 2] = ["host", "error"];

@@ -26,6 +26,8 @@ pub(crate) struct ForRules {
     pub(crate) groups_windows: bool,
     /// Whether plans that a statement contains more than once run once.
     pub(crate) shares_plans: bool,
+    /// Whether a plan that takes less than to wake the other threads has one partition.
+    pub(crate) partitions_by_cost: bool,
     /// Whether rows go that cannot be among the first of their group, where those are asked for.
     pub(crate) drops_rows: bool,
     /// Whether GROUP BY is run by an operator that finishes whatever the memory.

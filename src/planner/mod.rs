@@ -43,6 +43,7 @@
 //! pushdown       filters, and what joins, sorts and aggregates know while they run, handed down to scans
 //! ordered_aggregates   lists and texts of groups in an order, of rows that come in it
 //! offloaded      aggregations that a device may run
+//! partitions     whether a plan has one, for it takes less than to wake the other threads
 //! spilling       operators that finish whatever the memory
 //! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
@@ -85,6 +86,7 @@ pub(crate) mod ordered;
 pub(crate) mod ordered_aggregates;
 mod pair_sums;
 mod parameters;
+pub(crate) mod partitions;
 mod parts;
 mod patterns;
 mod place;

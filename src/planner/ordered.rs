@@ -74,8 +74,13 @@ fn in_parts(state: &SessionState, plan: &LogicalPlan) -> SessionState {
 /// A session in which everything happens in one partition, to rows in their order.
 pub(crate) fn serial(state: &SessionState) -> SessionState {
     let mut serial = state.clone();
-    serial.config_mut().options_mut().execution.target_partitions = 1;
+    make_serial(&mut serial);
     serial
+}
+
+/// From now on everything happens in one partition.
+pub(crate) fn make_serial(state: &mut SessionState) {
+    state.config_mut().options_mut().execution.target_partitions = 1;
 }
 
 /// Whether a query yields the rows of one table or file in the order in which they are stored.

@@ -71,7 +71,7 @@ use crate::planner::spilling::{SpillingAggregates, SpillingSorts};
 use crate::planner::transform::TransformFilter;
 use crate::planner::{
     Calibration, Choices, ContractionPlanner, Evidence, FirstParts, FirstRowsPlanner,
-    MatrixPlanner, NearestRows, Statistics, ordered, relational,
+    MatrixPlanner, NearestRows, Statistics, ordered, partitions, relational,
 };
 use crate::query::{Outcome, ResultSet, ResultStream, Running, Statements};
 use crate::sql::{self, DisplayNames, Statement, StatementKind};
@@ -490,7 +490,7 @@ impl Session {
             }
             Choice::Planned(plan) => {
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&way, plan, asked, None, again).await;
+                return self.run(&way, self.partitioned(plan)?, asked, None, again).await;
             }
             Choice::Keep(question) => Some(question),
             Choice::Choose => None,
@@ -504,7 +504,7 @@ impl Session {
             Planning::Known(plan) => {
                 // Names are not looked up any more.
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&way, plan, asked, keep, None).await;
+                return self.run(&way, self.partitioned(plan)?, asked, keep, None).await;
             }
             Planning::Learnt(question, syntax) => Some((question, syntax)),
             Planning::Made => None,
@@ -631,7 +631,17 @@ impl Session {
             state.config_mut().options_mut().extensions.insert(choices);
         }
         let plan = state.optimize(plan)?;
-        Ok(Optimized { state: Arc::new(state), plan })
+        self.partitioned(Optimized { state: Arc::new(state), plan })
+    }
+
+    /// The same plan, in one partition where that is expected to take least.
+    fn partitioned(&self, mut optimized: Optimized) -> Result<Optimized> {
+        let evidence = Evidence::new(&self.shared.statistics, &self.shared.calibration);
+        let options = optimized.state.config_options();
+        if partitions::is_one(&optimized.plan, options, &evidence)? {
+            ordered::make_serial(Arc::make_mut(&mut optimized.state));
+        }
+        Ok(optimized)
     }
 
     /// Logical plan to rows, or to the count of those written.

@@ -108,7 +108,7 @@ impl Session {
             if !known.neighbourhood.is_everywhere() && self.has_template(syntax, parameters) {
                 return Ok(None);
             }
-            let operators = known.operators(reads, chosen, parameters, scope).await?;
+            let operators = known.operators(self, reads, chosen, parameters, scope).await?;
             self.plan_hits.fetch_add(u64::from(operators.is_some()), Ordering::Relaxed);
             return Ok(operators);
         }
@@ -232,6 +232,7 @@ impl Plan {
     /// others.
     async fn operators(
         &self,
+        session: &Session,
         reads: Reads,
         chosen: Option<Arc<Template>>,
         parameters: &Parameters,
@@ -240,7 +241,7 @@ impl Plan {
         let (state, tables) = (scope.session(), scope.reads_the_same(&reads)?);
         let chosen = match chosen {
             Some(template) => Some(template),
-            None => self.template(parameters, &tables, state).await?.map(Arc::new),
+            None => self.template(session, parameters, &tables, state).await?.map(Arc::new),
         };
         let Some(template) = chosen else {
             *locked(&self.operators) = Operators::Unfit;
@@ -259,17 +260,20 @@ impl Plan {
     /// Operators for any values; nothing where those of these values would be others.
     async fn template(
         &self,
+        session: &Session,
         parameters: &Parameters,
         tables: &HashMap<u64, Snapshot>,
-        state: &SessionState,
+        state: &Arc<SessionState>,
     ) -> Result<Option<Template>> {
         let plan = generic::of_rows(self.plan.clone(), tables)?;
-        let Some(template) = Template::of_any(plan, state).await? else { return Ok(None) };
+        let any = session.partitioned(Optimized { state: Arc::clone(state), plan })?;
+        let Optimized { state, plan } = any;
+        let Some(template) = Template::of_any(plan, &state).await? else { return Ok(None) };
         if self.neighbourhood.is_everywhere() {
             return Ok(Some(template));
         }
-        let plan = generic::of_values(parameters.fill(self.plan.clone())?, tables, state)?;
-        let Some(own) = Template::of(&plan, state).await? else { return Ok(None) };
+        let plan = generic::of_values(parameters.fill(self.plan.clone())?, tables, state.as_ref())?;
+        let Some(own) = Template::of(&plan, &state).await? else { return Ok(None) };
         Ok(if template.joins_like(&own)? { Some(template) } else { None })
     }
 

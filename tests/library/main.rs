@@ -10,12 +10,13 @@ mod join_order;
 mod memory;
 mod outer_joins;
 mod parquet;
+mod partitions;
 mod plans;
 mod remembered;
 mod remembered_groups;
 mod remembered_matrices;
-mod shared_plans;
 mod remembered_plans;
+mod shared_plans;
 mod strategies;
 mod templates;
 #[cfg(target_os = "linux")]
@@ -35,7 +36,9 @@ use relatrix::{Builder, Connection, Database, ErrorKind, Outcome, Parameters, pa
 
 /// A database of which plans are the same on every machine.
 fn builder() -> Builder {
-    Database::builder().set("cost_model", "built_in").unwrap()
+    // Tables are small here, and what threads do to their rows is to be seen.
+    let builder = Database::builder().set("cost_model", "built_in").unwrap();
+    builder.set("partitions", "threads").unwrap()
 }
 
 fn connection() -> Connection {

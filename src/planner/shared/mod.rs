@@ -324,8 +324,14 @@ fn choice(plan: &LogicalPlan, times: usize, [once, each]: [f64; 2], is_shared: b
 
 /// What a plan takes to run, in nanoseconds of one thread.
 pub(super) fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
+    let below = plan.inputs().into_iter().map(|input| work(input, estimates)).sum::<f64>();
+    own_work(plan, estimates) + below
+}
+
+/// The same without what is below it.
+pub(super) fn own_work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
     let (costs, rows) = (&estimates.costs, |plan: &LogicalPlan| estimates.rows(plan));
-    let own = match plan {
+    match plan {
         LogicalPlan::TableScan(_) => costs.read(estimates.rows_unfiltered(plan)),
         LogicalPlan::Aggregate(aggregate) => {
             let texts = texts(&aggregate.group_expr, aggregate.input.schema());
@@ -338,8 +344,7 @@ pub(super) fn work(plan: &LogicalPlan, estimates: &Estimates<'_>) -> f64 {
         LogicalPlan::Window(window) => costs.sorted(rows(&window.input)),
         LogicalPlan::Sort(sort) => costs.sorted(rows(&sort.input)),
         _ => 0.0,
-    };
-    own + plan.inputs().into_iter().map(|input| work(input, estimates)).sum::<f64>()
+    }
 }
 
 /// What keeping the rows of a plan and reading them once again takes.

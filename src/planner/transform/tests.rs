@@ -243,6 +243,7 @@ fn optimized(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         groups_windows: true,
         reversible_rows: 0,
         shares_plans: true,
+        partitions_by_cost: false,
         drops_rows: true,
         spills_groups: true,
         reservable_bytes,

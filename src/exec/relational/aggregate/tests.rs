@@ -181,6 +181,7 @@ fn session(
         groups_windows: false,
         reversible_rows: 0,
         shares_plans: false,
+        partitions_by_cost: false,
         drops_rows: false,
         spills_groups: true,
         reservable_bytes: 1 << 30,
