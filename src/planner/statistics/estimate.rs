@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
     TableScan, TableSource,
 };
 
+use super::distinct::Count;
 use super::pinned::is_pinned;
 use super::profile::{Profile, comparable};
 use super::{Relation, Spread, Statistics};
@@ -169,17 +170,26 @@ impl<'a> Estimates<'a> {
         }
     }
 
-    /// Values of an expression over a plan that differ, of all that its tables hold.
+    /// Values of an expression over a plan that differ, of all that its tables hold: as many as if each were as common as any other.
     pub(in crate::planner) fn distinct(&self, plan: &LogicalPlan, expr: &Expr) -> f64 {
         self.distinct_in(&[plan], expr)
     }
 
     /// The same of an expression over several relations.
     pub(super) fn distinct_in(&self, plans: &[&LogicalPlan], expr: &Expr) -> f64 {
+        self.values(plans, expr, |distinct| distinct.alike)
+    }
+
+    /// The same with all of those that are rare.
+    fn all_distinct(&self, plan: &LogicalPlan, expr: &Expr) -> f64 {
+        self.values(&[plan], expr, |distinct| distinct.all)
+    }
+
+    fn values(&self, plans: &[&LogicalPlan], expr: &Expr, of: fn(Count) -> f64) -> f64 {
         // Of what is filtered nothing is asked here: a filter's own share is computed by these numbers.
         if let Some((plan, scan, column)) = origin_in(plans, expr) {
             return match self.relation(scan) {
-                Some(relation) => relation.distinct(&scan.source.schema(), column),
+                Some(relation) => of(relation.distinct(&scan.source.schema(), column)),
                 None => self.rows_unfiltered(plan),
             };
         }
@@ -190,7 +200,7 @@ impl<'a> Estimates<'a> {
             Expr::Column(_) => rows(),
             other => {
                 let columns = other.column_refs().into_iter().cloned().map(Expr::Column);
-                let distinct = columns.map(|column| self.distinct_in(plans, &column));
+                let distinct = columns.map(|column| self.values(plans, &column, of));
                 distinct.product::<f64>().min(rows()).min(values_max(other))
             }
         }
@@ -270,13 +280,13 @@ impl<'a> Estimates<'a> {
         let rows = self.rows(input);
         let (mut combinations, mut columns) = (1.0, Vec::new());
         for key in keys {
-            combinations *= self.distinct(input, &key).max(1.0);
+            combinations *= self.all_distinct(input, &key).max(1.0);
             columns.extend(key.column_refs().into_iter().cloned());
         }
         columns.sort_unstable();
         columns.dedup();
         let columns = columns.into_iter().map(Expr::Column);
-        let of_columns = columns.map(|column| self.distinct(input, &column).max(1.0));
+        let of_columns = columns.map(|column| self.all_distinct(input, &column).max(1.0));
         rows.min(combinations).min(of_columns.product())
     }
 

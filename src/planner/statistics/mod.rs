@@ -47,6 +47,7 @@ use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::logical_expr::TableScan;
 use rayon::prelude::*;
 
+use self::distinct::Count;
 use self::files::Files;
 use self::profile::{Profile, READER_BYTES, Reader};
 use crate::catalog::Source;
@@ -86,7 +87,7 @@ struct Facts {
 #[derive(Debug, Default)]
 struct ColumnFacts {
     spread: OnceLock<Spread>,
-    distinct: OnceLock<f64>,
+    distinct: OnceLock<Count>,
     /// By all rows, or by some thousands.
     profile: OnceLock<Option<Arc<Profile>>>,
 }
@@ -266,7 +267,8 @@ impl Analysis {
 impl ColumnFacts {
     fn of(profile: Profile, rows: usize) -> Self {
         let spread = Spread { range: profile.range(), nulls: profile.nulls, distinct_max: None };
-        let distinct = profile.distinct.unwrap_or(rows as f64).max(1.0);
+        let distinct = profile.distinct.unwrap_or(Count::counted(rows as f64));
+        let distinct = distinct.clamp(1.0, f64::INFINITY);
         let profile = Some(Arc::new(profile));
         Self { spread: spread.into(), distinct: distinct.into(), profile: profile.into() }
     }
@@ -342,13 +344,16 @@ impl Relation {
     }
 
     /// How many values of a column differ; all of them where nothing is known.
-    fn distinct(&self, schema: &SchemaRef, column: usize) -> f64 {
-        let Some(facts) = self.facts.columns.get(column) else { return self.rows() };
+    fn distinct(&self, schema: &SchemaRef, column: usize) -> Count {
+        let Some(facts) = self.facts.columns.get(column) else {
+            return Count::counted(self.rows());
+        };
         let spread = self.spread(schema, column);
         let values = self.rows() * (1.0 - spread.nulls);
         let most = spread.distinct_max.unwrap_or(f64::INFINITY).min(values).max(1.0);
         let estimated = || self.profile(schema, column)?.distinct;
-        *facts.distinct.get_or_init(|| estimated().map_or(most, |count| count.clamp(1.0, most)))
+        let estimated = || estimated().unwrap_or(Count::counted(most)).clamp(1.0, most);
+        *facts.distinct.get_or_init(estimated)
     }
 }
 

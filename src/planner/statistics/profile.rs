@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::axis;
-use super::distinct::{Occurrence, Occurrences};
+use super::distinct::{Count, Occurrence, Occurrences};
 use super::drawn::{self, DRAWN_BYTES, Draw};
 use super::tried::Trials;
 use crate::exec::kernels::distinct::DistinctSketch;
@@ -66,7 +66,7 @@ pub(super) struct Profile {
     /// The share of rows that are NULL.
     pub(super) nulls: f64,
     /// How many values differ; nothing for types that have no hash.
-    pub(super) distinct: Option<f64>,
+    pub(super) distinct: Option<Count>,
     /// The most common values by their hashes, with their shares of all rows.
     common: Vec<(u64, f64)>,
     /// Where the values lie: the least, the greatest, and what is between parts. Empty where they have no places.
@@ -90,8 +90,9 @@ impl Profile {
         let nulls = nulls as f64 / seen as f64;
         let found = Occurrences::of(runs);
         let distinct = found.as_ref().and_then(|found| found.distinct(rows * (1.0 - nulls)));
-        let distinct = distinct.map(|distinct| distinct.min(distinct_max));
-        let mut common: Vec<(u64, f64)> = match found.as_ref().zip(distinct) {
+        let distinct = distinct.map(|distinct| distinct.clamp(0.0, distinct_max));
+        let alike = distinct.map(|distinct| distinct.alike);
+        let mut common: Vec<(u64, f64)> = match found.as_ref().zip(alike) {
             Some((found, distinct)) => {
                 let average = found.seen as f64 / distinct.max(1.0);
                 let by_chance = average + DEVIATIONS * average.sqrt();
@@ -157,7 +158,7 @@ impl Profile {
         if value.is_null() {
             return Some(0.0);
         }
-        let distinct = self.distinct?;
+        let distinct = self.distinct?.alike;
         let hash = *hashes(&value.to_array().ok()?)?.first()?;
         let known = self.common.iter().find(|(common, _)| *common == hash);
         Some(match known {
@@ -180,7 +181,7 @@ impl Profile {
     /// The share of all pairs of rows of two columns that have the same value: those that are common in both as they are, all
     /// others as if spread evenly. As in `eqjoinsel` of PostgreSQL.
     pub(super) fn share_of_pairs(&self, other: &Self) -> Option<f64> {
-        let (distinct, other_distinct) = (self.distinct?, other.distinct?);
+        let (distinct, other_distinct) = (self.distinct?.alike, other.distinct?.alike);
         let (mut pairs, mut matched) = (0.0, [0.0, 0.0]);
         let mut matches = 0.0;
         for (hash, share) in &self.common {
@@ -320,7 +321,7 @@ impl Reader {
         let common = common.into_iter().take(COMMON).map(|(hash, count)| (hash, share(count)));
         Profile {
             nulls: self.nulls as f64 / rows,
-            distinct: self.has_hashes.then_some(distinct),
+            distinct: self.has_hashes.then_some(Count::counted(distinct)),
             common: if self.has_hashes { common.collect() } else { Vec::new() },
             bounds: self.range.map_or_else(Vec::new, |range| bounds(self.sample, range)),
             unseen: 0.0,
@@ -437,7 +438,7 @@ mod tests {
     fn common_values_stand_out_of_many_that_come_once() {
         let profile = profile(&[skewed(100_000), skewed(100_000)]);
         assert!((profile.nulls - 0.1).abs() < 1e-9);
-        let distinct = profile.distinct.unwrap();
+        let distinct = profile.distinct.unwrap().all;
         assert!((38_000.0..42_000.0).contains(&distinct), "{distinct}");
         for (value, share) in [(0, 0.25), (1, 0.125), (2, 0.0625), (3, 0.03125)] {
             // In another type than that of the column.
@@ -458,7 +459,7 @@ mod tests {
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a", "a"]));
         let profile = profile(&[texts]);
         let share = |text: &str| profile.share_of(&ScalarValue::from(text), &DataType::Utf8);
-        assert_eq!((profile.distinct, profile.range()), (Some(2.0), None));
+        assert_eq!((profile.distinct, profile.range()), (Some(Count::counted(2.0)), None));
         assert_eq!((share("a"), share("b"), share("c")), (Some(0.75), Some(0.25), Some(0.0)));
         assert_eq!(profile.within(0.0, 1.0), None);
     }
@@ -522,7 +523,10 @@ mod tests {
     #[test]
     fn nothing_read_is_nothing_known() {
         let profile = profile(&[]);
-        assert_eq!((profile.nulls, profile.distinct, profile.range()), (0.0, Some(0.0), None));
+        assert_eq!(
+            (profile.nulls, profile.distinct, profile.range()),
+            (0.0, Some(Count::counted(0.0)), None)
+        );
         assert_eq!(profile.share_of(&ScalarValue::from(1_i64), &DataType::Int64), Some(0.0));
     }
 }

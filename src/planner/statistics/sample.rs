@@ -84,6 +84,7 @@ mod tests {
     use arrow::datatypes::{DataType, Int64Type};
     use datafusion::common::ScalarValue;
 
+    use super::super::distinct::Count;
     use super::*;
 
     /// A column of so many rows in batches of these lengths, again and again.
@@ -143,13 +144,13 @@ mod tests {
             profile.share_of(&ScalarValue::from(value), &DataType::Int64).unwrap()
         };
         let keys = of(&Some);
-        assert_eq!(keys.distinct, Some(1e6));
+        assert_eq!(keys.distinct, Some(Count::counted(1e6)));
         let last = keys.within(999_000.0, 1e6).unwrap();
         assert!((0.0005..0.002).contains(&last), "{last}");
         assert!(share(&keys, 77) < 2e-6);
         // Each value in one place only: none is more common than another.
         let sorted = of(&|row| Some(row / 100_000));
-        assert_eq!(sorted.distinct, Some(10.0));
+        assert_eq!(sorted.distinct.map(|distinct| distinct.all), Some(10.0));
         assert!((0.08..0.12).contains(&share(&sorted, 3)), "{}", share(&sorted, 3));
         let skewed = of(&|row| match row * 7919 % 1000 {
             0..300 => None,
