@@ -287,8 +287,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "partitions",
         unit: "",
-        description: "cost (the default): a plan over tables in memory runs in one partition where it is estimated to take less \
-                      than to wake other threads; threads: there is one for each thread, however few the rows",
+        description: "cost (the default): a plan over tables in memory and single Parquet files has one partition where it is \
+                      estimated to take less than to wake other threads; threads: one for each thread, however few the rows",
         get: |settings| COST_OR_THREADS[usize::from(!settings.partitions_by_cost)].to_owned(),
         set: |settings, value| {
             settings.partitions_by_cost = one_of(&COST_OR_THREADS, value)? == "cost";

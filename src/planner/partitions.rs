@@ -7,8 +7,10 @@
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
 use datafusion::datasource::source_as_provider;
-use datafusion::logical_expr::{Expr, LogicalPlan, Operator};
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator, TableScan};
 
 use super::evidence::Evidence;
 use super::joins::choices::{Choice, Choices, RUNNER_UP, Way};
@@ -18,7 +20,7 @@ use crate::config::ForRules;
 use crate::storage::Snapshot;
 
 /// A plan that reads more rows than these has as many partitions as there are threads, and nothing is estimated.
-const ROWS_MAX: usize = 1 << 18;
+const ROWS_MAX: f64 = 262_144.0;
 
 /// Nanoseconds to wake threads and deal rows out to them, in the costs that plans are chosen by. Those are of many rows: of groups,
 /// filters and joins that one thread is said to take 0.65 ms for it takes 0.8 to 0.9 of the time of two, and of 1.3 ms as long.
@@ -45,10 +47,14 @@ pub(crate) fn is_one(
     let threads = options.execution.target_partitions;
     let is_asked =
         options.extensions.get::<ForRules>().is_some_and(|rules| rules.partitions_by_cost);
-    if !is_asked || threads < 2 || !reads_few_rows(plan)? {
+    if !is_asked || threads < 2 {
         return Ok(false);
     }
-    let one = nanoseconds(plan, &evidence.estimates(options))?;
+    let estimates = evidence.estimates(options);
+    if !reads_few_rows(plan, &estimates)? {
+        return Ok(false);
+    }
+    let one = nanoseconds(plan, &estimates)?;
     let several = one / threads as f64 + DEALT_OUT;
     let is_one = one <= several;
     let is_turned = Choices::of(options)
@@ -56,18 +62,31 @@ pub(crate) fn is_one(
     Ok(is_one != is_turned)
 }
 
-/// Whether a plan reads no more than few rows of tables in memory.
-fn reads_few_rows(plan: &LogicalPlan) -> Result<bool> {
-    let mut rows = 0;
+/// Whether a plan reads no more than few rows, and it is known of all.
+fn reads_few_rows(plan: &LogicalPlan, estimates: &Estimates<'_>) -> Result<bool> {
+    let mut rows = 0.0;
     plan.apply_with_subqueries(|plan| {
         if let LogicalPlan::TableScan(scan) = plan {
-            let provider = source_as_provider(&scan.source)?;
-            rows +=
-                provider.downcast_ref().map_or(usize::MAX, Snapshot::row_count).min(ROWS_MAX + 1);
+            rows += match can_be_counted(scan)? && estimates.is_known(plan) {
+                true => estimates.rows_unfiltered(plan),
+                false => f64::INFINITY,
+            };
         }
         Ok(if rows > ROWS_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(rows <= ROWS_MAX)
+}
+
+/// Whether a scan is one of a table in memory, or of a file that says how many rows it has: to look at many files takes longer than
+/// is gained here.
+fn can_be_counted(scan: &TableScan) -> Result<bool> {
+    let provider = source_as_provider(&scan.source)?;
+    let Some(files) = provider.downcast_ref::<ListingTable>() else {
+        return Ok(provider.is::<Snapshot>());
+    };
+    let is_parquet = files.options().format.is::<ParquetFormat>();
+    let is_one = |path: &ListingTableUrl| !path.is_collection() && path.get_glob().is_none();
+    Ok(is_parquet && matches!(files.table_paths().as_slice(), [path] if is_one(path)))
 }
 
 /// What a plan takes on one thread.
@@ -94,11 +113,16 @@ fn nanoseconds(plan: &LogicalPlan, estimates: &Estimates<'_>) -> Result<f64> {
     if !is_known {
         return Ok(f64::INFINITY);
     }
+    let mut all = own_work(plan, estimates);
     let rows = match plan {
-        LogicalPlan::TableScan(_) => estimates.rows_unfiltered(plan),
+        LogicalPlan::TableScan(scan) => {
+            let rows = estimates.rows_unfiltered(plan);
+            all += decoding(scan, rows, estimates)?;
+            rows
+        }
         _ => plan.inputs().into_iter().map(|input| estimates.rows(input)).fold(0.0, f64::max),
     };
-    let mut all = own_work(plan, estimates) + rows * of_each_row(plan)?;
+    all += rows * of_each_row(plan)?;
     for input in plan.inputs() {
         all += nanoseconds(input, estimates)?;
     }
@@ -107,6 +131,14 @@ fn nanoseconds(plan: &LogicalPlan, estimates: &Estimates<'_>) -> Result<f64> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(all)
+}
+
+/// What a file takes beside what a table in memory does: each of its columns is read by itself.
+fn decoding(scan: &TableScan, rows: f64, estimates: &Estimates<'_>) -> Result<f64> {
+    if source_as_provider(&scan.source)?.is::<Snapshot>() {
+        return Ok(0.0);
+    }
+    Ok(estimates.costs.read(rows * scan.projected_schema.fields().len() as f64))
 }
 
 /// What the expressions of a node take of a row.

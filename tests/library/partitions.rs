@@ -71,6 +71,22 @@ fn few_rows_are_the_work_of_one_thread() {
 }
 
 #[test]
+fn one_small_file_is_the_work_of_one_thread_and_others_are_not_looked_at() {
+    let connection = connect("cost");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    for (rows, name) in [("few", "few.parquet"), ("many", "many.parquet"), ("few", "few.csv")] {
+        connection.execute(&format!("COPY {rows} TO '{}'", file(name))).unwrap();
+    }
+    let choice =
+        |name: &str| partitions(&connection, &format!("SELECT max(k) FROM '{}'", file(name))).1;
+    assert!(choice("few.parquet").starts_with("partitions: one in all "));
+    for name in ["many.parquet", "f*.parquet", "few.csv"] {
+        assert_eq!(choice(name), "", "{name}");
+    }
+}
+
+#[test]
 fn a_plan_that_is_known_is_for_as_many_rows_as_there_are() {
     let connection = connect("cost");
     connection
