@@ -10,6 +10,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use datafusion::catalog::TableProvider;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::TableType;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::catalog::{Entry, IfTaken, SCHEMA, TableName};
@@ -267,7 +268,13 @@ impl Connection {
     pub fn register(&self, name: &str, table: impl Into<Registered>) -> Result<()> {
         let kept = Kept::new(format!("table {name}"), &self.session.shared.budget.share());
         let entry = match table.into().0 {
-            Source::Foreign(table) => Entry::Foreign(table),
+            Source::Foreign(table) => {
+                // Nobody knows how deep its plan is.
+                if table.table_type() == TableType::View {
+                    self.database.note_named(usize::MAX);
+                }
+                Entry::Foreign(table)
+            }
             Source::Batches(batches) => {
                 let Some(first) = batches.first() else {
                     let message = "there is no batch, and so no columns";
@@ -336,7 +343,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::matrix`].
     pub fn matrix_with(&self, expression: &str, parameters: Parameters) -> Result<Matrix> {
-        self.database.run(self.computed(expression, parameters))
+        self.database.run(expression.len(), self.computed(expression, parameters))
     }
 
     /// [`Connection::matrix`] for asynchronous code, on any executor.
@@ -416,7 +423,8 @@ impl Connection {
 
     /// What the last of some statements becomes, which are started one after the other: for a thread that waits.
     fn begin(&self, statements: Vec<Statement>, parameters: Parameters) -> Result<Started> {
-        self.database.run(self.started(statements, parameters))
+        let text_bytes = statements.iter().map(|statement| statement.text().len()).sum();
+        self.database.run(text_bytes, self.started(statements, parameters))
     }
 
     /// The same for asynchronous code, on the database's threads.
@@ -434,6 +442,8 @@ impl Connection {
         parameters: Parameters,
     ) -> impl Future<Output = Result<Started>> + Send + use<> {
         let session = Arc::clone(&self.session);
+        let naming = statements.iter().filter(|statement| statement.names_text());
+        self.database.note_named(naming.map(|statement| statement.text().len()).sum());
         async move {
             let mut last = None;
             for statement in &statements {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -56,6 +57,8 @@ struct Shared {
     runtime: Option<Runtime>,
     /// Held by the thread that does work for itself, see [`Database::run`].
     guest: Mutex<()>,
+    /// Bytes of all texts that names were given to, and that statements may have in place of these.
+    named: AtomicUsize,
     shared: Resources,
     /// What every connection's session starts from.
     state: SessionState,
@@ -211,6 +214,7 @@ impl Builder {
         Ok(Database(Arc::new(Shared {
             runtime: Some(runtime),
             guest: Mutex::new(()),
+            named: AtomicUsize::new(0),
             shared,
             state,
             settings,
@@ -276,11 +280,19 @@ impl Database {
         self.0.shared.blocks.usage()
     }
 
+    /// Takes note of so many bytes of text that a name was given to.
+    pub(crate) fn note_named(&self, text_bytes: usize) {
+        let more = |named: usize| Some(named.saturating_add(text_bytes));
+        // It never refuses.
+        let _ = self.0.named.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
     /// Runs a future for a thread that waits for it: there as far as it comes without waiting itself, for to wake two threads takes
     /// longer than most small statements, and then on the database's threads. One thread at a time does so: where there are several,
-    /// the database's are awake, and no more than one works beside those.
+    /// the database's are awake, and no more than one works beside those. The stack is as deep as so many bytes of text may ask for.
     pub(crate) fn run<T: Send + 'static>(
         &self,
+        text_bytes: usize,
         future: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let mut future = Box::pin(future);
@@ -292,7 +304,8 @@ impl Database {
             let mut context = Context::from_waker(Waker::noop());
             let once = poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut context)));
             let polled = || catch_unwind(AssertUnwindSafe(|| self.runtime().block_on(once)));
-            let within = || stacker::maybe_grow(STACK_BYTES, STACK_BYTES, polled);
+            let bytes = self.0.named.load(Ordering::Relaxed).saturating_add(text_bytes);
+            let within = || stacker::maybe_grow(stack_needed(bytes), STACK_BYTES, polled);
             match self.0.shared.blocks.serve(within) {
                 Ok(Poll::Ready(result)) => return result,
                 Ok(Poll::Pending) => {}
@@ -347,3 +360,11 @@ async fn expired(blocks: Weak<Pool>) {
 /// Stack of each thread, and of who does the work of one. Syntax trees are cloned and dropped by recursion, about 1.2 KB a level
 /// (measured), and a chain of operators is as deep as it is long: room for some ten thousand.
 const STACK_BYTES: usize = 16 << 20;
+
+/// Stack that is enough for whoever does the work of a statement of so many bytes of text: trees are as deep as their text is
+/// long, at most. A new stack takes longer than the smallest statements, 40 µs in pages that are touched for the first time.
+fn stack_needed(text_bytes: usize) -> usize {
+    const AT_LEAST: usize = 4 << 20;
+    const OF_EACH_BYTE: usize = 2 << 10;
+    AT_LEAST.saturating_add(text_bytes.saturating_mul(OF_EACH_BYTE)).min(STACK_BYTES)
+}

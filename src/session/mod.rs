@@ -45,6 +45,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
+use futures::FutureExt;
 
 use crate::cache::{Cache, Question};
 use crate::catalog::{CATALOG, Catalog, LocalFiles, SCHEMA, Scope};
@@ -371,6 +372,9 @@ impl Session {
 
     /// The way of a statement: names in matrix expressions are resolved, then it is SQL to be planned and
     /// run, or one of the statements about matrices.
+    ///
+    /// What few statements do is boxed: all that a future may do without has its place in one frame on the stack, and a page of
+    /// that which nobody needs takes a microsecond of each statement.
     async fn started(
         &self,
         statement: &Statement,
@@ -387,28 +391,32 @@ impl Session {
                 self.sql(*syntax, statement.text(), parameters, running).await
             }
             StatementKind::CreateMatrix(create) => {
-                matrices.create(*create).await.map(|_plan| Started::Done)
+                matrices.create(*create).boxed().await.map(|_plan| Started::Done)
             }
             StatementKind::DropMatrix { name, if_exists } => {
                 matrices.drop(&name, if_exists).map(|()| Started::Done)
             }
             StatementKind::ShowMatrices => matrices.show().map(rows),
-            StatementKind::Calibrate => self.calibrate().await.map(rows),
+            StatementKind::Calibrate => self.calibrate().boxed().await.map(rows),
             StatementKind::ShowCosts => self.show_costs().map(rows),
             StatementKind::ShowCache => self.show_cache().map(rows),
             StatementKind::ShowStrategies => self.show_strategies().map(rows),
-            StatementKind::DescribeMatrix { name } => matrices.describe(&name).await.map(rows),
-            StatementKind::CopyMatrix(copy) => matrices.copy(copy).await.map(Started::Count),
+            StatementKind::DescribeMatrix { name } => {
+                matrices.describe(&name).boxed().await.map(rows)
+            }
+            StatementKind::CopyMatrix(copy) => {
+                matrices.copy(copy).boxed().await.map(Started::Count)
+            }
             StatementKind::Explain(explain) => {
                 let began = Instant::now();
                 let choices = explain.format.is_none().then(Choices::default);
-                match explain::explain(&matrices, explain).await? {
+                match explain::explain(&matrices, explain).boxed().await? {
                     Explained::Analyzed(batch) => Ok(rows(batch)),
                     Explained::Plan(plan) => {
                         let plan = self.optimized(&scope, &plan, choices)?;
                         let names = DisplayNames::default();
                         let way = Way { scope: &scope, names: &names, began, running };
-                        self.run(&way, plan, None, None, None).await
+                        self.run(&way, plan, None, None, None).boxed().await
                     }
                 }
             }
@@ -416,7 +424,7 @@ impl Session {
                 Err(Error::unsupported("transactions come with durable storage"))
             }
             StatementKind::Analyze { table } => {
-                self.analyze(table.as_ref()).await.map(|()| Started::Done)
+                self.analyze(table.as_ref()).boxed().await.map(|()| Started::Done)
             }
         }
     }
@@ -459,10 +467,10 @@ impl Session {
         functions::expand(&mut syntax);
         let known = self.scope().columns(sql::merged_tables(&syntax)).await;
         sql::distinguish(&mut syntax, &mut names, &known)?;
-        if let Some(answer) = self.answer(&syntax, running).await? {
+        if let Some(answer) = self.answer(&syntax, running).boxed().await? {
             return Ok(answer);
         }
-        if let Some((syntax, parameters)) = self.prepared(&syntax).await? {
+        if let Some((syntax, parameters)) = self.prepared(&syntax).boxed().await? {
             return Box::pin(self.sql(syntax, text, &parameters, running)).await;
         }
         let scope = self.scope();
@@ -474,23 +482,43 @@ impl Session {
             return Ok(self.answered(rows, &names, began, running));
         }
         let way = Way { scope: &scope, names: &names, began, running };
-        if let Some(operators) = self.operators_for_any(&syntax, parameters, &scope).await? {
+        if let Some(operators) = self.operators_for_any(&syntax, parameters, &scope).boxed().await?
+        {
             return self.rows(&way, scope.session(), operators, asked, None);
         }
-        let (choice, mut again) = self.choice(&syntax, parameters, &scope, running)?;
+        let (choice, again) = self.choice(&syntax, parameters, &scope, running)?;
+        match choice {
+            Choice::Made(operators) if !again.as_ref().is_some_and(Again::tries) => {
+                self.rows(&way, scope.session(), operators, asked, again)
+            }
+            choice => self.planned(&way, syntax, parameters, asked, choice, again).boxed().await,
+        }
+    }
+
+    /// The way of a statement without operators, or with others to be tried: a plan, then rows.
+    async fn planned(
+        &self,
+        way: &Way<'_>,
+        mut syntax: SqlStatement,
+        parameters: &Parameters,
+        asked: Option<Asked>,
+        choice: Choice,
+        mut again: Option<Again>,
+    ) -> Result<Started> {
+        let &Way { scope, running, .. } = way;
         if matches!(choice, Choice::Made(_) | Choice::Planned(_))
             && let Some(again) = again.as_mut().filter(|again| again.tries())
         {
-            let plan = self.plan(&scope, syntax.clone(), parameters, running).await?;
-            self.prepare(again, &plan, &scope).await?;
+            let plan = self.plan(scope, syntax.clone(), parameters, running).await?;
+            self.prepare(again, &plan, scope).await?;
         }
         let keep = match choice {
             Choice::Made(operators) => {
-                return self.rows(&way, scope.session(), operators, asked, again);
+                return self.rows(way, scope.session(), operators, asked, again);
             }
             Choice::Planned(plan) => {
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&way, self.partitioned(plan)?, asked, None, again).await;
+                return self.run(way, self.partitioned(plan)?, asked, None, again).await;
             }
             Choice::Keep(question) => Some(question),
             Choice::Choose => None,
@@ -498,13 +526,13 @@ impl Session {
         // Whoever is to know what was chosen, or to choose otherwise, plans for these values.
         let planning = match again.as_ref().is_some_and(Again::notes) {
             true => Planning::Made,
-            false => self.planning(&syntax, parameters, &scope)?,
+            false => self.planning(&syntax, parameters, scope)?,
         };
         let learnt = match planning {
             Planning::Known(plan) => {
                 // Names are not looked up any more.
                 let plan = Optimized { state: Arc::clone(scope.session()), plan };
-                return self.run(&way, self.partitioned(plan)?, asked, keep, None).await;
+                return self.run(way, self.partitioned(plan)?, asked, keep, None).await;
             }
             Planning::Learnt(question, syntax) => Some((question, syntax)),
             Planning::Made => None,
@@ -520,8 +548,8 @@ impl Session {
         };
         let temporary = define::take_temporary(&mut syntax);
         let choices = self.explained_choices(&syntax, parameters);
-        match self.plan(&scope, syntax, parameters, running).await? {
-            LogicalPlan::Ddl(definition) => self.define(&scope, definition, temporary).await,
+        match self.plan(scope, syntax, parameters, running).await? {
+            LogicalPlan::Ddl(definition) => self.define(scope, definition, temporary).await,
             LogicalPlan::Statement(
                 statement @ (PlannedStatement::SetVariable(_) | PlannedStatement::ResetVariable(_)),
             ) => {
@@ -539,21 +567,21 @@ impl Session {
             }
             plan => {
                 if let Some(again) = &mut again {
-                    self.prepare(again, &plan, &scope).await?;
+                    self.prepare(again, &plan, scope).await?;
                 }
-                let (plan, is_whole) = self.reusing_groups(plan, asked.as_ref(), &scope)?;
+                let (plan, is_whole) = self.reusing_groups(plan, asked.as_ref(), scope)?;
                 let again = again.filter(|_| is_whole);
                 let choices = choices.or_else(|| again.as_ref().and_then(Again::choices));
-                let plan = self.optimized(&scope, &plan, choices)?;
+                let plan = self.optimized(scope, &plan, choices)?;
                 if let Some((question, syntax)) = learnt {
-                    self.learn(question, syntax, parameters, &plan, &scope, running).await;
+                    self.learn(question, syntax, parameters, &plan, scope, running).await;
                 }
-                let (plan, is_whole) = self.reusing_plans(plan, asked.as_ref(), &scope)?;
+                let (plan, is_whole) = self.reusing_plans(plan, asked.as_ref(), scope)?;
                 let again = again.filter(|_| is_whole);
                 if let Some(again) = &again {
                     again.consider(&plan.state);
                 }
-                self.run(&way, plan, asked, keep, again).await
+                self.run(way, plan, asked, keep, again).await
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use datafusion::sql::parser::Statement as SqlStatement;
-use sqlparser::ast::{Expr, Ident, ObjectName, Spanned};
+use sqlparser::ast::{Expr, Ident, ObjectName, Spanned, Statement as Syntax};
 
 use super::refuse::refuse;
 use super::relation::{MatrixQuery, Reading, call, read_as, text, unnamed};
@@ -55,6 +55,20 @@ impl Statement {
     /// What to do, as written.
     pub(crate) fn kind(&self) -> &StatementKind {
         &self.kind
+    }
+
+    /// Whether it gives a name to a text that later statements may have in place of the name.
+    pub(crate) fn names_text(&self) -> bool {
+        match self.kind() {
+            StatementKind::Sql(syntax) => {
+                let SqlStatement::Statement(syntax) = syntax.as_ref() else { return false };
+                matches!(**syntax, Syntax::CreateView(_) | Syntax::Prepare { .. })
+            }
+            StatementKind::CreateMatrix(create) => {
+                matches!(create.source, MatrixSource::Expression { view: true, .. })
+            }
+            _ => false,
+        }
     }
 
     /// What to do, every relation in a matrix expression a sub-query and every matrix view what it

@@ -190,6 +190,25 @@ fn a_panic_is_an_error_of_its_statement() {
     }
 }
 
+/// A name is short, and what it stands for may be as deep as it is long.
+#[test]
+fn who_names_deep_things_may_ask_for_them() {
+    let asks = || {
+        let connection = connection();
+        let [sums, texts] = ["x + ", "'x' || "].map(|step| step.repeat(2500));
+        connection.execute("CREATE MATRIX x = eye(1)").unwrap();
+        for (named, query) in [
+            (format!("CREATE VIEW v AS SELECT length({texts} '') AS n"), "SELECT n FROM v"),
+            (format!("PREPARE p AS SELECT length({texts} '')"), "EXECUTE p"),
+            (format!("CREATE MATRIX VIEW m = {sums} 0"), "SELECT CAST((MATRIX(m)) AS BIGINT)"),
+        ] {
+            connection.execute(&named).unwrap();
+            assert_eq!(number(&connection, query), 2500);
+        }
+    };
+    std::thread::Builder::new().stack_size(4608 << 10).spawn(asks).unwrap().join().unwrap();
+}
+
 #[test]
 fn who_has_a_small_stack_may_ask_for_deep_things() {
     let ask = || {
