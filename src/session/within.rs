@@ -3,15 +3,19 @@
 //! Where what is remembered is to be verified, what would be taken is compared with what is computed there.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use datafusion::logical_expr::LogicalPlan;
 
 use super::groups::watch;
 use super::remember::Asked;
 use super::{Optimized, Session, locked};
-use crate::cache::{About, Kind, Question, Rows};
+use crate::cache::{About, Answer, Kind, Question, Rows};
 use crate::catalog::Scope;
 use crate::config::ResultCache;
 use crate::error::Result;
-use crate::planner::remembered::{Watch, with_plans};
+use crate::planner::remembered::{Watch, Within, with_plans};
 
 impl Session {
     /// An optimized query with what is known of plans within, or somebody to watch them where it is run to be answered; and whether
@@ -34,22 +38,26 @@ impl Session {
         let Some(reads) = scope.reads() else { return Ok((optimized, true)) };
         let Optimized { state, plan } = optimized;
         let mut is_whole = true;
-        let mut found: HashMap<Question, (Option<Rows>, Watch)> = HashMap::new();
+        let mut found: HashMap<Question, (Option<LogicalPlan>, Watch)> = HashMap::new();
         let replaced = with_plans(plan, cache.has(Kind::Plan), |within| {
             let question = cache.part(within.computed(), self.asked_under());
-            let (known, watch) = found.entry(question).or_insert_with_key(|question| {
-                let known = self.known_plan(question, scope);
-                if known.is_some() && asked.is_some() {
-                    cache.reuse(question);
+            let (known, watch) = match found.entry(question) {
+                Entry::Occupied(place) => place.into_mut(),
+                Entry::Vacant(place) => {
+                    let question = place.key();
+                    let known = self.known_plan(question, scope)?;
+                    if known.is_some() && asked.is_some() {
+                        cache.reuse(question);
+                    }
+                    let is_recorded = known.is_none() && within.is_shared;
+                    let recording = asked.filter(|_| is_recorded).and_then(|asked| {
+                        let reads = reads.only(within.tables())?;
+                        let about = About::new(Kind::Plan, asked.text.clone(), reads, 0.0);
+                        Some(self.recording(question.clone(), about))
+                    });
+                    place.insert((known, watch(recording, Vec::new())))
                 }
-                let is_recorded = known.is_none() && within.is_shared;
-                let recording = asked.filter(|_| is_recorded).and_then(|asked| {
-                    let reads = reads.only(within.tables())?;
-                    let about = About::new(Kind::Plan, asked.text.clone(), reads, 0.0);
-                    Some(self.recording(question.clone(), about))
-                });
-                (known, watch(recording, Vec::new()))
-            });
+            };
             is_whole &= known.is_none();
             Ok(match known {
                 Some(known) if is_taken => Some(within.answered(known.clone())?),
@@ -64,9 +72,16 @@ impl Session {
     }
 
     /// The rows of a plan, where what they were made of is as it was.
-    fn known_plan(&self, question: &Question, scope: &Scope) -> Option<Rows> {
-        let known = self.shared.cache.known(question)?;
-        let is_current = scope.growth(&known.about().reads).is_some_and(|growth| growth.is_empty());
-        if is_current { known.as_rows() } else { None }
+    fn known_plan(
+        &self,
+        question: &Question,
+        scope: &Scope,
+    ) -> datafusion::error::Result<Option<LogicalPlan>> {
+        let known = self.shared.cache.known(question);
+        let is_current = |known: &Arc<Answer>| {
+            scope.growth(&known.about().reads).is_some_and(|growth| growth.is_empty())
+        };
+        let rows = known.filter(is_current).and_then(|known| known.as_rows());
+        rows.map(|Rows { schema, batches }| Within::known(schema, batches)).transpose()
     }
 }

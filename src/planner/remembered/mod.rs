@@ -61,7 +61,7 @@ pub(crate) use self::expressions::Remembering;
 pub(crate) use self::finer::{Finer, Hashing, Wanted};
 use self::first::FirstRows;
 pub(crate) use self::node::{Watch, WatchedPlanner};
-pub(crate) use self::plans::with_plans;
+pub(crate) use self::plans::{Within, with_plans};
 
 /// The scans of what is remembered, as EXPLAIN names them; no table is called so.
 const GROUPS: &str = "remembered groups";

@@ -13,6 +13,8 @@
 //! place alone, too, whatever names it has there and whichever columns are read. Rows come back in any order, so a plan that sorts is
 //! not among them.
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
@@ -21,7 +23,6 @@ use super::super::parts::numbered;
 use super::super::shared::behind;
 use super::node::{self, Watch};
 use super::{is_named, tables};
-use crate::cache::Rows;
 use crate::catalog::TableName;
 
 /// The scans of what is remembered, as EXPLAIN names them; no table is called so.
@@ -89,8 +90,7 @@ impl<'p> Within<'p> {
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(crate) fn answered(&self, known: Rows) -> Result<Instead> {
-        let known = super::scan(PLAN, known.schema, known.batches)?;
+    pub(crate) fn answered(&self, known: LogicalPlan) -> Result<Instead> {
         Ok(Instead::Rows(self.named(known)?))
     }
 
@@ -98,10 +98,17 @@ impl<'p> Within<'p> {
     ///
     /// # Errors
     /// None but DataFusion's.
-    pub(crate) fn watched(&self, known: Option<Rows>, watch: Watch) -> Result<Instead> {
-        let known = known.map(|known| super::scan(PLAN, known.schema, known.batches));
-        let watched = node::watched(self.computed.clone(), known.transpose()?, watch);
+    pub(crate) fn watched(&self, known: Option<LogicalPlan>, watch: Watch) -> Result<Instead> {
+        let watched = node::watched(self.computed.clone(), known, watch);
         Ok(Instead::Plan(self.named(watched)?))
+    }
+
+    /// What is remembered, as a plan.
+    ///
+    /// # Errors
+    /// None but DataFusion's.
+    pub(crate) fn known(schema: SchemaRef, rows: Vec<RecordBatch>) -> Result<LogicalPlan> {
+        super::scan(PLAN, schema, rows)
     }
 
     /// The columns of the plan, of all that is computed.
