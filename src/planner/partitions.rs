@@ -55,6 +55,9 @@ pub(crate) fn is_one(
         return Ok(false);
     }
     let one = nanoseconds(plan, &estimates)?;
+    if one.is_infinite() {
+        return Ok(false);
+    }
     let several = one / threads as f64 + DEALT_OUT;
     let is_one = one <= several;
     let is_turned = Choices::of(options)
@@ -89,7 +92,7 @@ fn can_be_counted(scan: &TableScan) -> Result<bool> {
     Ok(is_parquet && matches!(files.table_paths().as_slice(), [path] if is_one(path)))
 }
 
-/// What a plan takes on one thread.
+/// What a plan takes on one thread; infinitely long where nobody knows.
 fn nanoseconds(plan: &LogicalPlan, estimates: &Estimates<'_>) -> Result<f64> {
     let is_known = match plan {
         LogicalPlan::Extension(_) => behind(plan).is_some(),

@@ -35,7 +35,7 @@ fn answer(connection: &Connection, query: &str) -> RecordBatch {
 }
 
 /// Queries, and whether their plans have one partition by cost.
-const QUERIES: [(&str, bool); 9] = [
+const QUERIES: [(&str, bool); 11] = [
     ("SELECT k, count(*), sum(id) FROM few GROUP BY k ORDER BY k", true),
     ("SELECT max(id) FROM few WHERE id % 7 > 3", true),
     (
@@ -56,6 +56,9 @@ const QUERIES: [(&str, bool); 9] = [
     // Who knows what a function takes?
     ("SELECT count(*) FROM few WHERE regexp_like(name, '(1|2)$')", false),
     ("SELECT k, median(id) FROM few GROUP BY k ORDER BY k", false),
+    // And what becomes of lists, and of matrices?
+    ("SELECT sum(u) FROM (SELECT unnest([id, k]) AS u FROM few)", false),
+    ("SELECT sum(value) FROM few, MATRIX(eye(3)) AS m(i, value) WHERE few.id = i", false),
 ];
 
 #[test]
