@@ -362,7 +362,7 @@ async fn expired(blocks: Weak<Pool>) {
 const STACK_BYTES: usize = 16 << 20;
 
 /// Stack that is enough for whoever does the work of a statement of so many bytes of text: trees are as deep as their text is
-/// long, at most. A new stack takes longer than the smallest statements, 40 µs in pages that are touched for the first time.
+/// long, at most. A new stack takes longer than the smallest statements: its pages are touched for the first time.
 fn stack_needed(text_bytes: usize) -> usize {
     const AT_LEAST: usize = 4 << 20;
     const OF_EACH_BYTE: usize = 2 << 10;
