@@ -22,7 +22,6 @@ use crate::cache::{
     About, Answer, ComparedExec, Grouped, Kind, Question, RecordedExec, Recorder, Recording,
 };
 use crate::catalog::Scope;
-use crate::config::ResultCache;
 use crate::error::Result;
 use crate::planner::remembered::{Finer, Groups, Wanted, Watch};
 
@@ -41,11 +40,7 @@ impl Session {
         asked: Option<&Asked>,
         scope: &Scope,
     ) -> Result<(LogicalPlan, bool)> {
-        let mode = locked(&self.settings).result_cache;
-        let is_taken = mode == ResultCache::On;
-        if mode == ResultCache::Off || (!is_taken && asked.is_none()) {
-            return Ok((plan, true));
-        }
+        let Some(is_taken) = self.takes_remembered(asked) else { return Ok((plan, true)) };
         // What is explained is not computed, and what is analyzed takes longer than it would.
         match plan {
             LogicalPlan::Explain(explain) => {

@@ -70,6 +70,16 @@ impl Session {
         Some(Asked { question, durable, text: text.to_owned(), remembered, mode })
     }
 
+    /// Whether what is remembered is taken, rather than compared with what is computed; nothing where it is neither: where nothing is
+    /// remembered, or is to be compared and nobody asks for the rows.
+    pub(super) fn takes_remembered(&self, asked: Option<&Asked>) -> Option<bool> {
+        match locked(&self.settings).result_cache {
+            ResultCache::On => Some(true),
+            ResultCache::Verify => asked.map(|_| false),
+            ResultCache::Off => None,
+        }
+    }
+
     /// What a query asks; nothing where a statement is none.
     pub(super) fn question(
         &self,

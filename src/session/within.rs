@@ -10,10 +10,9 @@ use datafusion::logical_expr::LogicalPlan;
 
 use super::groups::watch;
 use super::remember::Asked;
-use super::{Optimized, Session, locked};
+use super::{Optimized, Session};
 use crate::cache::{About, Answer, Kind, Question, Rows};
 use crate::catalog::Scope;
-use crate::config::ResultCache;
 use crate::error::Result;
 use crate::planner::remembered::{Watch, Within, with_plans};
 
@@ -29,11 +28,7 @@ impl Session {
         asked: Option<&Asked>,
         scope: &Scope,
     ) -> Result<(Optimized, bool)> {
-        let mode = locked(&self.settings).result_cache;
-        let is_taken = mode == ResultCache::On;
-        if mode == ResultCache::Off || (!is_taken && asked.is_none()) {
-            return Ok((optimized, true));
-        }
+        let Some(is_taken) = self.takes_remembered(asked) else { return Ok((optimized, true)) };
         let cache = &self.shared.cache;
         let Some(reads) = scope.reads() else { return Ok((optimized, true)) };
         let Optimized { state, plan } = optimized;

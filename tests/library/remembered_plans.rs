@@ -106,7 +106,6 @@ fn an_order_and_what_comes_out_otherwise_are_not_remembered() {
 #[test]
 fn what_is_not_read_to_its_end_is_not_remembered() {
     let connection = connect("on");
-    connection.execute("SET memory_limit = '64MB'").unwrap();
     let fails = "WITH r AS (SELECT item, sum(id * 9000000000000000000) AS s FROM sales GROUP BY item) \
                  SELECT a.item FROM r AS a JOIN r AS b ON a.item = b.item AND a.s = b.s";
     assert!(connection.query(fails).and_then(|rows| rows.collect()).is_err());

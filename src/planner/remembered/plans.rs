@@ -71,9 +71,11 @@ impl<'p> Within<'p> {
             return Ok(None);
         }
         let (below, columns) = unnamed(plan);
-        let is_work = takes_longer_than_reading(below);
-        let within = || Ok(Self { plan, computed: numbered(below.clone())?, columns, is_shared });
-        is_work.then(within).transpose()
+        // What takes no longer than to read is not remembered.
+        if matches!(below, LogicalPlan::TableScan(_)) {
+            return Ok(None);
+        }
+        Ok(Some(Self { plan, computed: numbered(below.clone())?, columns, is_shared }))
     }
 
     /// The plan that makes what is remembered.
@@ -147,7 +149,7 @@ fn unnamed(plan: &LogicalPlan) -> (&LogicalPlan, Vec<usize>) {
 }
 
 /// An optimized query with something else in the place of plans within. `instead` is asked for each that is shared, and where
-/// `asks_all` for the others that take longer than to read.
+/// `asks_all` for all others.
 ///
 /// # Errors
 /// None but DataFusion's, and those of `instead`.
@@ -187,8 +189,4 @@ fn shares(plan: &LogicalPlan) -> Result<bool> {
         Ok(if shares { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(shares)
-}
-
-fn takes_longer_than_reading(plan: &LogicalPlan) -> bool {
-    !matches!(plan, LogicalPlan::TableScan(_))
 }
