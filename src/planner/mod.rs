@@ -45,6 +45,7 @@
 //! offloaded      aggregations that a device may run
 //! partitions     whether a plan has one, for it takes less than to wake the other threads
 //! spilling       operators that finish whatever the memory
+//! in_order       first rows, and answers, in the order in which rows are read
 //! expected       which operator yields the rows that are estimated of a node, for EXPLAIN ANALYZE
 //! cooperative    the last of DataFusion's physical rules: joins that can be stopped
 //! ```
@@ -70,6 +71,7 @@ pub(crate) mod generic;
 mod graph;
 mod grouped_windows;
 mod images;
+pub(crate) mod in_order;
 mod joins;
 mod labels;
 mod least_squares;

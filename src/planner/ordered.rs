@@ -28,22 +28,8 @@ use crate::storage::ContiguousParts;
 /// partial sums begin anew at each part, and bits must not depend on the number of threads.
 const PARTS: usize = 16;
 
-/// A query planned so that its partitions, one after another, are its rows in their stored order: cut into
-/// parts where all that happens to rows happens to each by itself, else as one.
-///
-/// `plan` is not optimized yet.
-pub(crate) async fn ordered_query(
-    plan: &LogicalPlan,
-    state: &SessionState,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let physical = in_parts(state, plan).create_physical_plan(plan).await?;
-    if is_row_by_row(&physical) {
-        return file_order_kept(physical);
-    }
-    file_order_kept(serial(state).create_physical_plan(plan).await?)
-}
-
-/// The same for a plan that is optimized, by the planner that is at work on the whole of it.
+/// An optimized plan's operators, whose partitions, one after another, are its rows in their stored order: cut into parts where
+/// all that happens to rows happens to each by itself, else as one.
 pub(super) async fn ordered_input(
     planner: &dyn PhysicalPlanner,
     plan: &LogicalPlan,
@@ -81,11 +67,6 @@ pub(crate) fn serial(state: &SessionState) -> SessionState {
 /// From now on everything happens in one partition.
 pub(crate) fn make_serial(state: &mut SessionState) {
     state.config_mut().options_mut().execution.target_partitions = 1;
-}
-
-/// Whether a query yields the rows of one table or file in the order in which they are stored.
-pub(crate) fn comes_as_stored(plan: &LogicalPlan) -> bool {
-    query_order(plan) == RowOrder::Query && !has_sort(plan)
 }
 
 /// Whether the rows of a plan come in an order that means something.
@@ -144,13 +125,16 @@ fn reads_files(plan: &LogicalPlan) -> bool {
 
 /// Whether a plan is a scan of files or of a table of ours, filtered and computed row by row.
 fn is_row_by_row(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let operator = plan.as_ref() as &dyn Any;
-    if operator.is::<FilterExec>()
+    match handles_each_row(plan.as_ref()) {
+        true => plan.children().into_iter().all(is_row_by_row),
+        false => plan.is::<DataSourceExec>(),
+    }
+}
+
+/// Whether an operator makes of each row by itself another one, or none, in their order.
+pub(super) fn handles_each_row(operator: &dyn ExecutionPlan) -> bool {
+    operator.is::<FilterExec>()
         || operator.is::<ProjectionExec>()
         || operator.is::<TransformExec>()
         || operator.is::<CooperativeExec>()
-    {
-        return plan.children().into_iter().all(is_row_by_row);
-    }
-    operator.is::<DataSourceExec>()
 }

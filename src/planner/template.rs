@@ -42,6 +42,7 @@ use super::parameters::{self, Values};
 use super::pushdown::TYING;
 use crate::exec::contraction::ContractionExec;
 use crate::exec::relational::first_rows::FirstRowsExec;
+use crate::exec::relational::in_order::InOrderExec;
 use crate::exec::relational::no_constants::NoConstantsExec;
 use crate::exec::relational::shared::SharedExec;
 use crate::storage::{Snapshot, TableScan};
@@ -318,6 +319,7 @@ fn is_forgetful(operator: &dyn ExecutionPlan) -> bool {
         || operator.is::<BoundedWindowAggExec>()
         || operator.is::<WindowAggExec>()
         || operator.is::<FirstRowsExec>()
+        || operator.is::<InOrderExec>()
         || operator.is::<NoConstantsExec>()
         || operator.is::<SharedExec>()
 }

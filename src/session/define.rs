@@ -22,7 +22,6 @@ use super::{Session, Started, locked};
 use crate::catalog::{Entry, IfTaken, Scope, TableName, View, check_local, exists, unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Kept, task};
-use crate::planner::ordered;
 use crate::query::Running;
 use crate::sql;
 use crate::storage::{Batch, Key, MemoryTable, TableDefinition};
@@ -209,11 +208,7 @@ impl Session {
             LogicalPlan::EmptyRelation(_) => (Arc::clone(create.input.schema().inner()), None),
             input => {
                 let state = scope.state()?;
-                let plan = if ordered::comes_as_stored(input) {
-                    ordered::ordered_query(input, &state).await?
-                } else {
-                    state.create_physical_plan(input).await?
-                };
+                let plan = state.create_physical_plan(input).await?;
                 let schema = table_schema(&plan.schema());
                 let rows = kept_rows(plan, task(&state), &schema, &kept).await?;
                 (schema, Some(rows))

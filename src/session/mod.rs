@@ -63,6 +63,7 @@ use crate::pages::{KeptColumns, ParquetByPages, Shared};
 use crate::planner::computed::ComputedExpressions;
 use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::encoded::EncodedScans;
+use crate::planner::in_order::{self, RowsInOrder};
 use crate::planner::modify::{self, ModifyPlanner};
 use crate::planner::offloaded::OffloadedAggregates;
 use crate::planner::ordered_aggregates::OrderedAggregates;
@@ -124,6 +125,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rule(Arc::new(FirstParts))
         .with_physical_optimizer_rule(Arc::new(SpillingAggregates))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
+        .with_physical_optimizer_rule(Arc::new(RowsInOrder))
         .with_physical_optimizer_rule(Arc::new(RunOnce))
         .with_physical_optimizer_rule(Arc::new(EncodedScans))
         .with_query_planner(Arc::new(Planner))
@@ -648,13 +650,7 @@ impl Session {
         plan: &LogicalPlan,
         choices: Option<Choices>,
     ) -> Result<Optimized> {
-        let mut state = match plan {
-            // Rows are inserted in the order in which they were stored.
-            LogicalPlan::Dml(insert) if ordered::comes_as_stored(&insert.input) => {
-                ordered::serial(&scope.state()?)
-            }
-            _ => scope.state()?,
-        };
+        let mut state = scope.state()?;
         if let Some(choices) = choices {
             state.config_mut().options_mut().extensions.insert(choices);
         }
@@ -717,6 +713,8 @@ impl Session {
         asked: Option<Asked>,
         again: Option<Again>,
     ) -> Result<Started> {
+        let asked = asked.map(|asked| asked.compared_if(|| !in_order::takes_any(&operators)));
+        let operators = in_order::answer(operators, state.config().target_partitions())?;
         let (operators, context) = (way.stoppable(self, operators)?, task(state));
         let rows = match again {
             Some(again) => again.stoppable(way, self)?.rows(operators, &context)?,

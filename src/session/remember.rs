@@ -40,6 +40,12 @@ impl Asked {
         self.remembered()?.as_rows()
     }
 
+    /// The same, to be compared with what is remembered only where the rows are the same ones each time.
+    pub(super) fn compared_if(self, are_the_same: impl FnOnce() -> bool) -> Self {
+        let remembered = self.remembered.filter(|_| are_the_same());
+        Self { remembered, ..self }
+    }
+
     /// What is remembered, where it need not be computed.
     fn remembered(&self) -> Option<&Arc<Answer>> {
         self.remembered.as_ref().filter(|_| self.mode == ResultCache::On)

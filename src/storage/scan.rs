@@ -41,6 +41,12 @@ use crate::first_by::FirstBy;
 /// So many rows are read by one thread before another has begun.
 const FEW_ROWS: usize = 8192;
 
+/// Rows of a partition at least where a scan is cut for more than there are threads.
+const PART_ROWS_MIN: usize = 32_768;
+
+/// Partitions whose numbers of batches EXPLAIN tells one by one.
+const SIZES_MAX: usize = 16;
+
 /// A scan of one version of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct TableScan {
@@ -262,6 +268,19 @@ impl TableScan {
         })
     }
 
+    /// The same scan in more partitions that follow one another, of [`PART_ROWS_MIN`] rows at least; nothing where there are no more.
+    ///
+    /// # Errors
+    /// Where it is a scan of a version that was not put in.
+    pub(crate) fn in_smaller_parts(&self, parts_max: usize) -> Result<Option<Self>> {
+        let parts = parts_max.min(self.count_rows(&self.parts)? / PART_ROWS_MIN);
+        if parts <= self.parts.len() {
+            return Ok(None);
+        }
+        let parts = self.in_parts(parts)?;
+        Ok(parts.map(|parts| Self { parts, ..self.anew() }))
+    }
+
     /// All batches in so many parts of about as many rows each, in their order; nothing where there are fewer.
     fn in_parts(&self, count: usize) -> Result<Option<Vec<Arc<[usize]>>>> {
         let version = self.version()?;
@@ -349,7 +368,7 @@ impl DataSource for TableScan {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "partitions={}", self.parts.len())?;
                 self.first_by.iter().try_for_each(|by| write!(f, ", {by}"))?;
-                if self.shows_sizes {
+                if self.shows_sizes && self.parts.len() <= SIZES_MAX {
                     let sizes: Vec<usize> = self.parts.iter().map(|part| part.len()).collect();
                     write!(f, ", partition_sizes={sizes:?}")?;
                 }

@@ -16,6 +16,7 @@ mod remembered;
 mod remembered_groups;
 mod remembered_matrices;
 mod remembered_plans;
+mod rows_in_order;
 mod shared_plans;
 mod strategies;
 mod templates;

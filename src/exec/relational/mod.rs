@@ -7,6 +7,7 @@ mod feed;
 mod files;
 pub(crate) mod first_rows;
 mod groups;
+pub(crate) mod in_order;
 pub(crate) mod join;
 mod memory;
 pub(crate) mod no_constants;
