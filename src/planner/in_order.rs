@@ -11,8 +11,8 @@
 //!
 //! DataFusion deals rows out to threads and gathers them as they come: the first ten of a table would be others each time, and so
 //! would the order of an answer and of a table that is made of one. Enters: a plan whose other operators are chosen. Leaves: one in
-//! which partitions follow one another below each limit, and in the answer, as far as each row is handled by itself; joins below
-//! a limit keep the order of the side that is looked up. What groups and exchanges yield has no order to keep.
+//! which partitions follow one another below limits, windows and what keeps rows, and in the answer, as far as each row is handled by
+//! itself; joins below them keep the order of their probe side. What groups and exchanges yield has no order to keep.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ fn in_order(gathered: &CoalescePartitionsExec, threads: usize) -> Result<Option<
     let cut = Cut::Into(PARTS_PER_THREAD * threads);
     let rows = match following(gathered.input(), cut)? {
         Some(rows) => Some(rows),
-        None => of_looked_up(gathered.input(), threads)?,
+        None => of_probe_side(gathered.input(), threads)?,
     };
     let few = gathered.fetch().filter(|rows| *rows <= FEW_ROWS);
     Ok(rows.map(|rows| {
@@ -132,7 +132,7 @@ fn in_order(gathered: &CoalescePartitionsExec, threads: usize) -> Result<Option<
     }))
 }
 
-/// Whether each row that is read is one that comes.
+/// Whether each row that is read is one that comes, so that the first few are there at once.
 fn hands_on_all(plan: &Operator) -> bool {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let files = scan.data_source().downcast_ref::<FileScanConfig>();
@@ -184,7 +184,7 @@ fn following(plan: &Operator, cut: Cut) -> Result<Option<Operator>> {
 
 /// The same for joins that keep the order of one side, which is not cut otherwise than it is: their partitions may wait for one
 /// another, so that all of them must run at once.
-fn of_looked_up(plan: &Operator, threads: usize) -> Result<Option<Operator>> {
+fn of_probe_side(plan: &Operator, threads: usize) -> Result<Option<Operator>> {
     if partitions(plan) > threads {
         return Ok(None);
     }
@@ -194,15 +194,15 @@ fn of_looked_up(plan: &Operator, threads: usize) -> Result<Option<Operator>> {
         _ => return Ok(None),
     };
     let mut inputs: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
-    let looked_up = match following(&inputs[at], Cut::AsItIs)? {
-        Some(looked_up) => Some(looked_up),
-        None => of_looked_up(&inputs[at], threads)?,
+    let probe_side = match following(&inputs[at], Cut::AsItIs)? {
+        Some(probe_side) => Some(probe_side),
+        None => of_probe_side(&inputs[at], threads)?,
     };
-    let Some(looked_up) = looked_up.filter(|side| partitions(side) == partitions(&inputs[at]))
+    let Some(probe_side) = probe_side.filter(|side| partitions(side) == partitions(&inputs[at]))
     else {
         return Ok(None);
     };
-    inputs[at] = looked_up;
+    inputs[at] = probe_side;
     with_children(Arc::clone(plan), inputs).map(Some)
 }
 
