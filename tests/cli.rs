@@ -235,6 +235,27 @@ fn a_closed_pipe_ends_quietly() {
     assert!(ended.status.success());
 }
 
+/// A file that finds no room is told by its name and the system's reason, and nothing is left of it.
+#[cfg(unix)]
+#[test]
+fn a_file_without_room_says_so() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no_room");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["a.csv", "a.json"] {
+        let path = folder.join(name);
+        let path = path.display();
+        let copy = format!("COPY (SELECT * FROM range(100000)) TO '{path}'");
+        // No file may be longer than 100 KiB, and whoever tries is told rather than killed.
+        let mut limited = Command::new("bash");
+        limited.args(["-c", "ulimit -f 100; trap '' XFSZ; exec \"$0\" -c \"$1\""]);
+        let limited = limited.arg(env!("CARGO_BIN_EXE_relatrix")).arg(&copy).output().unwrap();
+        assert!(!limited.status.success());
+        assert!(stderr(&limited).contains(&format!("{path}: File too large")), "{limited:?}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+}
+
 /// Ctrl-C stops a join that would run for hours, and soon.
 #[cfg(unix)]
 #[test]

@@ -1,20 +1,22 @@
 //! Files of this machine, as DataFusion's readers see them.
 //!
-//! All is [`LocalFileSystem`]'s but the reading of parts, such as the columns of a Parquet file: those that lie side by
-//! side are read together, into memory that nobody has filled with zeros before.
+//! All is [`LocalFileSystem`]'s but two things. Parts that are read, such as the columns of a Parquet file, are read together where they
+//! lie side by side, into memory that nobody has filled with zeros before. And why a file could not be written is kept for who asks, for
+//! DataFusion's writers of texts drop that on its way up.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::path::Path as Location;
 use datafusion::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 use futures::stream::BoxStream;
@@ -26,27 +28,42 @@ const TOGETHER_BYTES: u64 = 1 << 20;
 
 /// See the header of this file.
 #[derive(Debug, Default)]
-pub(crate) struct LocalFiles(LocalFileSystem);
+pub(crate) struct LocalFiles {
+    files: LocalFileSystem,
+    /// Files that could not be written whole, and why.
+    unwritten: Mutex<Vec<(Location, String)>>,
+}
 
 impl fmt::Display for LocalFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.files.fmt(f)
+    }
+}
+
+impl LocalFiles {
+    /// A file at or below this place that could not be written, and why; told once.
+    pub(crate) fn unwritten(&self, below: &Location) -> Option<(String, String)> {
+        let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = unwritten.iter().position(|(location, _)| location.prefix_matches(below))?;
+        let (location, why) = unwritten.swap_remove(at);
+        let path = self.files.path_to_filesystem(&location);
+        Some((path.map_or_else(|_| location.to_string(), |path| path.display().to_string()), why))
     }
 }
 
 #[async_trait]
 impl ObjectStore for LocalFiles {
     async fn get_ranges(&self, location: &Location, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let (path, parts) = (self.0.path_to_filesystem(location)?, ranges.to_vec());
+        let (path, parts) = (self.files.path_to_filesystem(location)?, ranges.to_vec());
         match tokio::task::spawn_blocking(move || read(&path, &parts)).await {
             Ok(Ok(parts)) => Ok(parts),
             // It says what is wrong with the file, or the parts.
-            _ => self.0.get_ranges(location, ranges).await,
+            _ => self.files.get_ranges(location, ranges).await,
         }
     }
 
     async fn get_opts(&self, location: &Location, options: GetOptions) -> Result<GetResult> {
-        self.0.get_opts(location, options).await
+        self.files.get_opts(location, options).await
     }
 
     async fn put_opts(
@@ -55,7 +72,13 @@ impl ObjectStore for LocalFiles {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.0.put_opts(location, payload, options).await
+        let written = self.files.put_opts(location, payload, options).await;
+        if let Err(error) = &written {
+            let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            unwritten.retain(|(known, _)| known != location);
+            unwritten.push((location.clone(), cause(error)));
+        }
+        written
     }
 
     async fn put_multipart_opts(
@@ -63,18 +86,18 @@ impl ObjectStore for LocalFiles {
         location: &Location,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.0.put_multipart_opts(location, options).await
+        self.files.put_multipart_opts(location, options).await
     }
 
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Location>>,
     ) -> BoxStream<'static, Result<Location>> {
-        self.0.delete_stream(locations)
+        self.files.delete_stream(locations)
     }
 
     fn list(&self, prefix: Option<&Location>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list(prefix)
+        self.files.list(prefix)
     }
 
     fn list_with_offset(
@@ -82,15 +105,15 @@ impl ObjectStore for LocalFiles {
         prefix: Option<&Location>,
         offset: &Location,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list_with_offset(prefix, offset)
+        self.files.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Location>) -> Result<ListResult> {
-        self.0.list_with_delimiter(prefix).await
+        self.files.list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, from: &Location, to: &Location, options: CopyOptions) -> Result<()> {
-        self.0.copy_opts(from, to, options).await
+        self.files.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(
@@ -99,8 +122,17 @@ impl ObjectStore for LocalFiles {
         to: &Location,
         options: RenameOptions,
     ) -> Result<()> {
-        self.0.rename_opts(from, to, options).await
+        self.files.rename_opts(from, to, options).await
     }
+}
+
+/// What is at the bottom of an error: what the operating system said, where it said anything.
+fn cause(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// Parts of a file, in their order.

@@ -1,9 +1,19 @@
-//! COPY between tables and files: the format follows the extension.
+//! COPY between tables and files: the format follows the extension, and what could not be written says why.
 
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::file_format::csv::CsvSink;
+use datafusion::datasource::file_format::json::JsonSink;
+use datafusion::datasource::physical_plan::FileSink;
+use datafusion::datasource::sink::DataSinkExec;
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{self, CopySource, CopyTarget, Value};
 
-use crate::catalog::{Format, check_local, format_of};
+use crate::catalog::{Format, LocalFiles, check_local, format_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sql::{self, Statement, StatementKind};
 
@@ -63,6 +73,31 @@ pub(super) fn rewrite(syntax: &mut SqlStatement) -> Result<()> {
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// The error of a plan that writes files, as that of the file which could not be written.
+///
+/// DataFusion's writers of texts hold back 10 MB until the end, and drop why they could not be written then.
+pub(super) fn of_file(
+    error: DataFusionError,
+    plan: &Arc<dyn ExecutionPlan>,
+    files: &LocalFiles,
+) -> Error {
+    let mut unwritten = None;
+    let looked = plan.apply(|operator| {
+        let sink = operator.downcast_ref::<DataSinkExec>().map(|of| of.sink() as &dyn Any);
+        let texts = sink.and_then(|sink| {
+            let csv = sink.downcast_ref::<CsvSink>().map(FileSink::config);
+            csv.or_else(|| sink.downcast_ref::<JsonSink>().map(FileSink::config))
+        });
+        let mut paths = texts.into_iter().flat_map(|config| &config.table_paths);
+        unwritten = paths.find_map(|path| files.unwritten(path.prefix()));
+        Ok(if unwritten.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    match (looked, unwritten) {
+        (Ok(_), Some((path, message))) => ErrorKind::File { path, message }.into(),
+        _ => error.into(),
     }
 }
 

@@ -175,6 +175,7 @@ pub(crate) struct Resources {
     /// Columns of Parquet files.
     pub(crate) columns: Arc<KeptColumns>,
     environment: Arc<RuntimeEnv>,
+    files: Arc<LocalFiles>,
     statistics: Arc<Statistics>,
     strategies: Arc<Strategies>,
     calibration: Arc<Calibration>,
@@ -199,7 +200,8 @@ impl Resources {
             .build()
             .map_err(|error| ErrorKind::Internal(error.to_string()))?;
         let budget = Budget::new(settings.memory_limits(), Arc::clone(&blocks), reclaim);
-        let environment = environment(&budget, &disk)?;
+        let files = Arc::new(LocalFiles::default());
+        let environment = environment(&budget, &disk, &files)?;
         let footers = environment.cache_manager.get_file_metadata_cache();
         let eviction = Eviction::new(&environment.memory_pool, settings.thresholds());
         budget.evict_from(&eviction);
@@ -224,6 +226,7 @@ impl Resources {
             ),
             eviction,
             environment,
+            files,
             statistics: Arc::new(Statistics::new(footers)),
             strategies: Arc::default(),
             calibration: Arc::new(Calibration::of_user()),
@@ -242,16 +245,20 @@ impl Resources {
 ///
 /// # Errors
 /// None but DataFusion's.
-fn environment(budget: &Arc<Budget>, disk: &Arc<Disk>) -> Result<Arc<RuntimeEnv>> {
-    let files: Arc<dyn TempFileFactory> = Arc::new(Spills::new(Arc::clone(disk)));
+fn environment(
+    budget: &Arc<Budget>,
+    disk: &Arc<Disk>,
+    files: &Arc<LocalFiles>,
+) -> Result<Arc<RuntimeEnv>> {
+    let spills: Arc<dyn TempFileFactory> = Arc::new(Spills::new(Arc::clone(disk)));
     let builder = RuntimeEnvBuilder::new()
         .with_memory_pool(budget.share())
-        .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(files))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(spills))
         // A list of files is not kept: a file written a moment ago must be found.
         .with_object_list_cache_limit(0);
     let environment = builder.build_arc()?;
     let here = ObjectStoreUrl::local_filesystem();
-    environment.register_object_store(here.as_ref(), Arc::new(LocalFiles::default()));
+    environment.register_object_store(here.as_ref(), Arc::clone(files) as _);
     Ok(environment)
 }
 
@@ -699,7 +706,12 @@ impl Session {
         };
         if writes {
             let operators = way.stoppable(self, operators)?;
-            return Ok(Started::Count(written(&collect(operators, task(&state)).await?)));
+            let counts = collect(Arc::clone(&operators), task(&state)).await;
+            let files = &self.shared.files;
+            return match counts {
+                Ok(counts) => Ok(Started::Count(written(&counts))),
+                Err(error) => Err(copy::of_file(error, &operators, files)),
+            };
         }
         self.rows(way, &state, operators, asked, again)
     }
