@@ -1,7 +1,8 @@
 // Rows of a table, added up by groups: what a generated text says of one row is done for each, and its numbers go to the totals of the
 // row's group.
 //
-//     each_row    f(at, pack, k): a thread for each pack of adjacent rows
+//     each_pack   f(pack, count): a thread for each pack of adjacent rows
+//     found       the row of another table that has a key, which `place` has put in its place
 //     Registers   totals of few groups: every thread has its own, and a block adds them up     ─┐ parts, one for each block,
 //     Shared      totals of more: one table for a block, in its shared memory                  ─┤ which `finish` adds up in their order
 //     Global      totals of most: one table for all, in the device's memory                    ─┘ nothing is left to add up
@@ -44,6 +45,28 @@ __device__ __forceinline__ void each_pack(u64 rows, F f) {
         f(pack, left < PACK ? (u32)left : PACK);
     }
 }
+
+// Puts each row of a table in the place of its key, whose cells are above the least one; those that are NULL in none. No two rows have the same.
+template <class T>
+__device__ __forceinline__ void place(u32* __restrict__ places, u64 rows, const T* __restrict__ column, const u8* __restrict__ valid) {
+    each_pack(rows, [&](u64 pack, u32 count) {
+        const Cells<T> keys(column, pack);
+        const u32 known = valid ? valid[pack] : 0xff;
+        #pragma unroll
+        for (u32 k = 0; k < PACK; k++) {
+            if (k < count && known >> k & 1) places[keys[k]] = (u32)(pack * PACK + k + 1);
+        }
+    });
+}
+
+// The row, from 1, that has a key, of which the least and how many numbers from it on are given; zero where none has.
+__device__ __forceinline__ u32 found(const u32* __restrict__ places, u64 numbers, i64 least, i64 key) {
+    const u64 above = (u64)key - (u64)least;
+    return key >= least && above < numbers ? places[above] : 0;
+}
+
+// Whether a row of a column has a value.
+__device__ __forceinline__ bool is_valid(const u8* __restrict__ valid, u32 row) { return valid[row / 8] >> row % 8 & 1; }
 
 // The order of numbers: NaN is beyond all, and zeros are equal.
 __device__ __forceinline__ i64 ordered(f64 x) {

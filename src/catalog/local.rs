@@ -16,8 +16,8 @@ use bytes::Bytes;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::path::Path as Location;
 use datafusion::object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 use futures::stream::BoxStream;
 use rustix::buffer::spare_capacity;

@@ -2,12 +2,15 @@
 
 use std::sync::{Arc, Weak};
 
-use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, downcast_primitive_array};
+use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 
 use super::memory::{Batched, Version};
+
+/// Numbers between the least and the greatest key for each row at most, for an array of all of them to be the way to find a row.
+const KEY_NUMBERS_MAX: u128 = 8;
 
 /// A column with all rows of a version.
 #[derive(Debug, Clone)]
@@ -64,6 +67,42 @@ impl TableColumn {
         Some([least.unwrap_or(0), greatest.unwrap_or(0)])
     }
 
+    /// Whether the values may be found by an array of all numbers between the least and the greatest, and no two rows need have the same.
+    pub(crate) fn may_be_key(&self) -> bool {
+        if self.version.batched().known_key(self.place) == Some(false) {
+            return false;
+        }
+        let Some([least, greatest]) = self.bounds() else { return false };
+        let (numbers, rows) = (greatest.abs_diff(least) + 1, self.rows() - self.nulls());
+        (rows as u128..=rows as u128 * KEY_NUMBERS_MAX).contains(&numbers)
+    }
+
+    /// Whether no two rows have the same value, of a column that may be a key; NULL is no value. It is looked at once, which takes a bit for each
+    /// number between the least and the greatest.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(crate) fn is_key(&self) -> Result<bool, ArrowError> {
+        let bounds = self.bounds().filter(|_| self.may_be_key());
+        let Some([least, greatest]) = bounds else { return Ok(false) };
+        let look = || {
+            let mut seen = vec![0_u64; (greatest.abs_diff(least) / 64 + 1) as usize];
+            for batch in 0..self.batches() {
+                let values = self.values(batch)?;
+                let values = values.as_ref();
+                let is_key = downcast_primitive_array!(
+                    values => each_once(values, least, &mut seen),
+                    _ => false
+                );
+                if !is_key {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        self.version.batched().is_key(self.place, look)
+    }
+
     pub(crate) fn batches(&self) -> usize {
         self.version.batches.len()
     }
@@ -88,6 +127,24 @@ impl TableColumn {
     pub(crate) fn values(&self, batch: usize) -> Result<ArrayRef, ArrowError> {
         self.version.batches[batch].column(self.place)
     }
+}
+
+/// Whether none of these numbers was seen before; they are from now on.
+fn each_once<T: ArrowPrimitiveType>(
+    values: &PrimitiveArray<T>,
+    least: i128,
+    seen: &mut [u64],
+) -> bool {
+    values.iter().flatten().all(|value| {
+        // Within 64 bits, as the bounds are for which there is room.
+        let above = value.to_i64().map(|value| (i128::from(value) - least) as usize);
+        let word = above.and_then(|above| Some((seen.get_mut(above / 64)?, 1 << (above % 64))));
+        word.is_some_and(|(word, bit)| {
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            is_new
+        })
+    })
 }
 
 /// The values of an array as the numbers that they are kept as; nothing where they are none.

@@ -3,7 +3,7 @@
 //! Writers of one table take turns (`MemoryTable::turn`), so the version a writer has read is the version it
 //! changes. A writer that fails leaves the table as it was.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,9 +94,41 @@ pub(crate) struct Version {
     batched: Arc<Batched>,
 }
 
-/// Rows in batches, as far as they are told from others.
+/// Rows in batches, as far as they are told from others, and what was found out about them.
 #[derive(Debug, Default)]
-pub(crate) struct Batched;
+pub(crate) struct Batched {
+    /// Whether a column has each of its values once, by its place.
+    keys: Mutex<BTreeMap<usize, bool>>,
+}
+
+impl Batched {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<usize, bool>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a column has each value once, where somebody has looked.
+    pub(super) fn known_key(&self, column: usize) -> Option<bool> {
+        self.keys().get(&column).copied()
+    }
+
+    /// What is known of whether a column has each value once; where nothing is, what `look` finds.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub(super) fn is_key(
+        &self,
+        column: usize,
+        look: impl FnOnce() -> Result<bool, ArrowError>,
+    ) -> Result<bool, ArrowError> {
+        let mut keys = self.keys();
+        if let Some(known) = keys.get(&column) {
+            return Ok(*known);
+        }
+        let found = look()?;
+        keys.insert(column, found);
+        Ok(found)
+    }
+}
 
 impl Version {
     /// By column; none where there are no rows.

@@ -65,6 +65,46 @@ const STATEMENTS: &[&str] = &[
          JOIN (SELECT s, n, sum(b) AS other FROM t GROUP BY s, n) AS h ON g.s = h.s ORDER BY 1, 2",
 ];
 
+/// Tables that rows of `t` name: by a number that some have not, some name in vain, and some of them have not; and one that these name.
+fn named_tables(pair: &Pair) {
+    pair.execute(
+        "CREATE TABLE d AS SELECT
+             CASE WHEN i % 29 = 4 THEN NULL ELSE i * 37 % 800 * 2 - 700 END AS k,
+             CASE WHEN i % 9 = 2 THEN NULL ELSE i * 7 % 90 + 1000 END AS l,
+             CASE WHEN i % 8 = 1 THEN NULL ELSE chr(CAST(97 + i * 11 % 4 AS INT)) END AS s,
+             CAST(CASE WHEN i % 5 = 3 THEN NULL ELSE i % 40 END AS TINYINT) AS w,
+             CAST(i * 3 % 1000 / 10.0 AS DECIMAL(8, 2)) AS p,
+             DATE '1995-01-01' + CAST(i % 700 AS INT) AS e
+         FROM generate_series(0, 799) AS g(i);
+         CREATE TABLE l AS SELECT i * 17 % 90 + 1000 AS k, concat('land', CAST(i % 6 AS VARCHAR)) AS n, i % 40 AS w
+         FROM generate_series(0, 70) AS g(i);
+         CREATE TABLE twice AS SELECT i % 300 AS k, i AS v FROM generate_series(0, 599) AS g(i);
+         CREATE TABLE none AS SELECT k, s FROM d WHERE false;
+         SET eager_groups = off; SET contractions = off",
+    );
+}
+
+/// Aggregations over joins by a key, which are a look at a place each.
+const JOINED: &[&str] = &[
+    "SELECT count(*), sum(d.w), min(d.e), max(t.c) FROM t JOIN d ON t.b = d.k",
+    "SELECT d.s, count(*), sum(t.p * d.p), avg(d.w), count(d.w) FROM t JOIN d ON t.b = d.k GROUP BY d.s ORDER BY d.s",
+    // Conditions on either, and on both: before the join, after it, and of a list or a text.
+    "SELECT t.s, d.s, count(*) FROM d JOIN t ON t.b = d.k WHERE d.w > 7 AND t.a < 3 GROUP BY t.s, d.s ORDER BY 1, 2",
+    "SELECT count(*), sum(t.p) FROM t, d WHERE t.b = d.k AND (d.w > 30 OR t.a > 10) AND t.e < d.e",
+    "SELECT sum(CASE WHEN d.s LIKE '%a%' THEN t.p ELSE 0 END) FROM t JOIN d ON t.b = d.k WHERE t.n IN ('name7', 'name11')",
+    "SELECT extract(year FROM d.e) AS year, count(*) FROM t JOIN d ON t.b = d.k WHERE d.s IS NULL GROUP BY year ORDER BY year",
+    // One after the other, and beside each other; more equalities than the key's.
+    "SELECT l.n, sum(t.p), count(*) FROM t JOIN d ON t.b = d.k JOIN l ON d.l = l.k WHERE d.w > 3 GROUP BY l.n ORDER BY l.n",
+    "SELECT l.n, d.s, count(*) FROM t JOIN d ON t.b = d.k JOIN l ON t.a + 0 = l.w - 3 AND d.l = l.k GROUP BY l.n, d.s ORDER BY 1, 2",
+    "SELECT x.s, y.s, count(*) FROM t JOIN d AS x ON t.b = x.k JOIN d AS y ON CAST(t.a AS BIGINT) * 2 = y.k GROUP BY x.s, y.s ORDER BY 1, 2",
+    "SELECT count(*) FROM t JOIN d ON t.b = d.k AND d.w = t.a",
+    // The larger table has the key where the other's numbers are those of several rows.
+    "SELECT d.s, count(*), sum(v) FROM d JOIN twice ON d.k = twice.k GROUP BY d.s ORDER BY d.s",
+    // Who is there alone.
+    "SELECT s, count(*) FROM t WHERE b IN (SELECT k FROM d WHERE w < 20) GROUP BY s ORDER BY s",
+    "SELECT sum(p) FROM t WHERE EXISTS (SELECT 1 FROM d WHERE d.k = t.b AND d.w > t.a)",
+];
+
 fn answer(connection: &Connection, statement: &str) -> String {
     let query = connection.query(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
     let batches = query.collect().unwrap_or_else(|error| panic!("{statement}: {error}"));
@@ -94,6 +134,59 @@ fn a_device_adds_up_what_the_host_adds_up() {
         STATEMENTS.iter().step_by(3).for_each(|statement| assert_same(&pair, statement));
     }
     assert_eq!(left(&pair.device), 0);
+}
+
+#[test]
+fn rows_of_other_tables_are_found_by_their_keys() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    named_tables(&pair);
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    for statement in JOINED {
+        let plan = explained(&pair.device, statement);
+        let [device, join] =
+            ["OffloadedAggregateExec: by the GPU", "JoinExec"].map(|of| plan.find(of));
+        assert!(device.is_some() && device < join, "{statement}:\n{plan}");
+        assert_same(&pair, statement);
+    }
+    for order in 1..4 {
+        standin::set("order", order);
+        JOINED.iter().step_by(3).for_each(|statement| assert_same(&pair, statement));
+    }
+    assert_eq!(left(&pair.device), 0);
+    // A key is one as long as its rows have it alone, and what stays there of it goes with them.
+    let statement = JOINED[1];
+    assert!(brought(&pair, statement) == 0);
+    pair.execute("INSERT INTO d (k, s, w, p) VALUES (20, 'new', 1, 1.5)");
+    assert!(!explained(&pair.device, statement).contains("by the GPU"), "{statement}");
+    assert_same(&pair, statement);
+    pair.execute("DELETE FROM d WHERE s = 'new'; UPDATE d SET w = 5 WHERE k < 100");
+    assert!(explained(&pair.device, statement).contains("by the GPU"), "{statement}");
+    assert_same(&pair, statement);
+}
+
+#[test]
+fn joins_that_are_no_look_are_the_hosts() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    named_tables(&pair);
+    for statement in [
+        // Rows that find nobody, keys that several rows have, and some that are far apart.
+        "SELECT count(*), sum(d.w) FROM t LEFT JOIN d ON t.b = d.k",
+        "SELECT sum(v) FROM t JOIN twice ON t.b = twice.k",
+        "SELECT count(*) FROM t JOIN (SELECT k * 1000000 AS k FROM d) AS far ON t.b * 1000000 = far.k",
+        // Other keys than whole numbers, and NULL as one.
+        "SELECT count(*) FROM t JOIN d ON t.s = d.s",
+        "SELECT count(*) FROM t JOIN d ON t.b IS NOT DISTINCT FROM d.k",
+        "SELECT count(*) FROM t WHERE b NOT IN (SELECT k FROM d WHERE k IS NOT NULL)",
+        // No rows at all.
+        "SELECT count(*) FROM t JOIN none ON t.b = none.k",
+    ] {
+        let plan = explained(&pair.device, statement);
+        assert!(!plan.contains("OffloadedAggregateExec"), "{statement}:\n{plan}");
+        assert_same(&pair, statement);
+    }
+    assert_eq!(figure(&pair.device, "failure"), None);
 }
 
 /// Sums of doubles keep what they lose to rounding: they are what exact arithmetic rounds to, whatever the order.
@@ -185,7 +278,9 @@ fn a_column_stays_as_long_as_its_rows() {
 fn whatever_fails_the_host_adds_up() {
     let Some(pair) = Pair::new() else { return };
     table(&pair);
+    named_tables(&pair);
     let statements = [
+        JOINED[2],
         "SELECT s, count(*), sum(p * q) FROM t WHERE n LIKE 'name1%' GROUP BY s ORDER BY s",
         "SELECT e, n, count(*), sum(a) FROM t GROUP BY e, n ORDER BY e, n",
     ];
@@ -225,7 +320,7 @@ fn whatever_fails_the_host_adds_up() {
     standin::reset();
     pair.device.execute("SET gpu_on_failure = 'error'; SET gpu_keep = off").unwrap();
     standin::set("refuse_launch", 1);
-    let error = pair.device.query(statements[0]).and_then(|query| query.collect()).unwrap_err();
+    let error = pair.device.query(statements[1]).and_then(|query| query.collect()).unwrap_err();
     assert!(error.to_string().contains("the device"), "{error}");
 }
 

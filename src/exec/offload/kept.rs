@@ -1,4 +1,4 @@
-//! Matrices, and columns of tables, that stay in the device's memory, so that who reads them next need not bring them.
+//! Matrices, and columns of tables with the rows of their keys, that stay in the device's memory, so that who reads them next need not bring them.
 //!
 //! ```text
 //! first reading ─ upload ─► kept ─► every later reading
@@ -15,7 +15,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::groups::Column;
+use super::groups::{Column, Places};
 use super::matrix::Matrix;
 use super::sparse::Sparse;
 use crate::gpu::Buffer;
@@ -40,6 +40,8 @@ struct Entry {
 pub(crate) enum Owner {
     Matrix(Weak<matrix::Matrix>),
     Column(SameColumn),
+    /// The rows of a table by the values of this column.
+    Places(SameColumn),
 }
 
 impl From<&Arc<matrix::Matrix>> for Owner {
@@ -59,6 +61,7 @@ impl Owner {
         match (self, other) {
             (Self::Matrix(own), Self::Matrix(other)) => Weak::ptr_eq(own, other),
             (Self::Column(own), Self::Column(other)) => own == other,
+            (Self::Places(own), Self::Places(other)) => own == other,
             _ => false,
         }
     }
@@ -67,7 +70,7 @@ impl Owner {
     fn lives(&self) -> bool {
         match self {
             Self::Matrix(matrix) => matrix.strong_count() > 0,
-            Self::Column(column) => column.is_there(),
+            Self::Column(column) | Self::Places(column) => column.is_there(),
         }
     }
 }
@@ -78,6 +81,7 @@ pub(super) enum Here {
     Dense(Matrix),
     Sparse(Sparse),
     Column(Column),
+    Places(Places),
     /// Nothing, for it turned out to be none for devices, and why.
     Unfit(&'static str),
 }
@@ -88,6 +92,7 @@ impl Here {
             Self::Dense(matrix) => matrix.buffers().map(Arc::as_ref).collect(),
             Self::Sparse(matrix) => matrix.buffers().collect(),
             Self::Column(column) => column.buffers().map(Arc::as_ref).collect(),
+            Self::Places(places) => vec![places.rows.as_ref()],
             Self::Unfit(_) => Vec::new(),
         }
     }
@@ -101,6 +106,7 @@ impl Here {
             Self::Dense(matrix) => matrix.is_kept_alone(),
             Self::Sparse(matrix) => matrix.is_kept_alone(),
             Self::Column(column) => column.buffers().all(|of| Arc::strong_count(of) == 1),
+            Self::Places(places) => Arc::strong_count(&places.rows) == 1,
             Self::Unfit(_) => false,
         }
     }
@@ -205,7 +211,7 @@ pub(crate) fn usage() -> Usage {
         match here {
             Here::Dense(_) | Here::Sparse(_) => usage.matrices += 1,
             Here::Column(_) => usage.columns += 1,
-            Here::Unfit(_) => {}
+            Here::Places(_) | Here::Unfit(_) => {}
         }
         usage.buffers += here.buffers().len();
         usage.bytes += here.bytes();

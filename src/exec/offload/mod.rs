@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
         let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
             Some(Here::Dense(matrix)) => matrix,
             Some(Here::Sparse(_)) => return Err(Failed::Unfit("a sparse matrix".into())),
-            Some(Here::Column(_) | Here::Unfit(_)) | None => {
+            Some(Here::Column(_) | Here::Places(_) | Here::Unfit(_)) | None => {
                 let matrix = self.queue.upload(self.cells(slot)?)?;
                 let here = Here::Dense(matrix.clone());
                 stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, here.clone()));

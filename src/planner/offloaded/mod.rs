@@ -1,4 +1,5 @@
-//! Which aggregations a device may run: those of rows of a table in memory, by keys of few values.
+//! Which aggregations a device may run: those of rows of a table in memory, by keys of few values, beside rows of others that they are
+//! joined to by a key.
 //!
 //! ```text
 //! AggregateExec: mode=Final               OffloadedAggregateExec: by the GPU (…)
@@ -15,26 +16,22 @@
 //! After the rules that tie operators together, so that constants have their values, and before those that put other operators in the
 //! places of DataFusion's: the host's plan is below, and they go through it as ever.
 
+mod rows;
 mod terms;
 
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
-use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, displayable};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
 
+use self::rows::Rows;
 use self::terms::Terms;
 use super::Evidence;
 use super::cost::rows::RowCosts;
@@ -44,11 +41,10 @@ use super::spilling::phases;
 use crate::config::{ForRules, Gpu, GpuUse};
 use crate::exec::offload::groups::{
     Asked, Choice, Key, Kind, OffloadedAggregateExec, REGISTERS_MAX, State, Term, Values, What,
-    adds_up, expected_bytes, words,
+    adds_up, expected_bytes, places_bytes, words,
 };
 use crate::exec::offload::{kept, observed};
 use crate::gpu::{self, Rates};
-use crate::storage::{TableColumn, TableScan};
 
 /// Rows below which nobody asks for a device.
 const ROWS_MIN: usize = 1 << 14;
@@ -61,6 +57,10 @@ const TEXTS: f64 = 10.0;
 
 /// Share of a device's bandwidth that reading columns reaches.
 const MEMORY_SHARE: f64 = 0.75;
+
+/// What is read of a device's memory at once, and up to which size what is looked at again and again stays nearer than that.
+const SECTOR_BYTES: usize = 32;
+const NEAR_BYTES: usize = 32 << 20;
 
 /// Additions a second to a table that all of a device's threads share.
 const ADDITIONS: f64 = 5e9;
@@ -113,92 +113,66 @@ fn offloaded(
     costs: &RowCosts,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some((first, _)) = phases(plan) else { return Ok(None) };
-    let Some(rows) = Rows::of(first.input())? else { return Ok(None) };
-    let Some(asked) = asked(first, &rows)? else { return Ok(None) };
-    if wanted.when == Gpu::Auto && asked.rows < ROWS_MIN {
+    // A device has its groups in an order of its own.
+    if plan.output_ordering().is_some() {
         return Ok(None);
     }
-    let Some(choice) = choice(&asked, wanted, costs, plan) else { return Ok(None) };
-    let calls = first.aggr_expr().to_vec();
-    let host = Arc::clone(plan);
-    Ok(Some(Arc::new(OffloadedAggregateExec::new(Arc::new(asked), calls, choice, host))))
+    loop {
+        let Some(rows) = Rows::of(first.input())? else { return Ok(None) };
+        let Some(asked) = asked(first, &rows)? else { return Ok(None) };
+        if wanted.when == Gpu::Auto && asked.rows < ROWS_MIN {
+            return Ok(None);
+        }
+        let Some(choice) = choice(&asked, wanted, costs, plan) else { return Ok(None) };
+        // To look at all values of a key is worth it where it decides something. What is none will not be taken for one again.
+        let is_asked = choice.by_device || !choice.missed.is_empty();
+        if is_asked && !has_keys(&asked)? {
+            continue;
+        }
+        let calls = first.aggr_expr().to_vec();
+        let host = Arc::clone(plan);
+        return Ok(Some(Arc::new(OffloadedAggregateExec::new(
+            Arc::new(asked),
+            calls,
+            choice,
+            host,
+        ))));
+    }
 }
 
-/// The rows that an aggregation reads, as what is computed of those of a table.
-struct Rows<'a> {
-    source: &'a Arc<dyn ExecutionPlan>,
-    scan: &'a TableScan,
-    conditions: Vec<Arc<dyn PhysicalExpr>>,
-    columns: Vec<Arc<dyn PhysicalExpr>>,
-}
-
-impl<'a> Rows<'a> {
-    fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
-        if let Some(source) = plan.downcast_ref::<DataSourceExec>() {
-            let scan = source.data_source().downcast_ref::<TableScan>();
-            return Ok(scan.map(|scan| {
-                let fields = plan.schema();
-                let columns = fields.fields().iter().enumerate();
-                let columns =
-                    columns.map(|(at, field)| Arc::new(Column::new(field.name(), at)) as _);
-                Self { source: plan, scan, conditions: Vec::new(), columns: columns.collect() }
-            }));
+/// Whether each key that joins go by is one: no two rows of its table share a value.
+fn has_keys(asked: &Asked) -> Result<bool> {
+    for join in &asked.joins {
+        if !asked.columns[join.key].is_key()? {
+            return Ok(false);
         }
-        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            let Some(mut rows) = Self::of(projection.input())? else { return Ok(None) };
-            let columns = projection.expr().iter().map(|one| rows.over(&one.expr));
-            rows.columns = columns.collect::<Result<_>>()?;
-            return Ok(Some(rows));
-        }
-        if let Some(filter) = plan.downcast_ref::<FilterExec>().filter(|of| of.fetch().is_none()) {
-            let Some(mut rows) = Self::of(filter.input())? else { return Ok(None) };
-            let condition = rows.over(filter.predicate())?;
-            rows.conditions.push(condition);
-            if let Some(kept) = filter.projection().as_ref() {
-                rows.columns = kept.iter().map(|&at| Arc::clone(&rows.columns[at])).collect();
-            }
-            return Ok(Some(rows));
-        }
-        let deals =
-            |of: &&RepartitionExec| matches!(of.partitioning(), Partitioning::RoundRobinBatch(_));
-        let passed = plan.downcast_ref::<CooperativeExec>().map(CooperativeExec::input);
-        let dealt =
-            plan.downcast_ref::<RepartitionExec>().filter(deals).map(RepartitionExec::input);
-        passed.or(dealt).map_or(Ok(None), Self::of)
     }
-
-    /// An expression over what is given as one over the columns of the scan.
-    fn over(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-        let over = |expr: Arc<dyn PhysicalExpr>| {
-            let column = expr.downcast_ref::<Column>().map(|column| column.index());
-            Ok(match column.and_then(|at| self.columns.get(at)) {
-                Some(of) => Transformed::yes(Arc::clone(of)),
-                None => Transformed::no(expr),
-            })
-        };
-        Arc::clone(expr).transform_up(over).data()
-    }
+    Ok(true)
 }
 
 /// What an aggregation asks of the rows of a table; nothing where a part of that is none for devices.
 fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
-    let mut terms = Terms::new(rows.scan, rows.source.schema());
+    let mut terms = Terms::new(rows);
     let groups = first.group_expr();
     if !groups.is_single() || rows.columns.iter().any(is_volatile) {
         return Ok(None);
     }
-    let mut condition = None;
-    for of in &rows.conditions {
+    let mut joins = Vec::new();
+    for named in &rows.joins {
+        match terms.join(&named.of, &named.key) {
+            Some(join) => joins.push(join),
+            None => return Ok(None),
+        }
+    }
+    let mut conditions = Vec::new();
+    for of in rows.conditions.iter().flat_map(split_conjunction) {
         let Some(of) = (!is_volatile(of)).then(|| terms.term(of)).flatten() else {
             return Ok(None);
         };
         if of.kind(&terms.values) != Some(Kind::Truth) {
             return Ok(None);
         }
-        condition = Some(match condition {
-            None => of,
-            Some(others) => Term::and(others, of),
-        });
+        conditions.push(of);
     }
     let mut keys = Vec::new();
     for (key, _) in groups.expr() {
@@ -216,9 +190,9 @@ fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
             None => return Ok(None),
         }
     }
-    let Terms { columns, values, look_ups, .. } = terms;
-    let rows = columns.first().map_or(0, TableColumn::rows);
-    let asked = Asked { rows, columns, values, look_ups, condition, keys, states };
+    let Terms { columns, values, tables, look_ups, .. } = terms;
+    let rows = if columns.is_empty() { 0 } else { rows.count() };
+    let asked = Asked { rows, columns, values, tables, joins, look_ups, conditions, keys, states };
     Ok(Some(asked).filter(|asked| asked.rows > 0))
 }
 
@@ -301,7 +275,12 @@ fn choice(
         asked.values[column] == Values::Texts
     };
     let texts = asked.keys.iter().filter(is_text).count();
+    let joined = asked.joins.iter().map(|join| {
+        let others = asked.columns[join.key].rows() as f64;
+        costs.built(others).min(costs.built(rows)) + costs.probed(others, rows)
+    });
     let of_host = costs.read(rows) * asked.columns.len() as f64
+        + joined.sum::<f64>()
         + if asked.keys.is_empty() { 0.0 } else { costs.grouped(rows, groups, texts) };
     let by_rates = of_host * 1e-9 / wanted.threads.max(1) as f64;
     let force = wanted.when == Gpu::Force;
@@ -312,11 +291,22 @@ fn choice(
     let text = format!("{}", displayable(plan.as_ref()).indent(false));
     let host_seconds = by_rates * observed::factor(&text);
     let rates = device.rates();
-    let (mut read_bytes, mut brought_bytes) = (0, 0);
+    // What joins look up is to be there, too.
+    let places = asked.joins.iter().map(|join| match asked.values[join.key] {
+        Values::Whole(bounds) => places_bytes(bounds),
+        _ => 0,
+    });
+    let mut there_bytes: usize = places.clone().sum();
+    let mut read_bytes: usize = places.map(|bytes| gathered(asked.rows, bytes)).sum();
+    let mut brought_bytes = 0;
     let (mut absent, mut unpaid_seconds, mut absent_seconds) = (Vec::new(), 0.0, 0.0);
     for (at, (column, &values)) in asked.columns.iter().zip(&asked.values).enumerate() {
         let bytes = expected_bytes(column.rows(), values, column.nulls() > 0);
-        read_bytes += bytes;
+        there_bytes += bytes;
+        read_bytes += match asked.tables[at] {
+            0 => bytes,
+            _ => gathered(asked.rows, bytes),
+        };
         let (is_there, owed) = match wanted.keeps {
             true => kept::state(column),
             false => (false, 0.0),
@@ -325,7 +315,7 @@ fn choice(
             continue;
         }
         // It is decoded on the way.
-        let decoding = costs.kept(rows) * 1e-9 / wanted.threads.max(1) as f64;
+        let decoding = costs.kept(column.rows() as f64) * 1e-9 / wanted.threads.max(1) as f64;
         let seconds = bytes as f64 / rates.upload + decoding;
         brought_bytes += bytes;
         absent_seconds += seconds;
@@ -334,7 +324,7 @@ fn choice(
         }
         absent.push((at, seconds));
     }
-    if read_bytes + table_bytes(groups * words) > device.memory_limit() {
+    if there_bytes + table_bytes(groups * words) > device.memory_limit() {
         return None;
     }
     let working = working_seconds(asked, rates, groups, words, read_bytes);
@@ -355,6 +345,11 @@ fn choice(
         by_rates,
         missed,
     })
+}
+
+/// Bytes that so many looks at places of what takes so many read of a device's memory.
+fn gathered(looks: usize, bytes: usize) -> usize {
+    looks.saturating_mul(if bytes > NEAR_BYTES { SECTOR_BYTES } else { size_of::<u64>() })
 }
 
 /// The column that a key is made of.

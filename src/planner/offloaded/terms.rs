@@ -1,6 +1,6 @@
 //! Which expressions are terms that a device computes with the answers that SQL has.
 //!
-//! Enters: DataFusion's expressions over the columns that a scan of a table gives. Leaves: terms, the columns that they read, and what is
+//! Enters: DataFusion's expressions over the columns of tables. Leaves: terms, the columns that they read, and what is
 //! looked up; or nothing where any part of an expression is of another kind, or a number might leave its type.
 
 use std::sync::Arc;
@@ -16,31 +16,35 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 
+use super::rows::Rows;
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
-use crate::exec::offload::groups::{Key, Kind, LOOKED_UP_MAX, LookUp, Term, Values};
+use crate::exec::offload::groups::{Join, Key, Kind, LOOKED_UP_MAX, LookUp, Term, Values};
 use crate::exec::offload::kept;
-use crate::storage::{TableColumn, TableScan, number};
+use crate::storage::{TableColumn, number};
 
 /// Constants of a list that are compared one by one.
 const AMONG_MAX: usize = 32;
 
-/// Terms over the columns that a scan gives.
+/// Terms over the columns of tables.
 pub(super) struct Terms<'a> {
-    scan: &'a TableScan,
+    rows: &'a Rows<'a>,
     schema: SchemaRef,
-    /// The columns that are read, by their places among those that the scan gives.
+    /// The columns that are read, by their places among those of all tables.
     places: Vec<usize>,
     pub(super) columns: Vec<TableColumn>,
     pub(super) values: Vec<Values>,
+    /// Of which table each is.
+    pub(super) tables: Vec<usize>,
     pub(super) look_ups: Vec<LookUp>,
 }
 
 impl<'a> Terms<'a> {
-    /// None yet, over a scan that gives columns of this schema.
-    pub(super) fn new(scan: &'a TableScan, schema: SchemaRef) -> Self {
+    /// None yet, over the columns of these rows.
+    pub(super) fn new(rows: &'a Rows<'a>) -> Self {
         let (places, columns, values) = (Vec::new(), Vec::new(), Vec::new());
-        Self { scan, schema, places, columns, values, look_ups: Vec::new() }
+        let (tables, look_ups) = (Vec::new(), Vec::new());
+        Self { rows, schema: rows.schema(), places, columns, values, tables, look_ups }
     }
 
     fn data_type(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<DataType> {
@@ -59,7 +63,7 @@ impl<'a> Terms<'a> {
         if let Some(known) = self.places.iter().position(|known| *known == place) {
             return Some(known);
         }
-        let column = self.scan.column(place)?;
+        let (table, column) = self.rows.column(place)?;
         let values = match column.data_type() {
             DataType::Float64 => Values::Double,
             DataType::Float32 => Values::Single,
@@ -72,7 +76,25 @@ impl<'a> Terms<'a> {
         self.places.push(place);
         self.columns.push(column);
         self.values.push(values);
+        self.tables.push(table);
         Some(self.places.len() - 1)
+    }
+
+    /// A join by a whole number and a key of the same type.
+    pub(super) fn join(
+        &mut self,
+        of: &Arc<dyn PhysicalExpr>,
+        key: &Arc<dyn PhysicalExpr>,
+    ) -> Option<Join> {
+        let data_type = self.data_type(key)?;
+        let is_one_type = self.data_type(of)? == data_type;
+        let of = self.term(of).filter(|of| of.kind(&self.values) == Some(Kind::Whole))?;
+        let column = self.column(key_column(key))?;
+        let own_type = self.columns[column].data_type();
+        // Whole numbers that were made longer are what they were.
+        let is_same = *own_type == data_type
+            || (own_type.is_integer() && self.within(Term::Column(column), &data_type).is_some());
+        (is_one_type && is_same).then_some(Join { of, key: column })
     }
 
     /// By what rows are put into groups.
@@ -119,6 +141,7 @@ impl<'a> Terms<'a> {
         self.places.truncate(columns);
         self.columns.truncate(columns);
         self.values.truncate(columns);
+        self.tables.truncate(columns);
         self.look_ups.truncate(look_ups);
         let is_truth = self.data_type(expr)? == DataType::Boolean;
         let look_up = if is_truth { self.look_up(expr) } else { None };
@@ -290,6 +313,12 @@ impl<'a> Terms<'a> {
         };
         self.within(cast, to)
     }
+}
+
+/// The column of a key, whose values may have been made longer to be compared.
+pub(super) fn key_column(key: &Arc<dyn PhysicalExpr>) -> &Arc<dyn PhysicalExpr> {
+    let cast = key.downcast_ref::<CastExpr>().filter(|cast| cast.cast_type().is_integer());
+    cast.map_or(key, CastExpr::expr)
 }
 
 /// A whole number in units of so many more digits.

@@ -1,4 +1,5 @@
-//! GROUP BY on a device: rows of a table in memory are kept by a condition, and added up by groups.
+//! GROUP BY on a device: rows of a table in memory, beside those of others that they name, are kept by conditions, and added up by
+//! groups.
 //!
 //! Enters: what is asked of the columns of a table. Leaves: the states of aggregates of each group, as the first of two phases of an
 //! aggregation has them, or why the host is to do it. Not here: which aggregations are worth it, and which expressions are terms
@@ -9,6 +10,8 @@
 //!               kept ┘        look-ups ┘
 //! ```
 //!
+//! - **A join is a look at a place.** Another table is joined by a key that each of its rows has alone, so a row finds one of its rows
+//!   or none, and reads its columns there; see `places`.
 //! - **One text for all rows.** The condition, the keys and the sums are one kernel, which reads each column once.
 //! - **Few bytes.** A column lies there as what its values are above the least one; see `column`.
 //! - **Keys of few values.** A group is known by the codes of its keys. What is computed of a text, or of a number of few values, is
@@ -18,6 +21,7 @@
 
 mod column;
 mod node;
+mod places;
 mod run;
 mod term;
 #[cfg(test)]
@@ -32,6 +36,7 @@ use datafusion::physical_expr::PhysicalExpr;
 
 pub(crate) use self::column::{Column, expected_bytes};
 pub(crate) use self::node::{Choice, OffloadedAggregateExec};
+pub(crate) use self::places::{Places, places_bytes};
 pub(crate) use self::term::{Kind, Term, Values};
 pub(crate) use self::text::{REGISTERS_MAX, words};
 pub(crate) use self::trial::adds_up;
@@ -40,19 +45,33 @@ use crate::storage::TableColumn;
 /// Values of a number that are looked up at most.
 pub(crate) const LOOKED_UP_MAX: u64 = 1 << 16;
 
-/// What is asked of the rows of a table.
+/// What is asked of the rows of a table, the first, and of those of others that they are joined to.
 #[derive(Debug)]
 pub(crate) struct Asked {
+    /// Of the first table.
     pub(crate) rows: usize,
     /// The columns that are read.
     pub(crate) columns: Vec<TableColumn>,
     /// What is known of their values.
     pub(crate) values: Vec<Values>,
+    /// Of which table each is.
+    pub(crate) tables: Vec<usize>,
+    /// How the tables after the first are found, each from those before it.
+    pub(crate) joins: Vec<Join>,
     pub(crate) look_ups: Vec<LookUp>,
-    /// Which rows are kept; all where there is none.
-    pub(crate) condition: Option<Term>,
+    /// Rows are kept for which all of these hold.
+    pub(crate) conditions: Vec<Term>,
     pub(crate) keys: Vec<Key>,
     pub(crate) states: Vec<State>,
+}
+
+/// A row goes on with that of another table whose key it names, or not at all.
+#[derive(Debug)]
+pub(crate) struct Join {
+    /// What names it.
+    pub(crate) of: Term,
+    /// The column that is the other table's key: no two of its rows have the same value.
+    pub(crate) key: usize,
 }
 
 /// What is computed of each value of a column.
@@ -92,6 +111,18 @@ pub(crate) struct State {
 impl Asked {
     /// All terms.
     pub(crate) fn terms(&self) -> impl Iterator<Item = &Term> {
-        self.condition.iter().chain(self.states.iter().filter_map(|state| state.of.as_ref()))
+        let names = self.joins.iter().map(|join| &join.of);
+        let added = self.states.iter().filter_map(|state| state.of.as_ref());
+        names.chain(&self.conditions).chain(added)
+    }
+
+    /// The last of the tables that a term reads.
+    fn table(&self, term: &Term) -> usize {
+        let own = match term {
+            Term::Column(at) => self.tables[*at],
+            Term::Looked(at) => self.tables[self.look_ups[*at].column],
+            _ => 0,
+        };
+        term.parts().into_iter().map(|part| self.table(part)).fold(own, usize::max)
     }
 }

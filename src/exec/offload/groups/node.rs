@@ -249,8 +249,9 @@ impl ExecutionPlan for OffloadedAggregateExec {
         self.host.properties()
     }
 
+    /// A device has its groups in an order of its own.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![false]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

@@ -18,6 +18,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 
 use super::column::{Column, PACK};
+use super::places::Places;
 use super::term::Values;
 use super::text::{CLEAR, ENTRY, FINISH, Facts, Kernel, Parameter, Space, Value, Words};
 use super::{Asked, Key, LOOKED_UP_MAX, LookUp, State};
@@ -110,7 +111,12 @@ pub(super) fn run(
         Ok(column)
     });
     let columns: Vec<Column> = columns.collect::<Result<_, Failed>>()?;
-    let groups = Run { asked, queue, columns, waits }.groups(around.bytes)?;
+    let places = asked.joins.iter().map(|join| {
+        let (of, values) = (&asked.columns[join.key], asked.values[join.key]);
+        queue.places(of, values, &columns[join.key], keeps)
+    });
+    let places: Vec<Places> = places.collect::<Result<_, _>>()?;
+    let groups = Run { asked, queue, columns, places, waits }.groups(around.bytes)?;
     Ok(Groups { brought_bytes, ..groups })
 }
 
@@ -119,6 +125,8 @@ pub(super) struct Run<'a> {
     pub(super) asked: &'a Asked,
     pub(super) queue: Queue<'a>,
     pub(super) columns: Vec<Column>,
+    /// Of the key of each join.
+    pub(super) places: Vec<Places>,
     /// Whether a kernel that there is none of yet is waited for.
     pub(super) waits: bool,
 }
@@ -264,6 +272,8 @@ impl Run<'_> {
                 Values::Whole([least, _]) => Argument::U64(least as u64),
                 _ => Argument::U64(0),
             },
+            Parameter::Places(join) => Argument::Buffer(&self.places[join].rows),
+            Parameter::Numbers(join) => Argument::U64(self.places[join].numbers as u64),
             Parameter::Looked(at) => Argument::Buffer(&looked[at].there),
             Parameter::Last(at) => Argument::U64(looked[at].last as u64),
             Parameter::Codes(at) => Argument::U64(codes[at] as u64),

@@ -22,16 +22,35 @@ fn asked(rows: usize, states: Vec<State>) -> Asked {
         rows,
         columns: Vec::new(),
         values: VALUES.to_vec(),
+        tables: vec![0; VALUES.len()],
+        joins: Vec::new(),
         look_ups: Vec::new(),
-        condition: Some(Term::Compare(
-            Comparison::Less,
-            Box::new(Term::Column(1)),
-            Box::new(Term::Whole(7)),
-        )),
+        conditions: vec![below_seven(1)],
         keys: vec![Key::Column(0)],
         states,
     }
 }
+
+fn below_seven(column: usize) -> Term {
+    Term::Compare(Comparison::Less, Box::new(Term::Column(column)), Box::new(Term::Whole(7)))
+}
+
+/// The same over two tables: the numbers of a row, the last of which names a row with a text and a number.
+fn joined(asked: Asked) -> Asked {
+    Asked {
+        tables: vec![1, 1, 0, 0, 1],
+        values: [&VALUES[..3], &[Values::Whole([100, 900]), Values::Whole([200, 800])]].concat(),
+        joins: vec![Join { of: Term::Column(3), key: 4 }],
+        conditions: vec![below_seven(1), below_seven(2)],
+        ..asked
+    }
+}
+
+const JOINED_FACTS: [Facts; 5] = {
+    let [text, byte, number, _] = FACTS;
+    let named = Facts { width: Width::U16, is_nullable: true };
+    [text, byte, number, named, Facts { is_nullable: false, ..named }]
+};
 
 fn state(what: What, of: Term) -> State {
     let data_type = match of.kind(&VALUES) {
@@ -71,10 +90,47 @@ pub(in crate::exec::offload) fn texts() -> Vec<(String, String)> {
         ("groups of wide sums", asked(1 << 31, whole()), 5),
         ("groups of doubles", asked(1 << 20, doubles), 6),
     ]
-    .map(|(name, asked, groups)| {
-        (name.to_owned(), Kernel::new(&asked, &FACTS, groups).unwrap().text)
-    })
-    .into()
+    .map(|(name, asked, groups)| (name, Kernel::new(&asked, &FACTS, groups).unwrap().text))
+    .into_iter()
+    .chain([
+        ("groups of a join", joined_kernel(asked(1 << 20, whole())).text),
+        ("the rows of keys", places::written("u32", true)),
+    ])
+    .map(|(name, text)| (name.to_owned(), text))
+    .collect()
+}
+
+fn joined_kernel(asked: Asked) -> Kernel {
+    Kernel::new(&joined(asked), &JOINED_FACTS, 8).unwrap()
+}
+
+/// What the rows alone decide comes first, then the row of the other table, then what that decides.
+#[test]
+fn a_text_goes_on_with_the_row_that_is_named() {
+    let kernel = joined_kernel(asked(1000, vec![state(What::Sum, Term::Column(2))]));
+    let lines = kernel.text.lines().skip_while(|line| !line.contains("for (u32 k"));
+    let lines: Vec<&str> = lines.skip(1).map(str::trim).take_while(|line| *line != "}").collect();
+    let expected = [
+        "const i64 s0 = a1 + (i64)p2[k];",
+        "const bool s1 = s0 < a2;",
+        "if (k >= count || !s1) continue;",
+        "const bool s3 = (m3 >> k & 1);",
+        "const i64 s4 = a5 + (i64)p3[k];",
+        "const u32 f1 = s3 ? found(a6, a7, a8, s4) : 0;",
+        "if (!f1) continue;",
+        "const u32 r1 = f1 - 1;",
+        "const bool s8 = is_valid(n1, r1);",
+        "const i64 s9 = a11 + (i64)c1[r1];",
+        "const bool s10 = s9 < a2;",
+        "const bool s11 = s8 && s10;",
+        "const bool s12 = s8 && !s10;",
+        "if (!s11) continue;",
+        "const u32 group = (u32)c0[r1];",
+        "totals.take(0, group, 1);",
+        "totals.take(1, group, (u64)s0);",
+    ];
+    assert_eq!(lines, expected);
+    assert!(!kernel.text.contains("Cells<u8> p1"), "{}", kernel.text);
 }
 
 #[test]
@@ -149,7 +205,7 @@ fn a_kernel_has_no_more_parameters_than_a_launch_passes() {
             Term::Compare(Comparison::Equal, column, value)
         };
         let any = (0..constants).map(is).reduce(|x, y| Term::Or(Box::new(x), Box::new(y)));
-        let asked = Asked { condition: any, ..asked(1000, Vec::new()) };
+        let asked = Asked { conditions: any.into_iter().collect(), ..asked(1000, Vec::new()) };
         Kernel::new(&asked, &FACTS, 3).map(|kernel| kernel.parameters.len())
     };
     // Beside the constants the column and its least value, and the key and how many codes it has.

@@ -16,6 +16,9 @@
 //!             totals.take(1, group, (u64)s5);
 //! ```
 //!
+//! A row of another table has a number, `r1`, and its cells are `c3[r1]`; a row that finds none there goes no further. Conditions come as
+//! soon as there is what they read, those of the rows alone before any join.
+//!
 //! A number that may be NULL has a truth beside it, and a truth that may be neither has another one for that it fails. Constants,
 //! least values and numbers of groups beyond registers are parameters, and what is equal but for them is one kernel.
 
@@ -23,7 +26,7 @@ use std::fmt::Write;
 
 use super::column::Width;
 use super::term::{Kind, Term, Values};
-use super::{Asked, Key, What};
+use super::{Asked, Join, Key, What};
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
 use crate::gpu::ARGUMENTS_MAX;
@@ -54,6 +57,9 @@ pub(super) enum Parameter {
     Cells(usize),
     Valid(usize),
     Base(usize),
+    /// The rows of the table of this join by its keys, and how many places there are.
+    Places(usize),
+    Numbers(usize),
     /// What a look-up has for each value, and the place of what it has for NULL.
     Looked(usize),
     Last(usize),
@@ -212,9 +218,14 @@ impl<'a> Text<'a> {
             known: Vec::new(),
             words: vec![Word::Rows],
         };
-        let condition = asked.condition.as_ref().map(|condition| text.made(condition));
-        let kept = condition.map_or(String::new(), |made| format!(" || !{}", made.value()));
+        let kept = text.holds(0).map_or(String::new(), |holds| format!(" || !{holds}"));
         text.lines.push(format!("if (k >= count{kept}) continue;"));
+        for join in 0..asked.joins.len() {
+            text.join(join);
+            if let Some(holds) = text.holds(join + 1) {
+                text.lines.push(format!("if (!{holds}) continue;"));
+            }
+        }
         text.group();
         let states = asked.states.iter().map(|state| text.state(state.what, state.of.as_ref()));
         let states: Vec<Words> = states.collect();
@@ -366,25 +377,60 @@ impl Text<'_> {
         Made::Truth { holds, fails: (!is_known).then(|| self.truth(&fails)) }
     }
 
+    /// That all conditions hold whose last table is this one; nothing where there are none.
+    fn holds(&mut self, table: usize) -> Option<String> {
+        let asked = self.asked;
+        let own = asked.conditions.iter().filter(|of| asked.table(of) == table);
+        let all = own.cloned().reduce(Term::and)?;
+        Some(self.made(&all).value().to_owned())
+    }
+
+    /// The row of the table that a join goes on with.
+    fn join(&mut self, join: usize) {
+        let Join { of, key } = &self.asked.joins[join];
+        let named = self.made(of);
+        let places = self.parameter(Parameter::Places(join));
+        let numbers = self.parameter(Parameter::Numbers(join));
+        let least = self.parameter(Parameter::Base(*key));
+        let found = format!("found(a{places}, a{numbers}, a{least}, {})", named.value());
+        let found = named.valid().map_or(found.clone(), |valid| format!("{valid} ? {found} : 0"));
+        let table = join + 1;
+        self.lines.push(format!("const u32 f{table} = {found};"));
+        self.lines.push(format!("if (!f{table}) continue;"));
+        self.lines.push(format!("const u32 r{table} = f{table} - 1;"));
+    }
+
     /// When a column has a value; nothing where it always has.
     fn valid(&mut self, at: usize) -> Option<String> {
         self.parameter(Parameter::Cells(at));
         self.columns[at].is_nullable.then(|| {
             self.parameter(Parameter::Valid(at));
-            format!("(m{at} >> k & 1)")
+            match self.asked.tables[at] {
+                0 => format!("(m{at} >> k & 1)"),
+                table => format!("is_valid(n{at}, r{table})"),
+            }
         })
+    }
+
+    /// The cell of a column in a row.
+    fn cell(&self, at: usize) -> String {
+        match self.asked.tables[at] {
+            0 => format!("p{at}[k]"),
+            table => format!("c{at}[r{table}]"),
+        }
     }
 
     fn column(&mut self, at: usize) -> Made {
         let valid = self.valid(at).map(|valid| self.truth(&valid));
+        let cell = self.cell(at);
         let value = match self.asked.values[at] {
             Values::Whole(_) => {
                 let base = self.parameter(Parameter::Base(at));
-                self.named("i64", &format!("a{base} + (i64)p{at}[k]"))
+                self.named("i64", &format!("a{base} + (i64){cell}"))
             }
-            Values::Double | Values::Single => self.named("f64", &format!("(f64)p{at}[k]")),
+            Values::Double | Values::Single => self.named("f64", &format!("(f64){cell}")),
             // Nobody reads the number of a text but for its code.
-            Values::Texts => format!("p{at}[k]"),
+            Values::Texts => cell,
         };
         Made::Number { value, valid }
     }
@@ -392,11 +438,12 @@ impl Text<'_> {
     /// The place in a look-up of a row's value.
     fn looked_at(&mut self, look_up: usize) -> String {
         let column = self.asked.look_ups[look_up].column;
-        match self.valid(column) {
-            None => format!("p{column}[k]"),
+        let (valid, cell) = (self.valid(column), self.cell(column));
+        match valid {
+            None => cell,
             Some(valid) => {
                 let last = self.parameter(Parameter::Last(look_up));
-                format!("{valid} ? (u64)p{column}[k] : a{last}")
+                format!("{valid} ? (u64){cell} : a{last}")
             }
         }
     }
@@ -408,10 +455,13 @@ impl Text<'_> {
         for (at, key) in asked.keys.iter().enumerate().rev() {
             let codes = self.parameter(Parameter::Codes(at));
             let code = match key {
-                Key::Column(column) => match self.valid(*column) {
-                    None => format!("(u32)p{column}[k]"),
-                    Some(valid) => format!("({valid} ? (u32)p{column}[k] : (u32)a{codes} - 1)"),
-                },
+                Key::Column(column) => {
+                    let (valid, cell) = (self.valid(*column), self.cell(*column));
+                    match valid {
+                        None => format!("(u32){cell}"),
+                        Some(valid) => format!("({valid} ? (u32){cell} : (u32)a{codes} - 1)"),
+                    }
+                }
                 Key::LookedUp(look_up) => {
                     let (place, table) =
                         (self.looked_at(*look_up), self.parameter(Parameter::Looked(*look_up)));
@@ -530,7 +580,9 @@ impl Text<'_> {
         };
         out.push_str("    each_pack(rows, [&](u64 pack, u32 count) {\n");
         for parameter in &self.parameters {
+            // Columns of other tables are read row by row.
             let _ = match parameter {
+                Parameter::Cells(at) | Parameter::Valid(at) if self.asked.tables[*at] > 0 => Ok(()),
                 Parameter::Cells(at) => {
                     let of = self.columns[*at].width;
                     writeln!(out, "        const Cells<{of}> p{at}(c{at}, pack);")
@@ -569,12 +621,15 @@ fn declared<'a>(text: &'a Text<'_>) -> impl Fn((usize, &Parameter)) -> String + 
             format!(", const {}* __restrict__ c{at}", text.columns[*at].width)
         }
         Parameter::Valid(at) => format!(", const u8* __restrict__ n{at}"),
+        Parameter::Places(_) => format!(", const u32* __restrict__ a{place}"),
         Parameter::Looked(at) => {
             let of = if is_key(*at) { "u32" } else { "u8" };
             format!(", const {of}* __restrict__ a{place}")
         }
         Parameter::Base(_) | Parameter::Whole(_) => format!(", i64 a{place}"),
-        Parameter::Last(_) | Parameter::Codes(_) => format!(", u64 a{place}"),
+        Parameter::Last(_) | Parameter::Codes(_) | Parameter::Numbers(_) => {
+            format!(", u64 a{place}")
+        }
         Parameter::Double(_) => format!(", f64 a{place}"),
     }
 }

@@ -14,7 +14,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMe
 use super::column::{Column, Width};
 use super::run::Run;
 use super::term::{Term, Values};
-use super::{Asked, Key, State, What};
+use super::{Asked, Join, Key, State, What};
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
 use crate::exec::offload::{Failed, Queue};
@@ -52,11 +52,14 @@ fn try_out(device: &Arc<Device>, groups: usize) -> bool {
     groups_of(device, groups).is_ok_and(|found| found == Some(expected(groups)))
 }
 
-/// The group and the value of a row, of which every fifth has none.
-fn row(at: usize, groups: usize) -> (usize, Option<i64>) {
+/// The group and the value of a row, of which every fifth has none, and every seventh no group.
+fn row(at: usize, groups: usize) -> (Option<usize>, Option<i64>) {
     let value = (at * 7919 % 10_007) as i64 - 5000;
-    (at * 31 % groups, (at % 5 != 1).then_some(value))
+    ((at % 7 != 2).then_some(at * 31 % groups), (at % 5 != 1).then_some(value))
 }
+
+/// The least key of a group; of two numbers that follow it the first is that of the next, and the other nobody's.
+const LEAST: i64 = 10;
 
 /// Count, sum and least value of the rows below 4000 of each group.
 type Totals = Vec<(i64, i64, i64)>;
@@ -65,7 +68,7 @@ fn expected(groups: usize) -> Totals {
     let mut totals = vec![(0, 0, i64::MAX); groups];
     for at in 0..ROWS {
         let (group, value) = row(at, groups);
-        if let Some(value) = value.filter(|value| *value < 4000) {
+        if let (Some(group), Some(value)) = (group, value.filter(|value| *value < 4000)) {
             let (count, sum, least) = totals[group];
             totals[group] = (count + 1, sum + value, least.min(value));
         }
@@ -77,28 +80,37 @@ fn expected(groups: usize) -> Totals {
 fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Failed> {
     let cancel = Cancel::default();
     let queue = Queue::new(device, &cancel)?;
-    let (mut codes, mut cells, mut valid) = (Vec::new(), Vec::new(), vec![0_u8; ROWS.div_ceil(8)]);
+    let (mut named, mut cells, mut valid) = (Vec::new(), Vec::new(), vec![0_u8; ROWS.div_ceil(8)]);
     // A column ends with a whole pack.
     for at in 0..ROWS.next_multiple_of(8) {
         let (group, value) = row(at, groups);
-        codes.extend((group as u16).to_ne_bytes());
+        named.extend(group.map_or(1, |group| 2 * group as u16).to_ne_bytes());
         cells.extend(((value.unwrap_or(-5000) + 5000) as u16).to_ne_bytes());
         if at < ROWS && value.is_some() {
             valid[at / 8] |= 1 << (at % 8);
         }
     }
+    // The groups, from the last to the first.
+    let (mut keys, mut codes) = (Vec::new(), Vec::new());
+    for at in 0..groups.next_multiple_of(8) {
+        let group = groups.saturating_sub(at + 1) as u16;
+        keys.extend((2 * group).to_ne_bytes());
+        codes.extend(group.to_ne_bytes());
+    }
     let upload = |bytes: &[u8]| Ok::<_, Failed>(Arc::new(queue.stream.upload(bytes, "trial")?));
     let names = (0..groups).map(|group| group.to_string());
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(names));
+    let column = |cells: &[u8], valid, texts| {
+        Ok::<_, Failed>(Column { width: Width::U16, cells: upload(cells)?, valid, texts })
+    };
     let columns = vec![
-        Column { width: Width::U16, cells: upload(&codes)?, valid: None, texts: Some(texts) },
-        Column {
-            width: Width::U16,
-            cells: upload(&cells)?,
-            valid: Some(upload(&valid)?),
-            texts: None,
-        },
+        column(&named, None, None)?,
+        column(&cells, Some(upload(&valid)?), None)?,
+        column(&keys, None, None)?,
+        column(&codes, None, Some(texts))?,
     ];
+    let key = Values::Whole([LEAST, LEAST + 2 * (groups as i64 - 1)]);
+    let places = queue.made(groups, key, &columns[2])?;
     let value = || Term::Column(1);
     let state = |what, data_type| State { what, of: Some(value()), data_type };
     // In registers of doubles, too: of so few digits that nothing is rounded.
@@ -115,21 +127,23 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
     let asked = Asked {
         rows: ROWS,
         columns: Vec::new(),
-        values: vec![Values::Texts, Values::Whole([-5000, 5006])],
+        values: vec![key, Values::Whole([-5000, 5006]), key, Values::Texts],
+        tables: vec![0, 0, 1, 1],
+        joins: vec![Join { of: Term::Column(0), key: 2 }],
         look_ups: Vec::new(),
-        condition: Some(Term::Compare(
+        conditions: vec![Term::Compare(
             Comparison::Less,
             Box::new(value()),
             Box::new(Term::Whole(4000)),
-        )),
-        keys: vec![Key::Column(0)],
+        )],
+        keys: vec![Key::Column(3)],
         states: vec![
             state(What::Count, DataType::Int64),
             State { what: What::Sum, of: Some(sum), data_type: sum_type },
             state(What::Least, DataType::Int64),
         ],
     };
-    let run = Run { asked: &asked, queue, columns, waits: true };
+    let run = Run { asked: &asked, queue, columns, places: vec![places], waits: true };
     // A few thousand words, of no statement.
     let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     let bytes = MemoryConsumer::new("trial").register(&pool);
