@@ -68,6 +68,26 @@ __device__ __forceinline__ u32 found(const u32* __restrict__ places, u64 numbers
 // Whether a row of a column has a value.
 __device__ __forceinline__ bool is_valid(const u8* __restrict__ valid, u32 row) { return valid[row / 8] >> row % 8 & 1; }
 
+// A number as a whole number of units: its lower 32 bits, the next, and what is above them.
+struct Units {
+    u64 low, middle, high;
+};
+
+// That of a number which is a multiple of this power of two, and has no more than 95 digits from there on.
+__device__ __forceinline__ Units units(f64 x, i64 unit) {
+    const i64 bits = (i64)math::bits_of(x), field = bits >> 52 & 0x7ff;
+    const u64 low = (u64)bits & 0xfffffffffffffull, mantissa = field ? low | 1ull << 52 : low;
+    if (mantissa == 0) return {0, 0, 0};
+    const i64 by = (field ? field - 1075 : -1074) - unit;
+    u64 lower = by < 0 ? mantissa >> -by : mantissa << by;
+    u64 upper = by <= 0 ? 0 : mantissa >> (64 - by);
+    if (bits < 0) {
+        lower = ~lower + 1;
+        upper = ~upper + (lower == 0);
+    }
+    return {lower & 0xffffffffull, lower >> 32, upper};
+}
+
 // The order of numbers: NaN is beyond all, and zeros are equal.
 __device__ __forceinline__ i64 ordered(f64 x) {
     const i64 bits = (i64)math::bits_of(x + 0.0);
@@ -184,6 +204,12 @@ struct Table {
         if (Kinds::is(LEAST, word)) atomicMin((i64*)own, (i64)value);
         else if (Kinds::is(GREATEST, word)) atomicMax((i64*)own, (i64)value);
         else atomicAdd(own, value);
+    }
+
+    __device__ __forceinline__ void add(u32 word, u32 group, Units value) {
+        take(word, group, value.low);
+        take(word + 1, group, value.middle);
+        take(word + 2, group, value.high);
     }
 };
 

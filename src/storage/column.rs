@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, Weak};
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, downcast_primitive_array};
-use arrow::datatypes::{ArrowNativeType, DataType};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, downcast_primitive_array,
+};
+use arrow::compute::interleave;
+use arrow::datatypes::{ArrowNativeType, DataType, Float32Type, Float64Type};
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 
+use super::digits::Digits;
 use super::memory::{Batched, Version};
 
 /// Numbers between the least and the greatest key for each row at most, for an array of all of them to be the way to find a row.
@@ -103,6 +107,32 @@ impl TableColumn {
         self.version.batched().is_key(self.place, look)
     }
 
+    /// The digits of the values, of numbers of floating point; nothing where one is NaN or infinite. They are looked at once.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(crate) fn digits(&self) -> Result<Option<Digits>, ArrowError> {
+        let look = || {
+            let mut digits = Some(Digits::NONE);
+            for batch in 0..self.batches() {
+                let values = self.values(batch)?;
+                let own = match self.data_type {
+                    DataType::Float64 => {
+                        Digits::of_all(values.as_primitive::<Float64Type>().iter().flatten())
+                    }
+                    DataType::Float32 => {
+                        let values = values.as_primitive::<Float32Type>().iter().flatten();
+                        Digits::of_all(values.map(f64::from))
+                    }
+                    _ => None,
+                };
+                digits = digits.zip(own).map(|(all, own)| all.or(own));
+            }
+            Ok(digits)
+        };
+        self.version.batched().digits(self.place, look)
+    }
+
     pub(crate) fn batches(&self) -> usize {
         self.version.batches.len()
     }
@@ -118,6 +148,26 @@ impl TableColumn {
     pub(crate) fn encoded(&self, batch: usize) -> Result<ArrayRef, ArrowError> {
         let batch = &self.version.batches[batch];
         batch.encoded(self.place, 0..batch.num_rows())
+    }
+
+    /// The values of rows by their numbers.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(crate) fn at(&self, rows: impl Iterator<Item = usize>) -> Result<ArrayRef, ArrowError> {
+        let all = (0..self.batches()).map(|batch| self.values(batch));
+        let all: Vec<ArrayRef> = all.collect::<Result<_, _>>()?;
+        let mut ends = Vec::with_capacity(all.len());
+        for batch in &all {
+            ends.push(ends.last().map_or(0, |end| *end) + batch.len());
+        }
+        let place = |row: usize| {
+            let batch = ends.partition_point(|end| *end <= row);
+            (batch, row - batch.checked_sub(1).map_or(0, |last| ends[last]))
+        };
+        let places: Vec<(usize, usize)> = rows.map(place).collect();
+        let all: Vec<&dyn Array> = all.iter().map(AsRef::as_ref).collect();
+        interleave(&all, &places)
     }
 
     /// The values of a batch.

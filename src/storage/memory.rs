@@ -17,6 +17,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::batch::{Batch, Figures, encoded_if_many};
 use super::dictionary::{Coding, Progress, Texts, are_plain};
+use super::digits::Digits;
 use super::keys::{Key, UniqueKey};
 use super::zones::Zones;
 use crate::encoding::is_held;
@@ -99,6 +100,8 @@ pub(crate) struct Version {
 pub(crate) struct Batched {
     /// Whether a column has each of its values once, by its place.
     keys: Mutex<BTreeMap<usize, bool>>,
+    /// What digits its values have, where they are doubles that have few.
+    digits: Mutex<BTreeMap<usize, Option<Digits>>>,
 }
 
 impl Batched {
@@ -120,14 +123,34 @@ impl Batched {
         column: usize,
         look: impl FnOnce() -> Result<bool, ArrowError>,
     ) -> Result<bool, ArrowError> {
-        let mut keys = self.keys();
-        if let Some(known) = keys.get(&column) {
-            return Ok(*known);
-        }
-        let found = look()?;
-        keys.insert(column, found);
-        Ok(found)
+        known_or_found(&mut self.keys(), column, look)
     }
+
+    /// The same of its digits.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub(super) fn digits(
+        &self,
+        column: usize,
+        look: impl FnOnce() -> Result<Option<Digits>, ArrowError>,
+    ) -> Result<Option<Digits>, ArrowError> {
+        let mut digits = self.digits.lock().unwrap_or_else(PoisonError::into_inner);
+        known_or_found(&mut digits, column, look)
+    }
+}
+
+fn known_or_found<T: Copy>(
+    known: &mut BTreeMap<usize, T>,
+    column: usize,
+    look: impl FnOnce() -> Result<T, ArrowError>,
+) -> Result<T, ArrowError> {
+    if let Some(known) = known.get(&column) {
+        return Ok(*known);
+    }
+    let found = look()?;
+    known.insert(column, found);
+    Ok(found)
 }
 
 impl Version {

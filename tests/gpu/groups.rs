@@ -55,9 +55,17 @@ const STATEMENTS: &[&str] = &[
     // In shared memory, and in a table for all.
     "SELECT n, count(*), sum(p), avg(c), min(b), max(b) FROM t GROUP BY n ORDER BY n",
     "SELECT e, n, count(*), sum(p), min(wide), max(c) FROM t GROUP BY e, n ORDER BY e, n",
+    // By more codes than there are rows.
+    "SELECT c, e, count(*), sum(p), min(b), max(a) FROM t GROUP BY c, e ORDER BY c, e",
+    "SELECT s, c, n, sum(q) FROM t WHERE b < -200 GROUP BY s, c, n ORDER BY s, c, n",
+    "SELECT c, p, count(*) FROM t WHERE b > 1000 GROUP BY c, p",
     // Doubles, in the order that they have.
     "SELECT count(*) FROM t WHERE x < 12.5e0 AND y >= CAST(0.25 AS REAL)",
     "SELECT DISTINCT s FROM t WHERE x > 0e0 ORDER BY s",
+    // Doubles by many groups, as whole numbers.
+    "SELECT n, round(sum(x), 6), round(avg(y), 6), count(x) FROM t GROUP BY n ORDER BY n",
+    "SELECT n, e, round(sum(x * CAST(a AS DOUBLE) - 0.5e0), 6) FROM t GROUP BY n, e ORDER BY n, e",
+    "SELECT c, e, round(sum(CASE WHEN b > 0 THEN x END), 6) FROM t GROUP BY c, e ORDER BY c, e",
     "SELECT count(DISTINCT a), count(DISTINCT e) FROM t",
     // The answers are read on: by a condition, a join and a sort.
     "SELECT k, total FROM (SELECT n AS k, sum(p) AS total FROM t GROUP BY n) AS g WHERE total > 19000 ORDER BY total, k",
@@ -74,6 +82,7 @@ fn named_tables(pair: &Pair) {
              CASE WHEN i % 8 = 1 THEN NULL ELSE chr(CAST(97 + i * 11 % 4 AS INT)) END AS s,
              CAST(CASE WHEN i % 5 = 3 THEN NULL ELSE i % 40 END AS TINYINT) AS w,
              CAST(i * 3 % 1000 / 10.0 AS DECIMAL(8, 2)) AS p,
+             CASE WHEN i % 6 = 1 THEN NULL ELSE sqrt(i) END AS x,
              DATE '1995-01-01' + CAST(i % 700 AS INT) AS e
          FROM generate_series(0, 799) AS g(i);
          CREATE TABLE l AS SELECT i * 17 % 90 + 1000 AS k, concat('land', CAST(i % 6 AS VARCHAR)) AS n, i % 40 AS w
@@ -100,6 +109,10 @@ const JOINED: &[&str] = &[
     "SELECT count(*) FROM t JOIN d ON t.b = d.k AND d.w = t.a",
     // The larger table has the key where the other's numbers are those of several rows.
     "SELECT d.s, count(*), sum(v) FROM d JOIN twice ON d.k = twice.k GROUP BY d.s ORDER BY d.s",
+    // By the row of another table, whose columns the host reads: texts, what is NULL, doubles, and what that row names.
+    "SELECT d.k, d.s, d.w, d.x, sum(t.p) FROM t JOIN d ON t.b = d.k GROUP BY d.k, d.s, d.w, d.x ORDER BY d.k",
+    "SELECT t.b, d.e, t.s, d.p, count(*) FROM t JOIN d ON t.b = d.k WHERE d.w < 9 GROUP BY t.b, d.e, t.s, d.p ORDER BY 1, 3",
+    "SELECT l.n, d.l, l.w, count(*) FROM t JOIN d ON t.b = d.k JOIN l ON d.l = l.k GROUP BY l.n, d.l, l.w ORDER BY d.l",
     // Who is there alone.
     "SELECT s, count(*) FROM t WHERE b IN (SELECT k FROM d WHERE w < 20) GROUP BY s ORDER BY s",
     "SELECT sum(p) FROM t WHERE EXISTS (SELECT 1 FROM d WHERE d.k = t.b AND d.w > t.a)",
@@ -165,6 +178,32 @@ fn rows_of_other_tables_are_found_by_their_keys() {
     assert_same(&pair, statement);
 }
 
+/// A table of slots that is full is made again, larger; and of many groups those come back that there are.
+#[test]
+fn as_many_groups_as_rows_have_room() {
+    let Some(pair) = Pair::new() else { return };
+    pair.execute(
+        "CREATE TABLE many AS SELECT i * 7919 % 1100009 * 1000003 AS k, i % 1000 AS v, i * 31 % 1100009 AS near
+         FROM generate_series(0, 1100008) AS g(i)",
+    );
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    let launches = |statement: &str| {
+        let before = count(&pair.device, "launches");
+        assert_same(&pair, statement);
+        count(&pair.device, "launches") - before
+    };
+    let total = |by: &str| {
+        format!(
+            "SELECT count(*), sum(k), max(s) FROM (SELECT {by} AS k, sum(v) AS s FROM many GROUP BY {by}) AS g"
+        )
+    };
+    launches(&total("v"));
+    // Cleared, added up, found full; then that again, counted, scanned, gathered: and the totals of all that.
+    let by_slots = launches(&total("k"));
+    assert_eq!(by_slots, 2 + 2 + 3, "a table, a larger one, and what is there");
+    assert_eq!(launches(&total("near")), 2 + 3);
+}
+
 #[test]
 fn joins_that_are_no_look_are_the_hosts() {
     let Some(pair) = Pair::new() else { return };
@@ -212,6 +251,37 @@ fn sums_of_doubles_are_nearer_than_the_hosts() {
     }
 }
 
+/// By many groups they are exact: what is lost beside 1e16, one by one, is there in the end.
+#[test]
+fn sums_of_doubles_by_many_groups_are_exact() {
+    let Some(pair) = Pair::new() else { return };
+    pair.execute(
+        "CREATE TABLE d AS SELECT i % 100 AS k, CASE WHEN i < 100 THEN 1e16 WHEN i < 20100 THEN 0.125e0 WHEN i < 20200 THEN -1e16 END AS x,
+             CASE WHEN i = 7 THEN 1e300 ELSE 1e-5 END AS wide, CASE WHEN i = 7 THEN CAST('NaN' AS DOUBLE) ELSE 1e0 END AS odd
+         FROM generate_series(0, 30000) AS g(i)",
+    );
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    let statement = "SELECT k, sum(x), -sum(-x), avg(x) FROM d GROUP BY k ORDER BY k";
+    assert!(explained(&pair.device, statement).contains("by the GPU"));
+    for order in 0..4 {
+        standin::set("order", order);
+        let rows = pair.device.query(statement).unwrap().rows::<(i64, f64, f64, f64)>().unwrap();
+        let expected = (0..100).map(|k| (k, 25.0, 25.0, 25.0 / 202.0));
+        assert_eq!(rows, Vec::from_iter(expected));
+    }
+    // Of too many digits, and of none.
+    for statement in [
+        "SELECT k, sum(wide) FROM d GROUP BY k ORDER BY k",
+        "SELECT k, sum(odd) FROM d GROUP BY k ORDER BY k",
+    ] {
+        assert!(
+            !explained(&pair.device, statement).contains("OffloadedAggregateExec"),
+            "{statement}"
+        );
+        assert_same(&pair, statement);
+    }
+}
+
 #[test]
 fn what_is_none_for_devices_is_the_hosts() {
     let Some(pair) = Pair::new() else { return };
@@ -223,9 +293,9 @@ fn what_is_none_for_devices_is_the_hosts() {
         "SELECT min(x) FROM t",
         "SELECT min(s) FROM t",
         "SELECT sum(wide + wide) FROM t WHERE wide < 0 AND wide > -1000",
-        // Doubles as keys, or by more groups than a thread has registers for.
+        // Doubles as keys, or of quotients, by more groups than a thread has registers for.
         "SELECT x, count(*) FROM t GROUP BY x ORDER BY x LIMIT 3",
-        "SELECT n, round(sum(y), 3) FROM t GROUP BY n ORDER BY n",
+        "SELECT n, round(sum(x / 3e0), 3) FROM t GROUP BY n ORDER BY n",
         // Groups by numbers that are far apart.
         "SELECT wide, count(*) FROM t GROUP BY wide ORDER BY wide LIMIT 3",
         // Rows that are no table's, and some of them.

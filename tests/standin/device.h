@@ -52,9 +52,15 @@ static inline unsigned long long __shfl_down_sync(unsigned, unsigned long long o
     return __builtin_bit_cast(unsigned long long, standin_lane(__builtin_bit_cast(double, own), standin_thread.x % width + by, width));
 }
 
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+
 static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long by) {
     const unsigned long long before = *at;
     return *at += by, before;
+}
+static inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected, unsigned long long other) {
+    const unsigned long long before = *at;
+    return *at = before == expected ? other : before, before;
 }
 static inline long long atomicMin(long long* at, long long other) {
     const long long before = *at;

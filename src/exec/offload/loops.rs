@@ -19,6 +19,7 @@ pub(super) static HEADERS: Headers = Headers(&[
     ("cells.cuh", include_str!("../../../kernels/cells.cuh")),
     ("fused.cuh", include_str!("../../../kernels/fused.cuh")),
     ("groups.cuh", include_str!("../../../kernels/groups.cuh")),
+    ("slots.cuh", include_str!("../../../kernels/slots.cuh")),
 ]);
 
 /// Cells of a part of a reduction at least, and blocks that make parts at most: by the shape alone, for they decide the order of additions.

@@ -16,9 +16,11 @@
 //! After the rules that tie operators together, so that constants have their values, and before those that put other operators in the
 //! places of DataFusion's: the host's plan is below, and they go through it as ever.
 
+mod keys;
 mod rows;
 mod terms;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -41,7 +43,7 @@ use super::spilling::phases;
 use crate::config::{ForRules, Gpu, GpuUse};
 use crate::exec::offload::groups::{
     Asked, Choice, Key, Kind, OffloadedAggregateExec, REGISTERS_MAX, State, Term, Values, What,
-    adds_up, expected_bytes, places_bytes, words,
+    adds_up, expected_bytes, is_hashed, places_bytes, words,
 };
 use crate::exec::offload::{kept, observed};
 use crate::gpu::{self, Rates};
@@ -49,14 +51,16 @@ use crate::gpu::{self, Rates};
 /// Rows below which nobody asks for a device.
 const ROWS_MIN: usize = 1 << 14;
 
-/// Groups, as far as they are known, beyond which a device has no table for them.
-const GROUPS_MAX: f64 = (1 << 22) as f64;
+/// Codes of groups, as far as they are known, beyond which they are no number.
+const CODES_MAX: f64 = (1_u64 << 62) as f64;
 
 /// Texts that a column is taken to have before it was read.
 const TEXTS: f64 = 10.0;
 
 /// Share of a device's bandwidth that reading columns reaches.
 const MEMORY_SHARE: f64 = 0.75;
+
+const WORD_BYTES: f64 = size_of::<u64>() as f64;
 
 /// What is read of a device's memory at once, and up to which size what is looked at again and again stays nearer than that.
 const SECTOR_BYTES: usize = 32;
@@ -119,15 +123,20 @@ fn offloaded(
     }
     loop {
         let Some(rows) = Rows::of(first.input())? else { return Ok(None) };
-        let Some(asked) = asked(first, &rows)? else { return Ok(None) };
+        let Some(mut asked) = asked(first, &rows)? else { return Ok(None) };
         if wanted.when == Gpu::Auto && asked.rows < ROWS_MIN {
             return Ok(None);
         }
         let Some(choice) = choice(&asked, wanted, costs, plan) else { return Ok(None) };
-        // To look at all values of a key is worth it where it decides something. What is none will not be taken for one again.
-        let is_asked = choice.by_device || !choice.missed.is_empty();
-        if is_asked && !has_keys(&asked)? {
-            continue;
+        // To look at all values of a column is worth it where it decides something.
+        if choice.by_device || !choice.missed.is_empty() {
+            // What is no key will not be taken for one again.
+            if !has_keys(&asked)? {
+                continue;
+            }
+            if choice.is_exact && !has_digits(&mut asked)? {
+                return Ok(None);
+            }
         }
         let calls = first.aggr_expr().to_vec();
         let host = Arc::clone(plan);
@@ -174,13 +183,8 @@ fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
         }
         conditions.push(of);
     }
-    let mut keys = Vec::new();
-    for (key, _) in groups.expr() {
-        match terms.key(&rows.over(key)?) {
-            Some(key) => keys.push(key),
-            None => return Ok(None),
-        }
-    }
+    let groups = groups.expr().iter().map(|(key, _)| rows.over(key)).collect::<Result<Vec<_>>>()?;
+    let Some((keys, shown)) = keys::of(&groups, &rows, &mut terms) else { return Ok(None) };
     let mut states = Vec::new();
     for (call, filter) in first.aggr_expr().iter().zip(first.filter_expr()) {
         let of = call.expressions().iter().map(|of| rows.over(of)).collect::<Result<Vec<_>>>()?;
@@ -192,8 +196,33 @@ fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
     }
     let Terms { columns, values, tables, look_ups, .. } = terms;
     let rows = if columns.is_empty() { 0 } else { rows.count() };
-    let asked = Asked { rows, columns, values, tables, joins, look_ups, conditions, keys, states };
+    let digits = vec![None; columns.len()];
+    let asked = Asked {
+        rows,
+        columns,
+        values,
+        tables,
+        digits,
+        joins,
+        look_ups,
+        conditions,
+        keys,
+        shown,
+        states,
+    };
     Ok(Some(asked).filter(|asked| asked.rows > 0))
+}
+
+/// Whether all sums of doubles have so few digits that they are whole numbers, for which those of their columns are looked at.
+fn has_digits(asked: &mut Asked) -> Result<bool> {
+    let columns: BTreeSet<usize> = asked.real_sums().flat_map(Term::columns).collect();
+    for at in columns {
+        asked.digits[at] = match asked.values[at] {
+            Values::Double | Values::Single => asked.columns[at].digits()?,
+            Values::Whole(_) | Values::Texts => None,
+        };
+    }
+    Ok(asked.real_sums().all(|of| asked.digits(of).is_some()))
 }
 
 /// The states of an aggregate.
@@ -258,22 +287,15 @@ fn choice(
     plan: &Arc<dyn ExecutionPlan>,
 ) -> Option<Choice> {
     let rows = asked.rows as f64;
-    let groups = asked.keys.iter().map(|key| codes(asked, key).unwrap_or(TEXTS));
-    let groups: f64 = groups.product();
-    // Whole numbers are added up before they are doubles.
-    let adds_doubles = asked.states.iter().any(|state| {
-        let of = state.of.as_ref().filter(|of| !matches!(of, Term::AsDouble(_)));
-        state.what == What::Sum && of.is_some_and(|of| of.kind(&asked.values) == Some(Kind::Double))
-    });
-    let words = words(asked) as f64;
-    let groups_max = if adds_doubles { REGISTERS_MAX as f64 / words } else { GROUPS_MAX };
-    if groups > groups_max {
+    let codes: f64 = asked.keys.iter().map(|key| codes(asked, key).unwrap_or(TEXTS)).product();
+    if codes > CODES_MAX {
         return None;
     }
-    let is_text = |key: &&Key| {
-        let column = column(asked, key);
-        asked.values[column] == Values::Texts
-    };
+    let groups = codes.min(rows);
+    let words = words(asked, codes) as f64;
+    let is_exact = codes * words > REGISTERS_MAX as f64 && asked.real_sums().next().is_some();
+    let is_text =
+        |key: &&Key| column(asked, key).is_some_and(|at| asked.values[at] == Values::Texts);
     let texts = asked.keys.iter().filter(is_text).count();
     let joined = asked.joins.iter().map(|join| {
         let others = asked.columns[join.key].rows() as f64;
@@ -324,10 +346,16 @@ fn choice(
         }
         absent.push((at, seconds));
     }
-    if there_bytes + table_bytes(groups * words) > device.memory_limit() {
+    // A table, and what comes back of it.
+    let (table_bytes, back_bytes) =
+        (totals_bytes(asked, codes, words), groups * words * WORD_BYTES);
+    if there_bytes + (table_bytes + back_bytes) as usize > device.memory_limit() {
         return None;
     }
-    let working = working_seconds(asked, rates, groups, words, read_bytes);
+    // The host reads what came back.
+    let working = working_seconds(asked, rates, groups, words, read_bytes)
+        + back_bytes / rates.download
+        + costs.kept(groups * words) * 1e-9;
     let by_device = force || place::is_clearly_faster(working + unpaid_seconds, host_seconds);
     let gain = host_seconds - working;
     let is_missed = !by_device && wanted.keeps && place::is_clearly_faster(working, host_seconds);
@@ -335,6 +363,7 @@ fn choice(
     let missed = missed.map(|&(at, seconds)| (at, gain * seconds / absent_seconds)).collect();
     Some(Choice {
         by_device,
+        is_exact,
         waits: force,
         keeps: wanted.keeps,
         device_seconds: working + absent_seconds,
@@ -352,26 +381,33 @@ fn gathered(looks: usize, bytes: usize) -> usize {
     looks.saturating_mul(if bytes > NEAR_BYTES { SECTOR_BYTES } else { size_of::<u64>() })
 }
 
-/// The column that a key is made of.
-fn column(asked: &Asked, key: &Key) -> usize {
+/// The column that a key is made of, where it is not a row.
+fn column(asked: &Asked, key: &Key) -> Option<usize> {
     match key {
-        Key::Column(column) => *column,
-        Key::LookedUp(look_up) => asked.look_ups[*look_up].column,
+        Key::Column(column) => Some(*column),
+        Key::LookedUp(look_up) => Some(asked.look_ups[*look_up].column),
+        Key::Row(_) => None,
     }
 }
 
 /// Codes of a key, where they are known.
 fn codes(asked: &Asked, key: &Key) -> Option<f64> {
-    let column = column(asked, key);
+    if let Key::Row(table) = key {
+        return Some(asked.columns[asked.joins[table - 1].key].rows() as f64);
+    }
+    let column = column(asked, key)?;
     match asked.values[column] {
         Values::Whole([least, greatest]) => Some(greatest.abs_diff(least) as f64 + 1.0),
         _ => kept::texts(&asked.columns[column]).map(|texts| texts as f64),
     }
 }
 
-/// Bytes of so many words.
-fn table_bytes(words: f64) -> usize {
-    words as usize * size_of::<u64>()
+/// Bytes of the totals of groups with so many codes: a word more for each where they are in slots, which are twice as many as groups.
+fn totals_bytes(asked: &Asked, codes: f64, words: f64) -> f64 {
+    match is_hashed(asked, codes as u64) {
+        true => 2.0 * (asked.rows as f64) * (words + 1.0) * WORD_BYTES,
+        false => codes * words * WORD_BYTES,
+    }
 }
 
 /// Seconds of a device that has all columns.
@@ -389,6 +425,5 @@ fn working_seconds(
     // In registers nobody waits for another.
     let is_shared = groups * words > REGISTERS_MAX as f64;
     let adding = if is_shared { rows * words / ADDITIONS } else { 0.0 };
-    let back = table_bytes(groups * words) as f64 / rates.download;
-    2.0 * rates.launch_seconds + rates.synchronize_seconds + reading.max(computing + adding) + back
+    2.0 * rates.launch_seconds + rates.synchronize_seconds + reading.max(computing + adding)
 }

@@ -229,6 +229,11 @@ impl<'a> Rows<'a> {
         Some((table, self.tables.get(table)?.scan.column(place - first)?))
     }
 
+    /// That of an expression which is one.
+    pub(super) fn column_of(&self, expr: &Over) -> Option<(usize, TableColumn)> {
+        self.column(expr.downcast_ref::<Column>()?.index())
+    }
+
     /// Rows of the first table.
     pub(super) fn count(&self) -> usize {
         self.tables[0].rows()

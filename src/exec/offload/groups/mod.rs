@@ -14,12 +14,15 @@
 //!   or none, and reads its columns there; see `places`.
 //! - **One text for all rows.** The condition, the keys and the sums are one kernel, which reads each column once.
 //! - **Few bytes.** A column lies there as what its values are above the least one; see `column`.
-//! - **Keys of few values.** A group is known by the codes of its keys. What is computed of a text, or of a number of few values, is
-//!   looked up: the host computes it once for each value.
+//! - **Groups by codes.** A group is known by the codes of its keys, one number. What is computed of a text, or of a number of few
+//!   values, is looked up: the host computes it once for each value. Where a table is joined by one of the keys, its row is the code,
+//!   and the host reads there what else it is grouped by.
 //! - **The host's bits.** Whole numbers and decimals add up to what they are. Sums of floating-point numbers are added in another
-//!   order, and keep what they lose to rounding, so they are as near as the host's or nearer.
+//!   order, and keep what they lose to rounding, so they are as near as the host's or nearer. By many groups they are whole numbers of
+//!   the last digit that any of them has, and exact.
 
 mod column;
+mod found;
 mod node;
 mod places;
 mod run;
@@ -27,6 +30,7 @@ mod term;
 #[cfg(test)]
 pub(super) mod tests;
 mod text;
+mod totals;
 mod trial;
 
 use std::sync::Arc;
@@ -38,12 +42,15 @@ pub(crate) use self::column::{Column, expected_bytes};
 pub(crate) use self::node::{Choice, OffloadedAggregateExec};
 pub(crate) use self::places::{Places, places_bytes};
 pub(crate) use self::term::{Kind, Term, Values};
-pub(crate) use self::text::{REGISTERS_MAX, words};
+pub(crate) use self::text::{REGISTERS_MAX, is_hashed, words};
 pub(crate) use self::trial::adds_up;
-use crate::storage::TableColumn;
+use crate::storage::{Digits, TableColumn};
 
 /// Values of a number that are looked up at most.
 pub(crate) const LOOKED_UP_MAX: u64 = 1 << 16;
+
+/// Digits of a double that are added up as a whole number, beside its sign, in three words of which the lower two take 32 bits of each.
+const DIGITS_MAX: u32 = 95;
 
 /// What is asked of the rows of a table, the first, and of those of others that they are joined to.
 #[derive(Debug)]
@@ -56,12 +63,16 @@ pub(crate) struct Asked {
     pub(crate) values: Vec<Values>,
     /// Of which table each is.
     pub(crate) tables: Vec<usize>,
+    /// The digits of those of doubles, where somebody has asked for them.
+    pub(crate) digits: Vec<Option<Digits>>,
     /// How the tables after the first are found, each from those before it.
     pub(crate) joins: Vec<Join>,
     pub(crate) look_ups: Vec<LookUp>,
     /// Rows are kept for which all of these hold.
     pub(crate) conditions: Vec<Term>,
+    /// By which rows are put into groups, and what of them leaves, in its order.
     pub(crate) keys: Vec<Key>,
+    pub(crate) shown: Vec<Shown>,
     pub(crate) states: Vec<State>,
 }
 
@@ -88,6 +99,17 @@ pub(crate) enum Key {
     Column(usize),
     /// What this look-up has for its column.
     LookedUp(usize),
+    /// The row of this table, where one of its keys, and so each of its columns, is among the keys.
+    Row(usize),
+}
+
+/// What leaves of the keys of a group.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    /// The key of this number.
+    Key(usize),
+    /// What a column has in the row that the key of this number is; the device need not have it.
+    OfRow(usize, TableColumn),
 }
 
 /// What a state of an aggregate is.
@@ -114,6 +136,21 @@ impl Asked {
         let names = self.joins.iter().map(|join| &join.of);
         let added = self.states.iter().filter_map(|state| state.of.as_ref());
         names.chain(&self.conditions).chain(added)
+    }
+
+    /// Terms of which there are sums that are rounded: whole numbers are added up before they are doubles.
+    pub(crate) fn real_sums(&self) -> impl Iterator<Item = &Term> {
+        let sums = self.states.iter().filter(|state| state.what == What::Sum);
+        let of = sums.filter_map(|state| state.of.as_ref());
+        of.filter(|of| {
+            !matches!(of, Term::AsDouble(_)) && of.kind(&self.values) == Some(Kind::Double)
+        })
+    }
+
+    /// The digits of a number of floating point; nothing where they are not known, or too many to be added up as whole numbers.
+    pub(crate) fn digits(&self, term: &Term) -> Option<Digits> {
+        let digits = term.digits(&self.values, &self.digits)?;
+        (digits.count() <= DIGITS_MAX && digits.end <= f64::MAX_EXP).then_some(digits)
     }
 
     /// The last of the tables that a term reads.

@@ -47,6 +47,8 @@ use crate::gpu;
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
     pub(crate) by_device: bool,
+    /// Whether doubles are added up as whole numbers.
+    pub(crate) is_exact: bool,
     /// Whether who asks waits until a kernel is compiled.
     pub(crate) waits: bool,
     /// Whether columns stay for the next who reads them.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
+use crate::storage::Digits;
 
 /// A value of each row.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +77,15 @@ impl Term {
         }
     }
 
+    /// The columns that it reads itself.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        let own = match self {
+            Self::Column(at) => Some(*at),
+            _ => None,
+        };
+        own.into_iter().chain(self.parts().into_iter().flat_map(Self::columns)).collect()
+    }
+
     /// What it is; nothing of the texts of a column.
     pub(crate) fn kind(&self, columns: &[Values]) -> Option<Kind> {
         Some(match self {
@@ -128,6 +138,28 @@ impl Term {
                     _ => return None,
                 })
             }
+            _ => None,
+        }
+    }
+
+    /// The digits that a number of floating point may have; nothing where some of a column are not known, or there is no end of them.
+    pub(super) fn digits(&self, columns: &[Values], known: &[Option<Digits>]) -> Option<Digits> {
+        let of = |term: &Self| term.digits(columns, known);
+        match self {
+            Self::Column(at) => *known.get(*at)?,
+            Self::Double(value) => Digits::of(*value),
+            Self::Null(Kind::Double) => Some(Digits::NONE),
+            // What is beyond 53 bits is rounded to the next power at most.
+            Self::AsDouble(whole) => {
+                let ends = whole.bounds(columns)?.map(|end| Digits::of(end as f64));
+                let [Some(least), Some(greatest)] = ends else { return None };
+                Some(Digits { unit: 0, end: least.or(greatest).end.max(0) })
+            }
+            Self::Arithmetic(BinaryFunction::Add | BinaryFunction::Subtract, x, y) => {
+                Some(of(x)?.sum(of(y)?))
+            }
+            Self::Arithmetic(BinaryFunction::Multiply, x, y) => of(x)?.product(of(y)?),
+            Self::Choose(_, x, y) => Some(of(x)?.or(of(y)?)),
             _ => None,
         }
     }

@@ -23,10 +23,12 @@ fn asked(rows: usize, states: Vec<State>) -> Asked {
         columns: Vec::new(),
         values: VALUES.to_vec(),
         tables: vec![0; VALUES.len()],
+        digits: vec![None, None, None, Digits::of(0.25)],
         joins: Vec::new(),
         look_ups: Vec::new(),
         conditions: vec![below_seven(1)],
         keys: vec![Key::Column(0)],
+        shown: vec![Shown::Key(0)],
         states,
     }
 }
@@ -79,16 +81,20 @@ pub(in crate::exec::offload) fn texts() -> Vec<(String, String)> {
             state(What::Greatest, Term::Column(1)),
         ]
     };
-    let doubles = vec![
-        state(What::Sum, Term::Column(3)),
-        state(What::Sum, Term::AsDouble(Box::new(Term::Column(1)))),
-    ];
+    let doubles = || {
+        vec![
+            state(What::Sum, Term::Column(3)),
+            state(What::Sum, Term::AsDouble(Box::new(Term::Column(1)))),
+        ]
+    };
     [
         ("groups in registers", asked(1 << 20, whole()), 8),
         ("groups in shared memory", asked(1 << 20, whole()), 500),
         ("groups in memory", asked(1 << 20, whole()), 100_000),
+        ("groups in slots", asked(1 << 20, whole()), 1 << 40),
         ("groups of wide sums", asked(1 << 31, whole()), 5),
-        ("groups of doubles", asked(1 << 20, doubles), 6),
+        ("groups of doubles", asked(1 << 20, doubles()), 6),
+        ("many groups of doubles", asked(1 << 20, doubles()), 100_000),
     ]
     .map(|(name, asked, groups)| (name, Kernel::new(&asked, &FACTS, groups).unwrap().text))
     .into_iter()
@@ -174,6 +180,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish_totals(u64* out, co
     assert_eq!(kernel.text, expected);
 }
 
+/// A code may be longer than a number of a group.
+#[test]
+fn far_codes_have_slots() {
+    let two = Asked { keys: vec![Key::Column(0), Key::Column(1)], ..asked(1000, Vec::new()) };
+    let kernel = Kernel::new(&two, &FACTS, 1 << 40).unwrap();
+    let lines = [
+        "run(u64* __restrict__ parts, u64 rows, u64* codes, u64 slots, u32* full, const u8* __restrict__ c1,",
+        "    Hashed<1, 0ull, 0ull> totals(parts, codes, slots, full);",
+        "const u32 group = totals.slot((u64)p0[k] + (u64)a5 * (((m1 >> k & 1) ? (u64)p1[k] : (u64)a4 - 1)));",
+        "            if (group == NO_SLOT) continue;",
+        "clear<Kinds, 1>(table, groups);\n    clear_codes(codes, groups);",
+    ];
+    for line in lines {
+        assert!(kernel.text.contains(line), "{line} in\n{}", kernel.text);
+    }
+}
+
 #[test]
 fn totals_are_where_they_have_room() {
     let space = |what, of, groups| {
@@ -182,9 +205,16 @@ fn totals_are_where_they_have_room() {
     assert_eq!(space(What::Sum, Term::Column(2), 20), Ok(Space::Registers));
     assert_eq!(space(What::Sum, Term::Column(2), 21), Ok(Space::Shared));
     assert_eq!(space(What::Sum, Term::Column(2), 3000), Ok(Space::Global));
+    assert_eq!(space(What::Sum, Term::Column(2), 1 << 22), Ok(Space::Global));
+    assert_eq!(space(What::Sum, Term::Column(2), (1 << 22) + 1), Ok(Space::Hashed));
     // A count of rows, one of values, and a sum with what it has lost.
     assert_eq!(space(What::Sum, Term::Column(3), 10), Ok(Space::Registers));
-    assert!(space(What::Sum, Term::Column(3), 11).is_err());
+    // More groups than that are added up as whole numbers, of three words, where digits are known.
+    assert_eq!(space(What::Sum, Term::Column(3), 11), Ok(Space::Shared));
+    let unknown =
+        Asked { digits: vec![None; 4], ..asked(1000, vec![state(What::Sum, Term::Column(3))]) };
+    assert!(Kernel::new(&unknown, &FACTS, 11).is_err());
+    assert_eq!(Kernel::new(&unknown, &FACTS, 10).unwrap().words, 4);
 }
 
 #[test]

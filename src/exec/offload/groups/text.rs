@@ -23,6 +23,7 @@
 //! least values and numbers of groups beyond registers are parameters, and what is equal but for them is one kernel.
 
 use std::fmt::Write;
+use std::iter;
 
 use super::column::Width;
 use super::term::{Kind, Term, Values};
@@ -35,13 +36,22 @@ use crate::gpu::ARGUMENTS_MAX;
 pub(super) const ENTRY: &str = "run";
 pub(super) const FINISH: &str = "finish_totals";
 pub(super) const CLEAR: &str = "clear_totals";
+/// What tells the groups that there are.
+pub(super) const COUNT: &str = "count_groups_there";
+pub(super) const SCAN: &str = "scan_counts_there";
+pub(super) const GATHER: &str = "gather_groups_there";
 
 /// Words that a thread has in registers, and a block in shared memory, at most.
 pub(crate) const REGISTERS_MAX: usize = 40;
 const SHARED_MAX: usize = 4096;
 
-/// Parameters before all others: the place for totals, and the number of rows.
+/// Parameters before all others: the place for totals and the number of rows; of slots their codes, how many there are, and whether they
+/// are full.
 const GIVEN: usize = 2;
+const GIVEN_OF_SLOTS: usize = 3;
+
+/// Codes that have a table for all of them, if there are no more than rows.
+const CODES_MIN: u64 = 1 << 22;
 
 /// A column as it lies on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +86,8 @@ pub(super) enum Space {
     Registers,
     Shared,
     Global,
+    /// As before, by slots of codes.
+    Hashed,
 }
 
 /// What is added up for a state of an aggregate, by the words of its totals.
@@ -95,6 +107,8 @@ pub(super) enum Value {
     Halves(usize),
     /// A double, and what it lost to rounding.
     Real(usize),
+    /// A double in multiples of this power of two: the lower 32 bits of all, the next, and what is above them.
+    Units(usize, i32),
 }
 
 /// A kernel beside what it is to be given, and what it gives.
@@ -153,19 +167,42 @@ enum Word {
     /// Two words each.
     Halves(Term),
     Real(Term),
+    /// Three words.
+    Units(Term, i32),
     Least(Term),
     Greatest(Term),
-    /// The second of two.
+    /// Another of several.
     Rest,
 }
 
-/// Words that are added up for each group.
-pub(crate) fn words(asked: &Asked) -> usize {
+/// Whether groups of so many codes are in slots, rather than each in the place of its code.
+pub(crate) fn is_hashed(asked: &Asked, codes: u64) -> bool {
+    codes > CODES_MIN.max(asked.rows as u64)
+}
+
+/// Words that are added up for each group of so many codes.
+pub(crate) fn words(asked: &Asked, codes: f64) -> usize {
     let facts = asked.columns.iter().zip(&asked.values).map(|(column, values)| Facts {
         width: Width::expected(*values),
         is_nullable: column.nulls() > 0,
     });
-    Text::of(asked, &Vec::from_iter(facts)).0.words.len()
+    let facts = Vec::from_iter(facts);
+    let of = |sums| Text::of(asked, &facts, false, sums).0;
+    let rounded = of(Sums::Rounded);
+    let few = rounded.words.len();
+    match codes * few as f64 > REGISTERS_MAX as f64 && rounded.adds_real() {
+        true => of(Sums::Exact).words.len(),
+        false => few,
+    }
+}
+
+/// How doubles are added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sums {
+    /// As doubles, beside what each sum loses.
+    Rounded,
+    /// As whole numbers of a unit.
+    Exact,
 }
 
 /// A text that is being written.
@@ -176,31 +213,37 @@ struct Text<'a> {
     lines: Vec<String>,
     known: Vec<(Term, Made)>,
     words: Vec<Word>,
+    sums: Sums,
 }
 
 impl Kernel {
-    /// The kernel for what is asked of columns that lie so, with so many groups; why there is none where a device cannot say.
-    pub(super) fn new(
-        asked: &Asked,
-        columns: &[Facts],
-        groups: usize,
-    ) -> Result<Self, &'static str> {
-        let (text, states) = Text::of(asked, columns);
-        let words = text.words.len();
-        let space = match groups * words {
+    /// The kernel for what is asked of columns that lie so, with so many codes of groups; why there is none where a device cannot say.
+    pub(super) fn new(asked: &Asked, columns: &[Facts], codes: u64) -> Result<Self, &'static str> {
+        let is_hashed = is_hashed(asked, codes);
+        let groups = codes as usize;
+        let space = |words: usize| match groups.saturating_mul(words) {
+            _ if is_hashed => Space::Hashed,
             few if few <= REGISTERS_MAX => Space::Registers,
             more if more <= SHARED_MAX => Space::Shared,
             _ => Space::Global,
         };
-        let adds_real = text.words.iter().any(|word| matches!(word, Word::Real(_)));
-        if adds_real && space != Space::Registers {
-            return Err("sums of floating-point numbers by more groups than registers hold");
+        let mut made = Text::of(asked, columns, is_hashed, Sums::Rounded);
+        if made.0.adds_real() && space(made.0.words.len()) != Space::Registers {
+            made = Text::of(asked, columns, is_hashed, Sums::Exact);
+            let mut sums = asked.real_sums();
+            if sums.any(|of| asked.digits(of).is_none()) {
+                return Err("sums of floating-point numbers of too many digits by many groups");
+            }
         }
+        let (text, states) = made;
+        let words = text.words.len();
+        let space = space(words);
         if words > u64::BITS as usize {
             return Err("more totals than a word has bits");
         }
         let parameters = text.parameters.clone();
-        if GIVEN + parameters.len() > ARGUMENTS_MAX {
+        let given = GIVEN + if is_hashed { GIVEN_OF_SLOTS } else { 0 };
+        if given + parameters.len() > ARGUMENTS_MAX {
             return Err("more columns and constants than a kernel has parameters");
         }
         Ok(Self { text: text.written(space, groups), parameters, space, words, states })
@@ -209,7 +252,12 @@ impl Kernel {
 
 impl<'a> Text<'a> {
     /// What is done for each row, and where the states of aggregates are among the totals.
-    fn of(asked: &'a Asked, columns: &'a [Facts]) -> (Self, Vec<Words>) {
+    fn of(
+        asked: &'a Asked,
+        columns: &'a [Facts],
+        is_hashed: bool,
+        sums: Sums,
+    ) -> (Self, Vec<Words>) {
         let mut text = Text {
             asked,
             columns,
@@ -217,6 +265,7 @@ impl<'a> Text<'a> {
             lines: Vec::new(),
             known: Vec::new(),
             words: vec![Word::Rows],
+            sums,
         };
         let kept = text.holds(0).map_or(String::new(), |holds| format!(" || !{holds}"));
         text.lines.push(format!("if (k >= count{kept}) continue;"));
@@ -226,7 +275,17 @@ impl<'a> Text<'a> {
                 text.lines.push(format!("if (!{holds}) continue;"));
             }
         }
-        text.group();
+        match is_hashed {
+            false => {
+                let group = text.code("u32");
+                text.lines.push(format!("const u32 group = {group};"));
+            }
+            true => {
+                let code = text.code("u64");
+                text.lines.push(format!("const u32 group = totals.slot({code});"));
+                text.lines.push("if (group == NO_SLOT) continue;".to_owned());
+            }
+        }
         let states = asked.states.iter().map(|state| text.state(state.what, state.of.as_ref()));
         let states: Vec<Words> = states.collect();
         text.takes();
@@ -235,6 +294,11 @@ impl<'a> Text<'a> {
 }
 
 impl Text<'_> {
+    /// Whether doubles are added up as such.
+    fn adds_real(&self) -> bool {
+        self.words.iter().any(|word| matches!(word, Word::Real(_)))
+    }
+
     /// The place of a parameter, which is passed once.
     fn parameter(&mut self, of: Parameter) -> usize {
         let known = self.parameters.iter().position(|known| *known == of);
@@ -448,8 +512,8 @@ impl Text<'_> {
         }
     }
 
-    /// The number of a row's group: codes of keys, the first of which differs soonest.
-    fn group(&mut self) {
+    /// The code of a row's group in this type: codes of keys, the first of which differs soonest.
+    fn code(&mut self, of: &str) -> String {
         let asked = self.asked;
         let mut group = String::from("0");
         for (at, key) in asked.keys.iter().enumerate().rev() {
@@ -458,8 +522,8 @@ impl Text<'_> {
                 Key::Column(column) => {
                     let (valid, cell) = (self.valid(*column), self.cell(*column));
                     match valid {
-                        None => format!("(u32){cell}"),
-                        Some(valid) => format!("({valid} ? (u32){cell} : (u32)a{codes} - 1)"),
+                        None => format!("({of}){cell}"),
+                        Some(valid) => format!("({valid} ? ({of}){cell} : ({of})a{codes} - 1)"),
                     }
                 }
                 Key::LookedUp(look_up) => {
@@ -467,13 +531,14 @@ impl Text<'_> {
                         (self.looked_at(*look_up), self.parameter(Parameter::Looked(*look_up)));
                     format!("a{table}[{place}]")
                 }
+                Key::Row(table) => format!("({of})r{table}"),
             };
             group = match group.as_str() {
                 "0" => code,
-                more => format!("{code} + (u32)a{codes} * ({more})"),
+                more => format!("{code} + ({of})a{codes} * ({more})"),
             };
         }
-        self.lines.push(format!("const u32 group = {group};"));
+        group
     }
 
     /// The place of a word, which is added up once.
@@ -482,9 +547,13 @@ impl Text<'_> {
             return known;
         }
         let place = self.words.len();
-        let has_rest = matches!(word, Word::Halves(_) | Word::Real(_));
+        let others = match word {
+            Word::Units(..) => 2,
+            Word::Halves(_) | Word::Real(_) => 1,
+            _ => 0,
+        };
         self.words.push(word);
-        self.words.extend(has_rest.then_some(Word::Rest));
+        self.words.extend(iter::repeat_n(Word::Rest, others));
         place
     }
 
@@ -512,7 +581,13 @@ impl Text<'_> {
                         false => Value::Halves(self.word(Word::Halves(whole.clone()))),
                     }
                 }
-                None => Value::Real(self.word(Word::Real(term.clone()))),
+                None => match self.sums {
+                    Sums::Rounded => Value::Real(self.word(Word::Real(term.clone()))),
+                    Sums::Exact => {
+                        let unit = self.asked.digits(term).map_or(0, |digits| digits.unit);
+                        Value::Units(self.word(Word::Units(term.clone(), unit)), unit)
+                    }
+                },
             },
         };
         Words { count, value }
@@ -533,12 +608,17 @@ impl Text<'_> {
                 }
                 Word::Rest => continue,
                 Word::Sum(term) | Word::Halves(term) | Word::Real(term) => term,
+                Word::Units(term, _) => term,
                 Word::Least(term) | Word::Greatest(term) => term,
             };
             let made = self.made(term);
             let value = made.value();
             let line = match word {
                 Word::Real(_) => format!("totals.add({place}, group, {value});"),
+                Word::Units(_, unit) => {
+                    let unit = self.parameter(Parameter::Whole(unit.into()));
+                    format!("totals.add({place}, group, units({value}, a{unit}));")
+                }
                 Word::Halves(_) => {
                     let low = take(place, &format!("(u64){value} & 0xffffffffull"));
                     format!("{low} {}", take(place + 1, &format!("(u64)({value} >> 32)")))
@@ -562,11 +642,17 @@ impl Text<'_> {
         let real = bits(|word| matches!(word, Word::Real(_)));
         let words = self.words.len();
         let kinds = format!("{words}, {least}ull, {greatest}ull");
-        let mut out = String::from("#include \"groups.cuh\"\n\n");
+        let is_many = matches!(space, Space::Global | Space::Hashed);
+        let header = if is_many { "slots" } else { "groups" };
+        let mut out = format!("#include \"{header}.cuh\"\n\n");
         let _ = writeln!(out, "typedef Words<{kinds}, {real}ull> Kinds;\n");
         let parameters: String = self.parameters.iter().enumerate().map(declared(self)).collect();
         let head = "extern \"C\" __global__ void __launch_bounds__(THREADS)";
-        let _ = writeln!(out, "{head} {ENTRY}(u64* __restrict__ parts, u64 rows{parameters}) {{");
+        let slots = if space == Space::Hashed { ", u64* codes, u64 slots, u32* full" } else { "" };
+        let _ = writeln!(
+            out,
+            "{head} {ENTRY}(u64* __restrict__ parts, u64 rows{slots}{parameters}) {{"
+        );
         let _ = match space {
             Space::Registers => {
                 writeln!(out, "    Registers<{groups}, {kinds}, {real}ull> totals;")
@@ -577,6 +663,9 @@ impl Text<'_> {
                 groups * words
             ),
             Space::Global => writeln!(out, "    Global<{kinds}> totals(parts);"),
+            Space::Hashed => {
+                writeln!(out, "    Hashed<{kinds}> totals(parts, codes, slots, full);")
+            }
         };
         out.push_str("    each_pack(rows, [&](u64 pack, u32 count) {\n");
         for parameter in &self.parameters {
@@ -596,16 +685,30 @@ impl Text<'_> {
             let _ = writeln!(out, "            {line}");
         }
         out.push_str("        }\n    });\n    totals.finish(parts);\n}\n\n");
-        let _ = match space {
-            Space::Global => writeln!(
-                out,
-                "{head} {CLEAR}(u64* table, u64 groups) {{\n    clear<Kinds, {words}>(table, groups);\n}}"
-            ),
-            _ => writeln!(
-                out,
-                "{head} {FINISH}(u64* out, const u64* parts, u64 blocks) {{\n    finish<Kinds, {words}>(out, parts, blocks);\n}}"
-            ),
+        let mut entry = |name: &str, given: &str, body: &str| {
+            let _ = writeln!(out, "{head} {name}({given}) {{\n    {body}\n}}");
         };
+        if !is_many {
+            let body = format!("finish<Kinds, {words}>(out, parts, blocks);");
+            entry(FINISH, "u64* out, const u64* parts, u64 blocks", &body);
+            return out;
+        }
+        let clear = format!("clear<Kinds, {words}>(table, groups);");
+        match space {
+            Space::Hashed => entry(
+                CLEAR,
+                "u64* table, u64 groups, u64* codes",
+                &format!("{clear}\n    clear_codes(codes, groups);"),
+            ),
+            _ => entry(CLEAR, "u64* table, u64 groups", &clear),
+        }
+        let count = format!("count_groups<{words}>(counts, table, groups);");
+        entry(COUNT, "u64* counts, const u64* table, u64 groups", &count);
+        entry(SCAN, "u64* counts, u64 blocks", "scan_counts(counts, blocks);");
+        let given = "u64* out_codes, u64* out, const u64* counts, const u64* table, u64 groups, const u64* codes";
+        let gather =
+            format!("gather_groups<{words}>(out_codes, out, counts, table, groups, codes);");
+        entry(GATHER, given, &gather);
         out
     }
 }

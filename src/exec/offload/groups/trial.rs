@@ -14,7 +14,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMe
 use super::column::{Column, Width};
 use super::run::Run;
 use super::term::{Term, Values};
-use super::{Asked, Join, Key, State, What};
+use super::{Asked, Join, Key, Shown, State, What};
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
 use crate::exec::offload::{Failed, Queue};
@@ -113,9 +113,9 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
     let places = queue.made(groups, key, &columns[2])?;
     let value = || Term::Column(1);
     let state = |what, data_type| State { what, of: Some(value()), data_type };
-    // In registers of doubles, too: of so few digits that nothing is rounded.
-    let is_few = groups == GROUPS[0];
-    let sum = match is_few {
+    // In registers and in shared memory of doubles, too: of so few digits that nothing is rounded.
+    let is_real = groups != GROUPS[2];
+    let sum = match is_real {
         true => Term::Arithmetic(
             BinaryFunction::Multiply,
             Box::new(Term::AsDouble(Box::new(value()))),
@@ -123,12 +123,13 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
         ),
         false => value(),
     };
-    let sum_type = if is_few { DataType::Float64 } else { DataType::Int64 };
+    let sum_type = if is_real { DataType::Float64 } else { DataType::Int64 };
     let asked = Asked {
         rows: ROWS,
         columns: Vec::new(),
         values: vec![key, Values::Whole([-5000, 5006]), key, Values::Texts],
         tables: vec![0, 0, 1, 1],
+        digits: vec![None; 4],
         joins: vec![Join { of: Term::Column(0), key: 2 }],
         look_ups: Vec::new(),
         conditions: vec![Term::Compare(
@@ -137,6 +138,7 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
             Box::new(Term::Whole(4000)),
         )],
         keys: vec![Key::Column(3)],
+        shown: vec![Shown::Key(0)],
         states: vec![
             state(What::Count, DataType::Int64),
             State { what: What::Sum, of: Some(sum), data_type: sum_type },
@@ -149,7 +151,7 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
     let bytes = MemoryConsumer::new("trial").register(&pool);
     let Ok(found) = run.groups(&bytes) else { return Ok(None) };
     let [count, sum, least] = &found.states[..] else { return Ok(None) };
-    let sums: Vec<i64> = match is_few {
+    let sums: Vec<i64> = match is_real {
         true => sum.as_primitive::<Float64Type>().values().iter().map(|sum| *sum as i64).collect(),
         false => sum.as_primitive::<Int64Type>().values().to_vec(),
     };
