@@ -9,7 +9,7 @@ use super::{Pair, count, figure, left, standin};
 const ROWS: usize = 20_011;
 
 /// Numbers of several widths and either sign, decimals, days, texts and doubles; some of most are NULL.
-fn table(pair: &Pair) {
+pub(crate) fn table(pair: &Pair) {
     pair.execute(&format!(
         "CREATE TABLE t AS SELECT
              CAST(CASE WHEN i % 7 = 0 THEN NULL ELSE i * 7919 % 23 - 5 END AS TINYINT) AS a,
@@ -74,7 +74,7 @@ const STATEMENTS: &[&str] = &[
 ];
 
 /// Tables that rows of `t` name: by a number that some have not, some name in vain, and some of them have not; and one that these name.
-fn named_tables(pair: &Pair) {
+pub(crate) fn named_tables(pair: &Pair) {
     pair.execute(
         "CREATE TABLE d AS SELECT
              CASE WHEN i % 29 = 4 THEN NULL ELSE i * 37 % 800 * 2 - 700 END AS k,
@@ -124,11 +124,11 @@ fn answer(connection: &Connection, statement: &str) -> String {
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-fn assert_same(pair: &Pair, statement: &str) {
+pub(crate) fn assert_same(pair: &Pair, statement: &str) {
     assert_eq!(answer(&pair.device, statement), answer(&pair.host, statement), "{statement}");
 }
 
-fn explained(connection: &Connection, statement: &str) -> String {
+pub(crate) fn explained(connection: &Connection, statement: &str) -> String {
     answer(connection, &format!("EXPLAIN {statement}"))
 }
 

@@ -7,6 +7,7 @@
 #[path = "../standin/built.rs"]
 mod built;
 mod groups;
+mod random_groups;
 mod rows;
 mod standin;
 
