@@ -59,6 +59,14 @@ __device__ __forceinline__ void place(u32* __restrict__ places, u64 rows, const 
     });
 }
 
+// Adds what a number is above the least one to a code, of which the numbers before it have the lower part; false where it is none of so many from there on.
+__device__ __forceinline__ bool coded(u64& code, u64& each, i64 number, i64 least, u64 numbers) {
+    const u64 above = (u64)number - (u64)least;
+    code += each * above;
+    each *= numbers;
+    return number >= least && above < numbers;
+}
+
 // The row, from 1, that has a key, of which the least and how many numbers from it on are given; zero where none has.
 __device__ __forceinline__ u32 found(const u32* __restrict__ places, u64 numbers, i64 least, i64 key) {
     const u64 above = (u64)key - (u64)least;

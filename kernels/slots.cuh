@@ -1,6 +1,8 @@
 // Groups of which there may be more codes than rows, and those of them that there are, one after the other.
 //
-//     Hashed           a table with slots, each of the code that came there first
+//     Slots            a slot for each code that came, wherever codes are
+//     Hashed           a table of groups that have such slots
+//     place, found     rows of another table by their codes, as in `groups.cuh` by near numbers
 //     count_groups     how many of a block's groups have rows    ┐
 //     scan_counts      how many the blocks before it have        │ so that groups keep their order, whoever is first
 //     gather_groups    their codes and words                     ┘
@@ -24,31 +26,70 @@ __device__ __forceinline__ u64 mixed(u64 code) {
     return code ^ code >> 33;
 }
 
-// A table of words for the slots of codes, of which there is a power of two. Where a code finds none, `full` says so, and nobody looks any further.
-template <u32 WORDS, u64 LEAST, u64 GREATEST>
-struct Hashed : Table<WORDS, LEAST, GREATEST> {
+// The slots of codes, of which there is a power of two. Where a code finds none, `full` says so, and nobody looks any further.
+struct Slots {
     u64* codes;
     u64 last;
     u32* full;
 
-    __device__ __forceinline__ Hashed(u64* table, u64* codes, u64 slots, u32* full) : codes(codes), last(slots - 1), full(full) { this->words = table; }
-
-    __device__ __forceinline__ u32 slot(u64 code) const {
+    __device__ __forceinline__ u32 slot(u64 code, bool& is_first) const {
         if (*(volatile u32*)full) return NO_SLOT;
         u64 at = mixed(code) & last;
         for (u32 look = 0; look < LOOKS; look++) {
             // Whoever finds a slot free takes it, unless another was faster.
             u64 known = *(volatile u64*)(codes + at);
             if (known == NO_CODE) known = atomicCAS(codes + at, NO_CODE, code);
-            if (known == NO_CODE || known == code) return (u32)at;
+            is_first = known == NO_CODE;
+            if (is_first || known == code) return (u32)at;
             at = (at + 1) & last;
         }
         *(volatile u32*)full = 1;
         return NO_SLOT;
     }
+};
+
+// A table of words for groups that have such slots.
+template <u32 WORDS, u64 LEAST, u64 GREATEST>
+struct Hashed : Table<WORDS, LEAST, GREATEST> {
+    Slots slots;
+
+    __device__ __forceinline__ Hashed(u64* table, u64* codes, u64 count, u32* full) : slots{codes, count - 1, full} { this->words = table; }
+
+    __device__ __forceinline__ u32 slot(u64 code) const {
+        bool is_first;
+        return slots.slot(code, is_first);
+    }
 
     __device__ __forceinline__ void finish(u64*) {}
 };
+
+// Puts each row of a table in the slot of its code, `f(pack, k, code)`, which is false of those that have none. `twice` says where two have the same.
+template <class F>
+__device__ __forceinline__ void place_far(u32* __restrict__ places, u64 rows, const Slots& slots, u32* twice, F f) {
+    each_pack(rows, [&](u64 pack, u32 count) {
+        for (u32 k = 0; k < count; k++) {
+            u64 code;
+            bool is_first = true;
+            if (!f(pack, k, code)) continue;
+            const u32 slot = slots.slot(code, is_first);
+            if (slot == NO_SLOT) return;
+            if (!is_first) *(volatile u32*)twice = 1;
+            places[slot] = (u32)(pack * PACK + k + 1);
+        }
+    });
+}
+
+// The row, from 1, in the slot of a code; zero where there is none.
+__device__ __forceinline__ u32 found_far(const u32* __restrict__ places, const u64* __restrict__ codes, u64 slots, u64 code) {
+    u64 at = mixed(code) & (slots - 1);
+    for (u32 look = 0; look < LOOKS; look++) {
+        const u64 known = codes[at];
+        if (known == code) return places[at];
+        if (known == NO_CODE) break;
+        at = (at + 1) & (slots - 1);
+    }
+    return 0;
+}
 
 // Slots that belong to nobody.
 __device__ __forceinline__ void clear_codes(u64* codes, u64 slots) {

@@ -73,12 +73,17 @@ impl TableColumn {
 
     /// Whether the values may be found by an array of all numbers between the least and the greatest, and no two rows need have the same.
     pub(crate) fn may_be_key(&self) -> bool {
-        if self.version.batched().known_key(self.place) == Some(false) {
+        if self.repeats() {
             return false;
         }
         let Some([least, greatest]) = self.bounds() else { return false };
         let (numbers, rows) = (greatest.abs_diff(least) + 1, self.rows() - self.nulls());
         (rows as u128..=rows as u128 * KEY_NUMBERS_MAX).contains(&numbers)
+    }
+
+    /// Whether somebody has found two rows with the same value.
+    pub(crate) fn repeats(&self) -> bool {
+        self.version.batched().known_key(self.place) == Some(false)
     }
 
     /// Whether no two rows have the same value, of a column that may be a key; NULL is no value. It is looked at once, which takes a bit for each

@@ -87,6 +87,10 @@ pub(crate) fn named_tables(pair: &Pair) {
          FROM generate_series(0, 799) AS g(i);
          CREATE TABLE l AS SELECT i * 17 % 90 + 1000 AS k, concat('land', CAST(i % 6 AS VARCHAR)) AS n, i % 40 AS w
          FROM generate_series(0, 70) AS g(i);
+         CREATE TABLE far AS SELECT (i * 37 % 800 * 2 - 700) * 3000000007 AS k, CASE WHEN i % 7 = 3 THEN NULL ELSE i % 25 END AS v
+         FROM generate_series(0, 799) AS g(i);
+         CREATE TABLE pairs AS SELECT i % 40 * 1000 AS x, i / 40 - 5 AS y, chr(CAST(97 + i * 3 % 5 AS INT)) AS s, i AS v
+         FROM generate_series(0, 999) AS g(i);
          CREATE TABLE twice AS SELECT i % 300 AS k, i AS v FROM generate_series(0, 599) AS g(i);
          CREATE TABLE none AS SELECT k, s FROM d WHERE false;
          SET eager_groups = off; SET contractions = off",
@@ -113,6 +117,11 @@ const JOINED: &[&str] = &[
     "SELECT d.k, d.s, d.w, d.x, sum(t.p) FROM t JOIN d ON t.b = d.k GROUP BY d.k, d.s, d.w, d.x ORDER BY d.k",
     "SELECT t.b, d.e, t.s, d.p, count(*) FROM t JOIN d ON t.b = d.k WHERE d.w < 9 GROUP BY t.b, d.e, t.s, d.p ORDER BY 1, 3",
     "SELECT l.n, d.l, l.w, count(*) FROM t JOIN d ON t.b = d.k JOIN l ON d.l = l.k GROUP BY l.n, d.l, l.w ORDER BY d.l",
+    // By keys that are far apart, and by several numbers, whose row is a group, too.
+    "SELECT v, count(*), sum(t.p) FROM t JOIN far ON t.b * 3000000007 = far.k GROUP BY v ORDER BY v",
+    "SELECT pairs.s, count(*), sum(v) FROM t JOIN pairs ON t.b * 1000 = pairs.x AND t.a = pairs.y GROUP BY pairs.s ORDER BY 1",
+    "SELECT l.n, sum(pairs.v) FROM t JOIN pairs ON t.a = pairs.y AND (t.b + 100) * 1000 = pairs.x JOIN l ON pairs.v = l.k GROUP BY l.n ORDER BY 1",
+    "SELECT x, y, s, count(*) FROM (SELECT (t.b - 3) * 1000 AS c, t.a FROM t) AS t JOIN pairs ON c = x AND a = y GROUP BY x, y, s ORDER BY x, y",
     // Who is there alone.
     "SELECT s, count(*) FROM t WHERE b IN (SELECT k FROM d WHERE w < 20) GROUP BY s ORDER BY s",
     "SELECT sum(p) FROM t WHERE EXISTS (SELECT 1 FROM d WHERE d.k = t.b AND d.w > t.a)",
@@ -213,7 +222,7 @@ fn joins_that_are_no_look_are_the_hosts() {
         // Rows that find nobody, keys that several rows have, and some that are far apart.
         "SELECT count(*), sum(d.w) FROM t LEFT JOIN d ON t.b = d.k",
         "SELECT sum(v) FROM t JOIN twice ON t.b = twice.k",
-        "SELECT count(*) FROM t JOIN (SELECT k * 1000000 AS k FROM d) AS far ON t.b * 1000000 = far.k",
+        "SELECT count(*) FROM t JOIN (SELECT k * 1000000 AS k FROM d) AS apart ON t.b * 1000000 = apart.k",
         // Other keys than whole numbers, and NULL as one.
         "SELECT count(*) FROM t JOIN d ON t.s = d.s",
         "SELECT count(*) FROM t JOIN d ON t.b IS NOT DISTINCT FROM d.k",
@@ -226,6 +235,18 @@ fn joins_that_are_no_look_are_the_hosts() {
         assert_same(&pair, statement);
     }
     assert_eq!(figure(&pair.device, "failure"), None);
+    // Of far keys the device finds out, and is not asked again.
+    pair.execute("INSERT INTO far SELECT k, 7 FROM far LIMIT 1; SET gpu_on_failure = 'error'");
+    let statement =
+        "SELECT v, count(*) FROM t JOIN far ON t.b * 3000000007 = far.k GROUP BY v ORDER BY v";
+    let measured = answer(&pair.device, &format!("EXPLAIN ANALYZE {statement}"));
+    assert!(
+        measured.contains("(done by the host: two rows of a table share the key"),
+        "{measured}"
+    );
+    assert!(!explained(&pair.device, statement).contains("OffloadedAggregateExec"));
+    assert_same(&pair, statement);
+    assert_eq!((left(&pair.device), figure(&pair.device, "failure")), (0, None));
 }
 
 /// Sums of doubles keep what they lose to rounding: they are what exact arithmetic rounds to, whatever the order.
@@ -351,6 +372,7 @@ fn whatever_fails_the_host_adds_up() {
     named_tables(&pair);
     let statements = [
         JOINED[2],
+        "SELECT v, count(*) FROM t JOIN far ON t.b * 3000000007 = far.k GROUP BY v ORDER BY v",
         "SELECT s, count(*), sum(p * q) FROM t WHERE n LIKE 'name1%' GROUP BY s ORDER BY s",
         "SELECT e, n, count(*), sum(a) FROM t GROUP BY e, n ORDER BY e, n",
     ];
@@ -390,7 +412,7 @@ fn whatever_fails_the_host_adds_up() {
     standin::reset();
     pair.device.execute("SET gpu_on_failure = 'error'; SET gpu_keep = off").unwrap();
     standin::set("refuse_launch", 1);
-    let error = pair.device.query(statements[1]).and_then(|query| query.collect()).unwrap_err();
+    let error = pair.device.query(statements[2]).and_then(|query| query.collect()).unwrap_err();
     assert!(error.to_string().contains("the device"), "{error}");
 }
 

@@ -40,8 +40,8 @@ struct Entry {
 pub(crate) enum Owner {
     Matrix(Weak<matrix::Matrix>),
     Column(SameColumn),
-    /// The rows of a table by the values of this column.
-    Places(SameColumn),
+    /// The rows of a table by the values of these columns.
+    Places(Vec<SameColumn>),
 }
 
 impl From<&Arc<matrix::Matrix>> for Owner {
@@ -70,7 +70,8 @@ impl Owner {
     fn lives(&self) -> bool {
         match self {
             Self::Matrix(matrix) => matrix.strong_count() > 0,
-            Self::Column(column) | Self::Places(column) => column.is_there(),
+            Self::Column(column) => column.is_there(),
+            Self::Places(columns) => columns.iter().all(SameColumn::is_there),
         }
     }
 }
@@ -92,7 +93,7 @@ impl Here {
             Self::Dense(matrix) => matrix.buffers().map(Arc::as_ref).collect(),
             Self::Sparse(matrix) => matrix.buffers().collect(),
             Self::Column(column) => column.buffers().map(Arc::as_ref).collect(),
-            Self::Places(places) => vec![places.rows.as_ref()],
+            Self::Places(places) => places.buffers().map(Arc::as_ref).collect(),
             Self::Unfit(_) => Vec::new(),
         }
     }
@@ -106,7 +107,7 @@ impl Here {
             Self::Dense(matrix) => matrix.is_kept_alone(),
             Self::Sparse(matrix) => matrix.is_kept_alone(),
             Self::Column(column) => column.buffers().all(|of| Arc::strong_count(of) == 1),
-            Self::Places(places) => Arc::strong_count(&places.rows) == 1,
+            Self::Places(places) => places.buffers().all(|of| Arc::strong_count(of) == 1),
             Self::Unfit(_) => false,
         }
     }

@@ -19,12 +19,17 @@ pub(super) fn of(
     for (at, join) in rows.joins.iter().enumerate() {
         let table = at + 1;
         // Rows of one group that have the same key of a table have the same row of it.
-        let is_key = |of: &Arc<dyn PhysicalExpr>| of.eq(&join.key) || of.eq(&join.of);
-        if !groups.iter().any(is_key) {
+        let number = |of: &Arc<dyn PhysicalExpr>| {
+            join.of.iter().zip(&join.key).find(|(own, key)| of.eq(own) || of.eq(key))
+        };
+        let has = |key: &Arc<dyn PhysicalExpr>| {
+            groups.iter().filter_map(number).any(|(_, known)| known.eq(key))
+        };
+        if !join.key.iter().all(has) {
             continue;
         }
         let column = |of: &Arc<dyn PhysicalExpr>| {
-            let of = if is_key(of) { &join.key } else { of };
+            let of = number(of).map_or(of, |(_, key)| key);
             rows.column_of(of).filter(|(own, _)| *own == table).map(|(_, column)| column)
         };
         let columns = groups.iter().map(column).zip(&shown);

@@ -134,7 +134,7 @@ fn offloaded(
             if !has_keys(&asked)? {
                 continue;
             }
-            if choice.is_exact && !has_digits(&mut asked)? {
+            if !has_digits(&mut asked)? && choice.is_exact {
                 return Ok(None);
             }
         }
@@ -149,10 +149,11 @@ fn offloaded(
     }
 }
 
-/// Whether each key that joins go by is one: no two rows of its table share a value.
+/// Whether each near key that joins go by is one: no two rows of its table share a value. Of far ones this turns out on the device.
 fn has_keys(asked: &Asked) -> Result<bool> {
-    for join in &asked.joins {
-        if !asked.columns[join.key].is_key()? {
+    let near = asked.joins.iter().filter(|join| join.is_near).flat_map(|join| &join.key);
+    for key in near {
+        if !asked.columns[*key].is_key()? {
             return Ok(false);
         }
     }
@@ -168,7 +169,7 @@ fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
     }
     let mut joins = Vec::new();
     for named in &rows.joins {
-        match terms.join(&named.of, &named.key) {
+        match terms.join(named) {
             Some(join) => joins.push(join),
             None => return Ok(None),
         }
@@ -297,8 +298,8 @@ fn choice(
     let is_text =
         |key: &&Key| column(asked, key).is_some_and(|at| asked.values[at] == Values::Texts);
     let texts = asked.keys.iter().filter(is_text).count();
-    let joined = asked.joins.iter().map(|join| {
-        let others = asked.columns[join.key].rows() as f64;
+    let joined = (1..=asked.joins.len()).map(|table| {
+        let others = asked.rows_of(table) as f64;
         costs.built(others).min(costs.built(rows)) + costs.probed(others, rows)
     });
     let of_host = costs.read(rows) * asked.columns.len() as f64
@@ -314,10 +315,7 @@ fn choice(
     let host_seconds = by_rates * observed::factor(&text);
     let rates = device.rates();
     // What joins look up is to be there, too.
-    let places = asked.joins.iter().map(|join| match asked.values[join.key] {
-        Values::Whole(bounds) => places_bytes(bounds),
-        _ => 0,
-    });
+    let places = asked.joins.iter().map(|join| places_bytes(asked, join));
     let mut there_bytes: usize = places.clone().sum();
     let mut read_bytes: usize = places.map(|bytes| gathered(asked.rows, bytes)).sum();
     let mut brought_bytes = 0;
@@ -393,7 +391,7 @@ fn column(asked: &Asked, key: &Key) -> Option<usize> {
 /// Codes of a key, where they are known.
 fn codes(asked: &Asked, key: &Key) -> Option<f64> {
     if let Key::Row(table) = key {
-        return Some(asked.columns[asked.joins[table - 1].key].rows() as f64);
+        return Some(asked.rows_of(*table) as f64);
     }
     let column = column(asked, key)?;
     match asked.values[column] {

@@ -28,6 +28,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
 use super::terms::key_column;
+use crate::exec::offload::kept::{self, Owner};
 use crate::exec::relational::join::SpillingJoinExec;
 use crate::storage::{TableColumn, TableScan};
 
@@ -52,12 +53,16 @@ struct Table<'a> {
     schema: SchemaRef,
 }
 
-/// A row of another table, by its key and the column that names it.
+/// A row of another table, by the columns of its key and what names it.
 #[derive(Clone)]
 pub(super) struct Named {
-    pub(super) of: Over,
-    pub(super) key: Over,
+    pub(super) of: Vec<Over>,
+    pub(super) key: Vec<Over>,
+    pub(super) is_near: bool,
 }
+
+/// Codes of a key of several columns at most.
+const CODES_MAX: u128 = 1 << 62;
 
 impl<'a> Rows<'a> {
     /// The rows that a plan gives; nothing where they are not of such tables.
@@ -121,17 +126,20 @@ impl<'a> Rows<'a> {
         };
         let on = join.on().iter().map(|(a, b)| Ok([left.over(a)?, right.over(b)?]));
         let on: Vec<[Over; 2]> = on.collect::<Result<_>>()?;
-        let key = |first: JoinSide| {
+        let key = |first: JoinSide, is_near: bool| {
             let (side, of) = match first {
                 JoinSide::Left => (&right, 1),
                 _ => (&left, 0),
             };
-            let at = on.iter().position(|pair| side.may_be_key(&pair[of]));
-            at.map(|at| (first, at, side.tables[0].rows()))
+            let key = side.key(on.iter().map(|pair| &pair[of]), is_near)?;
+            Some((first, key, is_near, side.tables[0].rows()))
         };
-        // A key of fewer rows is more likely to be one.
-        let chosen = firsts.iter().filter_map(|first| key(*first)).min_by_key(|(_, _, rows)| *rows);
-        let Some((first, named, _)) = chosen else { return Ok(None) };
+        // Near keys are found faster, and one of fewer rows is more likely to be a key.
+        let ways = [true, false].into_iter().map(|is_near| {
+            let keys = firsts.iter().filter_map(|first| key(*first, is_near));
+            keys.min_by_key(|(.., rows)| *rows)
+        });
+        let Some((first, named, is_near, _)) = ways.flatten().next() else { return Ok(None) };
         let is_left = first == JoinSide::Left;
         let (mut rows, other, [own, others]) = match is_left {
             true => (left, right, [0, 1]),
@@ -143,12 +151,16 @@ impl<'a> Rows<'a> {
             let other = after(&pair[others], width)?;
             Ok([Arc::clone(&pair[own]), other])
         });
+        let mut own = Named { of: Vec::new(), key: Vec::new(), is_near };
         for (at, [of, key]) in on.collect::<Result<Vec<_>>>()?.into_iter().enumerate() {
-            match at == named {
-                true => rows.joins.push(Named { of, key }),
-                false => rows.conditions.push(equal(of, key)),
+            if named.contains(&at) {
+                own.of.push(of);
+                own.key.push(key);
+            } else {
+                rows.conditions.push(equal(of, key));
             }
         }
+        rows.joins.push(own);
         rows.tables.extend(other.tables);
         rows.joins.extend(other.joins);
         rows.conditions.extend(other.conditions);
@@ -182,12 +194,28 @@ impl<'a> Rows<'a> {
         replaced(&self.columns, expr)
     }
 
-    /// Whether an expression is a column of the first table which may be a key of it.
-    fn may_be_key(&self, expr: &Over) -> bool {
-        let place = key_column(expr).downcast_ref::<Column>().map(Column::index);
-        let own = place.filter(|place| *place < self.tables[0].width());
-        let column = own.and_then(|place| self.tables[0].scan.column(place));
-        column.is_some_and(|column| column.may_be_key())
+    /// Which of these may be a key of the first table: one of near numbers, or all columns of it together.
+    fn key<'e>(&self, all: impl Iterator<Item = &'e Over>, is_near: bool) -> Option<Vec<usize>> {
+        let column = |expr: &Over| {
+            let place = key_column(expr).downcast_ref::<Column>()?.index();
+            let own = Some(place).filter(|place| *place < self.tables[0].width());
+            own.and_then(|place| self.tables[0].scan.column(place))
+        };
+        let own = all.enumerate().filter_map(|(at, expr)| Some((at, column(expr)?)));
+        if is_near {
+            let mut near = own.filter(|(_, column)| column.may_be_key());
+            return near.next().map(|(at, _)| vec![at]);
+        }
+        let own: Vec<(usize, TableColumn)> = own.collect();
+        let numbers = own.iter().try_fold(1_u128, |all, (_, column)| {
+            let [least, greatest] = column.bounds()?;
+            all.checked_mul(greatest.abs_diff(least) + 1)
+        });
+        let is_far = (self.count() as u128..CODES_MAX).contains(&numbers?);
+        let owner = Owner::Places(own.iter().map(|(_, column)| column.same()).collect());
+        let repeats = own.iter().all(|(_, column)| column.repeats()) && own.len() < 2;
+        let is_none = repeats || !is_far || kept::is_unfit(owner);
+        (!is_none).then(|| own.into_iter().map(|(at, _)| at).collect())
     }
 
     /// Columns of all tables.
@@ -198,10 +226,10 @@ impl<'a> Rows<'a> {
     /// The same behind so many columns of other tables.
     fn after(self, width: usize) -> Result<Self> {
         let all = |of: &[Over]| of.iter().map(|one| after(one, width)).collect::<Result<_>>();
-        let joins = self
-            .joins
-            .iter()
-            .map(|join| Ok(Named { of: after(&join.of, width)?, key: after(&join.key, width)? }));
+        let joins = self.joins.iter().map(|join| {
+            let (of, key) = (all(&join.of)?, all(&join.key)?);
+            Ok(Named { of, key, is_near: join.is_near })
+        });
         Ok(Self {
             joins: joins.collect::<Result<_>>()?,
             conditions: all(&self.conditions)?,

@@ -16,7 +16,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 
-use super::rows::Rows;
+use super::rows::{Named, Rows};
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
 use crate::exec::offload::groups::{Join, Key, Kind, LOOKED_UP_MAX, LookUp, Term, Values};
@@ -80,12 +80,19 @@ impl<'a> Terms<'a> {
         Some(self.places.len() - 1)
     }
 
-    /// A join by a whole number and a key of the same type.
-    pub(super) fn join(
+    /// A join by whole numbers and a key of the same types.
+    pub(super) fn join(&mut self, named: &Named) -> Option<Join> {
+        let numbers = named.of.iter().zip(&named.key).map(|(of, key)| self.named(of, key));
+        let (of, key) = numbers.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+        Some(Join { of, key, is_near: named.is_near })
+    }
+
+    /// A whole number, and a column of a key that may be equal to it.
+    fn named(
         &mut self,
         of: &Arc<dyn PhysicalExpr>,
         key: &Arc<dyn PhysicalExpr>,
-    ) -> Option<Join> {
+    ) -> Option<(Term, usize)> {
         let data_type = self.data_type(key)?;
         let is_one_type = self.data_type(of)? == data_type;
         let of = self.term(of).filter(|of| of.kind(&self.values) == Some(Kind::Whole))?;
@@ -94,7 +101,7 @@ impl<'a> Terms<'a> {
         // Whole numbers that were made longer are what they were.
         let is_same = *own_type == data_type
             || (own_type.is_integer() && self.within(Term::Column(column), &data_type).is_some());
-        (is_one_type && is_same).then_some(Join { of, key: column })
+        (is_one_type && is_same).then_some((of, column))
     }
 
     /// By what rows are put into groups.

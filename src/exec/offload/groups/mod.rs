@@ -79,10 +79,12 @@ pub(crate) struct Asked {
 /// A row goes on with that of another table whose key it names, or not at all.
 #[derive(Debug)]
 pub(crate) struct Join {
-    /// What names it.
-    pub(crate) of: Term,
-    /// The column that is the other table's key: no two of its rows have the same value.
-    pub(crate) key: usize,
+    /// What names it, number by number.
+    pub(crate) of: Vec<Term>,
+    /// The columns that are the other table's key: no two of its rows have the same values.
+    pub(crate) key: Vec<usize>,
+    /// Whether it is one column, whose numbers are near enough for each to have a place.
+    pub(crate) is_near: bool,
 }
 
 /// What is computed of each value of a column.
@@ -133,7 +135,7 @@ pub(crate) struct State {
 impl Asked {
     /// All terms.
     pub(crate) fn terms(&self) -> impl Iterator<Item = &Term> {
-        let names = self.joins.iter().map(|join| &join.of);
+        let names = self.joins.iter().flat_map(|join| &join.of);
         let added = self.states.iter().filter_map(|state| state.of.as_ref());
         names.chain(&self.conditions).chain(added)
     }
@@ -151,6 +153,13 @@ impl Asked {
     pub(crate) fn digits(&self, term: &Term) -> Option<Digits> {
         let digits = term.digits(&self.values, &self.digits)?;
         (digits.count() <= DIGITS_MAX && digits.end <= f64::MAX_EXP).then_some(digits)
+    }
+
+    /// Rows of a table, the first being that whose rows are added up.
+    pub(crate) fn rows_of(&self, table: usize) -> usize {
+        let join = table.checked_sub(1).and_then(|join| self.joins.get(join));
+        let key = join.and_then(|join| join.key.first());
+        key.map_or(self.rows, |key| self.columns[*key].rows())
     }
 
     /// The last of the tables that a term reads.

@@ -138,6 +138,11 @@ impl OffloadedAggregateExec {
                 }
                 Err(Missing::Compiling) => Ok(None),
                 Err(Missing::Failed(Failed::Stopped(error))) => Err(error),
+                // Nobody could know before.
+                Err(Missing::Failed(Failed::Refused(why))) => {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                    Ok(None)
+                }
                 Err(Missing::Failed(failed)) if must_not_fail => {
                     Err(ErrorKind::Gpu(failed.to_string()).into())
                 }

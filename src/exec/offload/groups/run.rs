@@ -98,10 +98,7 @@ pub(super) fn run(
         Ok(column)
     });
     let columns: Vec<Column> = columns.collect::<Result<_, Failed>>()?;
-    let places = asked.joins.iter().map(|join| {
-        let (of, values) = (&asked.columns[join.key], asked.values[join.key]);
-        queue.places(of, values, &columns[join.key], keeps)
-    });
+    let places = asked.joins.iter().map(|join| queue.places(asked, join, &columns, keeps));
     let places: Vec<Places> = places.collect::<Result<_, _>>()?;
     let groups = Run { asked, queue, columns, places, waits }.groups(around.bytes)?;
     Ok(Groups { brought_bytes, ..groups })
@@ -166,7 +163,8 @@ impl Run<'_> {
             |column: &Column| Facts { width: column.width, is_nullable: column.valid.is_some() };
         let facts: Vec<Facts> = self.columns.iter().map(facts).collect();
         let kernel = Kernel::new(self.asked, &facts, all as u64);
-        Ok((kernel.map_err(|why| Failed::Unfit(why.into()))?, all))
+        // How many texts there are may not have been known before.
+        Ok((kernel.map_err(|why| Failed::Refused(why.into()))?, all))
     }
 
     /// Has a kernel compiled for who asks next, who is told what went wrong.
@@ -199,6 +197,11 @@ impl Run<'_> {
             },
             Parameter::Places(join) => Argument::Buffer(&self.places[join].rows),
             Parameter::Numbers(join) => Argument::U64(self.places[join].numbers as u64),
+            Parameter::Slots(join) => {
+                let places = &self.places[join];
+                Argument::Buffer(places.codes.as_ref().unwrap_or(&places.rows))
+            }
+            Parameter::Span(at) => Argument::U64(self.asked.values[at].numbers()),
             Parameter::Looked(at) => Argument::Buffer(&looked[at].there),
             Parameter::Last(at) => Argument::U64(looked[at].last as u64),
             Parameter::Codes(at) => Argument::U64(codes[at] as u64),
@@ -246,7 +249,7 @@ impl Run<'_> {
     fn codes(&self, key: &Key, looked: &[Looked]) -> usize {
         match key {
             Key::LookedUp(at) => looked[*at].different.as_ref().map_or(1, |all| all.len()),
-            Key::Row(table) => self.asked.columns[self.asked.joins[table - 1].key].rows().max(1),
+            Key::Row(table) => self.asked.rows_of(*table).max(1),
             Key::Column(at) => {
                 let column = &self.columns[*at];
                 let values = match (&column.texts, self.asked.values[*at]) {

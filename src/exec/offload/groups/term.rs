@@ -52,6 +52,16 @@ pub(crate) enum Values {
     Texts,
 }
 
+impl Values {
+    /// How many whole numbers there are between the least and the greatest.
+    pub(crate) fn numbers(self) -> u64 {
+        match self {
+            Self::Whole([least, greatest]) => greatest.abs_diff(least).saturating_add(1),
+            Self::Double | Self::Single | Self::Texts => 0,
+        }
+    }
+}
+
 impl Term {
     pub(crate) fn and(self, other: Self) -> Self {
         Self::And(Box::new(self), Box::new(other))

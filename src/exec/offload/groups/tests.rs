@@ -42,7 +42,7 @@ fn joined(asked: Asked) -> Asked {
     Asked {
         tables: vec![1, 1, 0, 0, 1],
         values: [&VALUES[..3], &[Values::Whole([100, 900]), Values::Whole([200, 800])]].concat(),
-        joins: vec![Join { of: Term::Column(3), key: 4 }],
+        joins: vec![Join { of: vec![Term::Column(3)], key: vec![4], is_near: true }],
         conditions: vec![below_seven(1), below_seven(2)],
         ..asked
     }
@@ -100,10 +100,20 @@ pub(in crate::exec::offload) fn texts() -> Vec<(String, String)> {
     .into_iter()
     .chain([
         ("groups of a join", joined_kernel(asked(1 << 20, whole())).text),
-        ("the rows of keys", places::written("u32", true)),
+        ("groups of a far join", far_kernel().text),
+        ("the rows of keys", places::near_text("u32", true)),
+        ("the rows of far keys", places::far_text(&[(Width::U16, true), (Width::U64, false)])),
     ])
     .map(|(name, text)| (name.to_owned(), text))
     .collect()
+}
+
+/// By two numbers.
+fn far_kernel() -> Kernel {
+    let of = vec![Term::Column(3), Term::Column(2)];
+    let join = Join { of, key: vec![4, 1], is_near: false };
+    let asked = joined(asked(1000, vec![state(What::Sum, Term::Column(2))]));
+    Kernel::new(&Asked { joins: vec![join], ..asked }, &JOINED_FACTS, 8).unwrap()
 }
 
 fn joined_kernel(asked: Asked) -> Kernel {
@@ -117,23 +127,24 @@ fn a_text_goes_on_with_the_row_that_is_named() {
     let lines = kernel.text.lines().skip_while(|line| !line.contains("for (u32 k"));
     let lines: Vec<&str> = lines.skip(1).map(str::trim).take_while(|line| *line != "}").collect();
     let expected = [
-        "const i64 s0 = a1 + (i64)p2[k];",
-        "const bool s1 = s0 < a2;",
-        "if (k >= count || !s1) continue;",
-        "const bool s3 = (m3 >> k & 1);",
-        "const i64 s4 = a5 + (i64)p3[k];",
-        "const u32 f1 = s3 ? found(a6, a7, a8, s4) : 0;",
+        "if (k >= count) continue;",
+        "const i64 s1 = a1 + (i64)p2[k];",
+        "const bool s2 = s1 < a2;",
+        "if (!s2) continue;",
+        "const bool s4 = (m3 >> k & 1);",
+        "const i64 s5 = a5 + (i64)p3[k];",
+        "const u32 f1 = s4 ? found(a6, a7, a8, s5) : 0;",
         "if (!f1) continue;",
         "const u32 r1 = f1 - 1;",
-        "const bool s8 = is_valid(n1, r1);",
-        "const i64 s9 = a11 + (i64)c1[r1];",
-        "const bool s10 = s9 < a2;",
-        "const bool s11 = s8 && s10;",
-        "const bool s12 = s8 && !s10;",
-        "if (!s11) continue;",
+        "const bool s9 = is_valid(n1, r1);",
+        "const i64 s10 = a11 + (i64)c1[r1];",
+        "const bool s11 = s10 < a2;",
+        "const bool s12 = s9 && s11;",
+        "const bool s13 = s9 && !s11;",
+        "if (!s12) continue;",
         "const u32 group = (u32)c0[r1];",
         "totals.take(0, group, 1);",
-        "totals.take(1, group, (u64)s0);",
+        "totals.take(1, group, (u64)s1);",
     ];
     assert_eq!(lines, expected);
     assert!(!kernel.text.contains("Cells<u8> p1"), "{}", kernel.text);
@@ -158,16 +169,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) run(u64* __restrict__ part
         const Cells<u32> p2(c2, pack);
         #pragma unroll
         for (u32 k = 0; k < PACK; k++) {
-            const bool s0 = (m1 >> k & 1);
-            const i64 s1 = a2 + (i64)p1[k];
-            const bool s2 = s1 < a3;
-            const bool s3 = s0 && s2;
-            const bool s4 = s0 && !s2;
-            if (k >= count || !s3) continue;
+            if (k >= count) continue;
+            const bool s1 = (m1 >> k & 1);
+            const i64 s2 = a2 + (i64)p1[k];
+            const bool s3 = s2 < a3;
+            const bool s4 = s1 && s3;
+            const bool s5 = s1 && !s3;
+            if (!s4) continue;
             const u32 group = (u32)p0[k];
-            const i64 s7 = a7 + (i64)p2[k];
+            const i64 s8 = a7 + (i64)p2[k];
             totals.take(0, group, 1);
-            totals.take(1, group, (u64)s7);
+            totals.take(1, group, (u64)s8);
         }
     });
     totals.finish(parts);
@@ -178,6 +190,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish_totals(u64* out, co
 }
 "#;
     assert_eq!(kernel.text, expected);
+}
+
+#[test]
+fn a_key_of_several_numbers_is_one_code() {
+    let kernel = far_kernel();
+    let lines = [
+        "u64 e1 = 0, w1 = 1;",
+        "const u32 f1 = s4 && coded(e1, w1, s5, a8, a11) && coded(e1, w1, s1, a9, a12) ? found_far(a6, a10, a7, e1) : 0;",
+        "#include \"slots.cuh\"",
+    ];
+    for line in lines {
+        assert!(kernel.text.contains(line), "{line} in\n{}", kernel.text);
+    }
 }
 
 /// A code may be longer than a number of a group.

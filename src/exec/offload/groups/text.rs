@@ -8,9 +8,10 @@
 //!         const Cells<u8> p0(c0, pack);                    of a its codes, of x and y what is above their least values
 //!         …
 //!         for (u32 k = 0; k < PACK; k++) {
+//!             if (k >= count) continue;
 //!             const i64 s1 = b2 + (i64)p2[k];
 //!             const bool s2 = s1 < k0;
-//!             if (k >= count || !s2) continue;
+//!             if (!s2) continue;
 //!             const u32 group = (u32)p0[k];
 //!             totals.take(0, group, 1);
 //!             totals.take(1, group, (u64)s5);
@@ -70,6 +71,9 @@ pub(super) enum Parameter {
     /// The rows of the table of this join by its keys, and how many places there are.
     Places(usize),
     Numbers(usize),
+    /// The codes of the slots of this join, where it has them, and how many numbers a column has.
+    Slots(usize),
+    Span(usize),
     /// What a look-up has for each value, and the place of what it has for NULL.
     Looked(usize),
     Last(usize),
@@ -267,13 +271,12 @@ impl<'a> Text<'a> {
             words: vec![Word::Rows],
             sums,
         };
-        let kept = text.holds(0).map_or(String::new(), |holds| format!(" || !{holds}"));
-        text.lines.push(format!("if (k >= count{kept}) continue;"));
+        // What lies behind the last row is any cell, and nobody is to look anything up by it.
+        text.lines.push("if (k >= count) continue;".to_owned());
+        text.keep(0);
         for join in 0..asked.joins.len() {
             text.join(join);
-            if let Some(holds) = text.holds(join + 1) {
-                text.lines.push(format!("if (!{holds}) continue;"));
-            }
+            text.keep(join + 1);
         }
         match is_hashed {
             false => {
@@ -441,24 +444,44 @@ impl Text<'_> {
         Made::Truth { holds, fails: (!is_known).then(|| self.truth(&fails)) }
     }
 
-    /// That all conditions hold whose last table is this one; nothing where there are none.
-    fn holds(&mut self, table: usize) -> Option<String> {
+    /// Goes on where all conditions hold whose last table is this one.
+    fn keep(&mut self, table: usize) {
         let asked = self.asked;
         let own = asked.conditions.iter().filter(|of| asked.table(of) == table);
-        let all = own.cloned().reduce(Term::and)?;
-        Some(self.made(&all).value().to_owned())
+        if let Some(all) = own.cloned().reduce(Term::and) {
+            let holds = self.made(&all).value().to_owned();
+            self.lines.push(format!("if (!{holds}) continue;"));
+        }
     }
 
     /// The row of the table that a join goes on with.
     fn join(&mut self, join: usize) {
-        let Join { of, key } = &self.asked.joins[join];
-        let named = self.made(of);
+        let Join { of, key, is_near } = &self.asked.joins[join];
+        let table = join + 1;
+        let named: Vec<Made> = of.iter().map(|of| self.made(of)).collect();
+        let valid: Vec<String> = named.iter().filter_map(Made::valid).collect();
         let places = self.parameter(Parameter::Places(join));
         let numbers = self.parameter(Parameter::Numbers(join));
-        let least = self.parameter(Parameter::Base(*key));
-        let found = format!("found(a{places}, a{numbers}, a{least}, {})", named.value());
-        let found = named.valid().map_or(found.clone(), |valid| format!("{valid} ? {found} : 0"));
-        let table = join + 1;
+        let leasts = key.iter().map(|key| self.parameter(Parameter::Base(*key)));
+        let leasts: Vec<usize> = leasts.collect();
+        let mut known = valid;
+        let found = match is_near {
+            true => format!("found(a{places}, a{numbers}, a{}, {})", leasts[0], named[0].value()),
+            false => {
+                let codes = self.parameter(Parameter::Slots(join));
+                self.lines.push(format!("u64 e{table} = 0, w{table} = 1;"));
+                for ((named, least), key) in named.iter().zip(leasts).zip(key) {
+                    let (value, span) = (named.value(), self.parameter(Parameter::Span(*key)));
+                    let given = format!("e{table}, w{table}, {value}, a{least}, a{span}");
+                    known.push(format!("coded({given})"));
+                }
+                format!("found_far(a{places}, a{codes}, a{numbers}, e{table})")
+            }
+        };
+        let found = match known.is_empty() {
+            true => found,
+            false => format!("{} ? {found} : 0", known.join(" && ")),
+        };
         self.lines.push(format!("const u32 f{table} = {found};"));
         self.lines.push(format!("if (!f{table}) continue;"));
         self.lines.push(format!("const u32 r{table} = f{table} - 1;"));
@@ -643,7 +666,8 @@ impl Text<'_> {
         let words = self.words.len();
         let kinds = format!("{words}, {least}ull, {greatest}ull");
         let is_many = matches!(space, Space::Global | Space::Hashed);
-        let header = if is_many { "slots" } else { "groups" };
+        let is_far = self.asked.joins.iter().any(|join| !join.is_near);
+        let header = if is_many || is_far { "slots" } else { "groups" };
         let mut out = format!("#include \"{header}.cuh\"\n\n");
         let _ = writeln!(out, "typedef Words<{kinds}, {real}ull> Kinds;\n");
         let parameters: String = self.parameters.iter().enumerate().map(declared(self)).collect();
@@ -725,14 +749,14 @@ fn declared<'a>(text: &'a Text<'_>) -> impl Fn((usize, &Parameter)) -> String + 
         }
         Parameter::Valid(at) => format!(", const u8* __restrict__ n{at}"),
         Parameter::Places(_) => format!(", const u32* __restrict__ a{place}"),
+        Parameter::Slots(_) => format!(", const u64* __restrict__ a{place}"),
         Parameter::Looked(at) => {
             let of = if is_key(*at) { "u32" } else { "u8" };
             format!(", const {of}* __restrict__ a{place}")
         }
         Parameter::Base(_) | Parameter::Whole(_) => format!(", i64 a{place}"),
-        Parameter::Last(_) | Parameter::Codes(_) | Parameter::Numbers(_) => {
-            format!(", u64 a{place}")
-        }
+        Parameter::Last(_) | Parameter::Codes(_) => format!(", u64 a{place}"),
+        Parameter::Numbers(_) | Parameter::Span(_) => format!(", u64 a{place}"),
         Parameter::Double(_) => format!(", f64 a{place}"),
     }
 }

@@ -110,7 +110,12 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
         column(&codes, None, Some(texts))?,
     ];
     let key = Values::Whole([LEAST, LEAST + 2 * (groups as i64 - 1)]);
-    let places = queue.made(groups, key, &columns[2])?;
+    // By near keys, and by far ones.
+    let is_near = groups != GROUPS[1];
+    let places = match is_near {
+        true => queue.near(groups, key, &columns[2])?,
+        false => queue.far(groups, &[(key, &columns[2])])?,
+    };
     let value = || Term::Column(1);
     let state = |what, data_type| State { what, of: Some(value()), data_type };
     // In registers and in shared memory of doubles, too: of so few digits that nothing is rounded.
@@ -130,7 +135,7 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
         values: vec![key, Values::Whole([-5000, 5006]), key, Values::Texts],
         tables: vec![0, 0, 1, 1],
         digits: vec![None; 4],
-        joins: vec![Join { of: Term::Column(0), key: 2 }],
+        joins: vec![Join { of: vec![Term::Column(0)], key: vec![2], is_near }],
         look_ups: Vec::new(),
         conditions: vec![Term::Compare(
             Comparison::Less,
