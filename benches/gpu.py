@@ -47,6 +47,7 @@ STATEMENTS = [
 DECOMPOSITIONS = [
     ("solve", "solve(a, w)"),
     ("inverse", "inv(a)"),
+    ("lu", "lu(a).l"),
     ("cholesky", "cholesky(p)"),
     ("qr", "qr(a).q"),
     ("eigenvectors", "eigh(p).vectors"),
@@ -346,6 +347,7 @@ def peers(side):
     p = a.T @ a + n * torch.eye(n, dtype=torch.float64, device="cuda")
     clock("solve", "float64", lambda: torch.linalg.solve(a, w), 3)
     clock("inverse", "float64", lambda: torch.linalg.inv(a), 3)
+    clock("lu", "float64", lambda: torch.linalg.lu_factor(a), 3)
     clock("cholesky", "float64", lambda: torch.linalg.cholesky(p), 3)
     clock("qr", "float64", lambda: torch.linalg.qr(a), 3)
     clock("eigenvectors", "float64", lambda: torch.linalg.eigh(p), 1)

@@ -426,13 +426,13 @@ impl Run<'_> {
         let (budget, notes) = (&mut self.around.budget, &self.program.notes);
         let mut all_bytes = 0;
         let bring = |&slot: &Slot| {
-            let matrices = run.result(slot)?;
+            let found = run.result(slot)?;
             // As for whatever the host makes in blocks: in files where memory has no room.
-            let bytes = matrices.iter().map(|matrix| matrix.bytes()).sum();
+            let bytes = found.iter().map(|found| found.bytes()).sum();
             let counted = budget.grow_cells(bytes, &notes[slot].text);
             let counted_bytes = counted.map_err(Failed::Stopped)?;
             all_bytes += counted_bytes;
-            let cells = matrices.iter().map(|matrix| run.download(matrix));
+            let cells = found.into_iter().map(|found| run.fetch(found));
             let mut cells = cells.collect::<Result<Vec<_>, _>>()?;
             let value = match cells.pop() {
                 Some(one) if cells.is_empty() => Value::Matrix(one),

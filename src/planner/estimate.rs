@@ -504,7 +504,11 @@ fn flops(node: &Node, estimates: &[Estimate], result: &Estimate) -> f64 {
         Op::Solve(Some(_)) => of(0).cells() * of(1).columns,
         Op::Inverse(Some(_)) => cube(of(0).rows) / 3.0,
         Op::Determinant(Some(_)) => of(0).rows,
-        Op::Determinant(None) | Op::Lu => 2.0 / 3.0 * cube(of(0).rows),
+        Op::Determinant(None) => 2.0 / 3.0 * cube(of(0).rows),
+        Op::Lu => {
+            let (long, short) = (of(0).rows.max(of(0).columns), of(0).rows.min(of(0).columns));
+            short * short * (long - short / 3.0)
+        }
         Op::Cholesky => cube(of(0).rows) / 3.0,
         Op::Qr => 4.0 * of(0).cells() * of(0).columns.min(of(0).rows),
         // Six products, a solution, and some squarings.

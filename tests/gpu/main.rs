@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::{env, process};
 
-use relatrix::matrix::Matrix;
+use relatrix::matrix::{Layout, Matrix};
 use relatrix::{Connection, Database};
 
 /// One device for all tests: what one has fail must not fail for another.
@@ -203,6 +203,12 @@ const EXPRESSIONS: &[(&str, f64)] = &[
     ("solve(t(x) @ x, t(x) @ y)", 4096.0),
     ("solve(s[1:40, 1:40], w) + inv(t(x) @ x) @ w", 1e6),
     ("hstack(det(s[1:9, 1:9]), det(t(f) @ f), rank(x), rank(hstack(x, y)))", 4096.0),
+    ("lu(s).l + lu(s).u", 1e6),
+    ("lu(x).l * 2", 4096.0),
+    ("lu(t(x)).u - lu(t(y)).u", 4096.0),
+    ("lu(f).l + 1", 4096.0),
+    ("lu(s).p - s", 0.0),
+    ("row_argmax(lu(x).p * 2)", 0.0),
     ("cholesky(t(x) @ x)", 4096.0),
     ("cholesky(t(f) @ f)", 4096.0),
     ("qr(x).q + qr(y).q", 4096.0),
@@ -329,6 +335,7 @@ fn whatever_fails_the_host_does() {
         ("ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 3)", 4096.0),
         ("solve(t(x) @ x, w) * 2", 4096.0),
         ("t(net) @ (net @ s) + 1", 4096.0),
+        ("lu(x).p @ y + lu(x).l", 4096.0),
         (
             "svd(x).u @ diag(1 / svd(x).s) @ svd(x).vt + qr(x).q * eigh(t(x) @ x).values[1, 1]",
             4096.0,
@@ -382,6 +389,7 @@ fn what_a_decomposition_refuses_is_for_the_host() {
         ("cholesky(t(x) @ x * -1)", "positive definite"),
         ("eigh(t(odd) @ odd).values", "finite"),
         ("svd(odd).s", "finite"),
+        ("lu(odd).u", "finite"),
     ] {
         assert!(pair.explained(expression).contains("on the GPU: "), "{expression}");
         let [device, host] = [&pair.device, &pair.host]
@@ -390,13 +398,39 @@ fn what_a_decomposition_refuses_is_for_the_host() {
         assert!(device.contains(expected), "{device}");
     }
     let before = count(&pair.device, "failed");
-    let by_host =
-        ["lstsq(hstack(x, x), y)", "pinv(x * 0)", "rank(hstack(x, y, x))", "svd(v @ r).s"];
+    let by_host = [
+        "lstsq(hstack(x, x), y)",
+        "pinv(x * 0)",
+        "rank(hstack(x, y, x))",
+        "svd(v @ r).s",
+        "lu(hstack(x, x) * 0).u",
+    ];
     for expression in by_host {
         assert_close(expression, &pair.both(expression), 4096.0);
     }
     assert_eq!(count(&pair.device, "failed") - before, by_host.len() as u64);
     assert_close("det(v[1:40, 1:1] @ r)", &pair.both("det(v[1:40, 1:1] @ r)"), 4096.0);
+    assert_eq!(left(&pair.device), 0);
+}
+
+/// It is sparse, as on the host, wherever it goes from there: in products, in rounds and back.
+#[test]
+fn a_permutation_is_the_hosts() {
+    let Some(pair) = Pair::new() else { return };
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    for (expression, units) in [
+        ("lu(s).p @ s", 64.0),
+        ("lu(x).p @ x - lu(x).l @ lu(x).u + x", 4096.0),
+        ("t(lu(t(y)).p) @ (lu(t(y)).l @ lu(t(y)).u)", 4096.0),
+        ("lu(f).p @ f", 64.0),
+        ("ITERATE(q => s, lu(q).p @ (q @ s) / norm(q), times => 3)", 1e6),
+    ] {
+        assert!(pair.explained(expression).contains("on the GPU: "), "{expression}");
+        assert_close(expression, &pair.both(expression), units);
+    }
+    let [device, host] = pair.both("lu(s).p");
+    assert_eq!([device.layout(), host.layout()], [Layout::Csr; 2]);
+    assert_eq!(cells(&device), cells(&host));
     assert_eq!(left(&pair.device), 0);
 }
 

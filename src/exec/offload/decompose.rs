@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! solve, inv, det      t(a) = l·u of what lies row after row; a system with its transpose; the condition by a few more solutions
+//! lu                   p·a = l·u of the matrix turned, no cell of l above one; p is made by the host of the swaps
 //! lstsq                a = q·r, and r⁻¹·t(q)·b where r is far from singular
 //! eigh                 rows of vectors, for the library's columns are our rows
 //! expm                 the steps of the host, of products, sums and a solution
@@ -16,13 +17,15 @@ use std::slice;
 use faer::MatMut;
 
 use super::matrix::Matrix;
-use super::{Failed, Queue};
-use crate::exec::kernels::decompose::{Steps, Triangle, exponential_by, reciprocal_condition_of};
+use super::{Failed, Found, Queue};
+use crate::exec::kernels::decompose::{
+    Steps, Triangle, exponential_by, permuted, reciprocal_condition_of,
+};
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::{Builder, Value};
 use crate::exec::operation::{Aggregate, Axis, Operation, Span};
 use crate::gpu::{Arithmetic, Buffer, Columns};
-use crate::matrix::{Dense, Element, Shape};
+use crate::matrix::{Cells, Dense, Element, Shape};
 
 /// How far a decomposition may be from its definition, in units of rounding of the Frobenius norm, times the root of its shorter side.
 const UNITS: f64 = 100.0;
@@ -41,6 +44,7 @@ pub(crate) fn taken(operation: &Operation) -> Option<Taken> {
     let (launches_a_column, copies) = match operation {
         Operation::Cholesky => (0.25, 2.0),
         Operation::Determinant(None) => (0.5, 2.0),
+        Operation::Lu => (0.5, 4.0),
         Operation::Inverse(None) => (0.8, 2.0),
         Operation::Qr => (1.3, 3.0),
         Operation::Solve(None) => (1.7, 2.0),
@@ -70,10 +74,19 @@ impl Queue<'_> {
         &self,
         operation: &Operation,
         inputs: &[Matrix],
-    ) -> Result<Vec<Matrix>, Failed> {
+    ) -> Result<Vec<Found>, Failed> {
         if inputs.iter().any(Matrix::is_empty) {
             return Err(refused("a matrix without cells"));
         }
+        if let (Operation::Lu, [a]) = (operation, inputs) {
+            return Ok(self.lu(a)?.into());
+        }
+        let parts = self.dense_parts(operation, inputs)?;
+        Ok(parts.into_iter().map(Found::Here).collect())
+    }
+
+    /// Those of a decomposition that has no sparse one.
+    fn dense_parts(&self, operation: &Operation, inputs: &[Matrix]) -> Result<Vec<Matrix>, Failed> {
         match (operation, inputs) {
             (Operation::Solve(None), [a, b]) => Ok(vec![self.solution(a, b)?]),
             (Operation::Inverse(None), [a]) => Ok(vec![self.inverse(a)?]),
@@ -111,7 +124,7 @@ impl Queue<'_> {
         let (a, b) = (self.cast(a, element)?, self.cast(b, element)?);
         self.norm_1(&b)?;
         let norm = self.norm_1(&a)?;
-        let factored = self.lu(&a)?;
+        let factored = self.factored(&a)?;
         if self.reciprocal_condition(&factored, norm)? < epsilon(element) {
             return Err(refused("a singular matrix"));
         }
@@ -120,7 +133,7 @@ impl Queue<'_> {
 
     fn inverse(&self, a: &Matrix) -> Result<Matrix, Failed> {
         let norm = self.norm_1(a)?;
-        let Factored { cells, pivots, .. } = self.lu(a)?;
+        let Factored { cells, pivots, .. } = self.factored(a)?;
         // The inverse of the transpose, column after column, is that of the matrix row after row.
         let x = self.identity(a.shape.rows, a.element)?;
         self.with_room(0, || self.stream.solve_lu(columns(&cells), &pivots, false, columns(&x)))?;
@@ -133,11 +146,10 @@ impl Queue<'_> {
 
     fn determinant(&self, a: &Matrix) -> Result<Matrix, Failed> {
         self.norm_1(a)?;
-        let Factored { cells, pivots, .. } = self.lu(a)?;
-        let mut swaps = vec![0_i64; a.shape.rows];
-        self.stream.download(&pivots, bytemuck::cast_slice_mut(&mut swaps))?;
+        let Factored { cells, pivots, .. } = self.factored(a)?;
+        let swaps = self.swaps(&pivots, a.shape.rows, a.shape.rows)?;
         let diagonal = self.read(&self.diagonal(&cells)?)?;
-        let is_odd = (1..).zip(&swaps).filter(|(row, swap)| row != *swap).count() % 2 == 1;
+        let is_odd = swaps.iter().enumerate().filter(|(row, swap)| row != *swap).count() % 2 == 1;
         let sign = if is_odd { -1.0 } else { 1.0 };
         let value = diagonal.into_iter().fold(sign, |product, pivot| product * pivot);
         self.numbers(vec![value], Shape::new(1, 1), a.element)
@@ -284,7 +296,59 @@ impl Queue<'_> {
         Ok(values.into_iter().take_while(|&value| value > least).count())
     }
 
-    fn lu(&self, a: &Matrix) -> Result<Factored, Failed> {
+    /// `l`, `u` and `p`.
+    fn lu(&self, a: &Matrix) -> Result<[Found; 3], Failed> {
+        self.norm_1(a)?;
+        let Shape { rows, columns: width } = a.shape;
+        let count = rows.min(width);
+        let cells = self.own_transpose(a)?;
+        let bytes = 8 * count;
+        let pivots = self.with_room(bytes, || self.stream.alloc(bytes, "pivots"))?;
+        let stopped = self.with_room(0, || self.stream.factor_lu(columns(&cells), &pivots))?;
+        if stopped != 0 {
+            return Err(refused("a singular matrix"));
+        }
+        let swaps = self.swaps(&pivots, count, rows)?;
+        let both = self.transpose(&cells)?;
+        drop(cells);
+        let first = Span { start: 0, count };
+        let l = self.triangle(&self.slice(&both, Axis::Columns, first)?, Triangle::Lower)?;
+        self.put_ones(&l)?;
+        let u = self.triangle(&self.slice(&both, Axis::Rows, first)?, Triangle::Upper)?;
+        self.norm_1(&u)?;
+        self.check_pivots(&l)?;
+        let p: Cells = match a.element {
+            Element::Float64 => permuted::<f64>(rows, &swaps).into(),
+            Element::Float32 => permuted::<f32>(rows, &swaps).into(),
+        };
+        Ok([Found::Here(l), Found::Here(u), Found::Host(p)])
+    }
+
+    /// Refuses a lower factor that no largest pivots leave: it has no cell above one, but for rounding.
+    fn check_pivots(&self, l: &Matrix) -> Result<(), Failed> {
+        let largest = Operation::Reduce { aggregate: Aggregate::Max, axis: None };
+        let magnitudes =
+            self.evaluate(&Operation::Unary(UnaryFunction::Abs), slice::from_ref(l), None)?;
+        let largest = self.read(&self.evaluate(&largest, &[magnitudes], None)?)?[0];
+        match largest <= 1.0 + UNITS * epsilon(l.element) {
+            true => Ok(()),
+            false => Err(refused("pivots that are not to be trusted")),
+        }
+    }
+
+    /// The row, of so many, that each of the first was swapped with, counted from 0.
+    fn swaps(&self, pivots: &Buffer, count: usize, rows: usize) -> Result<Vec<usize>, Failed> {
+        let mut swaps = vec![0_i64; count];
+        self.stream.download(pivots, bytemuck::cast_slice_mut(&mut swaps))?;
+        let place = |(row, swap): (usize, i64)| {
+            let swap = usize::try_from(swap).ok()?.checked_sub(1)?;
+            (row..rows).contains(&swap).then_some(swap)
+        };
+        let swaps: Option<Vec<usize>> = swaps.into_iter().enumerate().map(place).collect();
+        swaps.ok_or_else(|| refused("pivots that are not to be trusted"))
+    }
+
+    fn factored(&self, a: &Matrix) -> Result<Factored, Failed> {
         square(a)?;
         let (cells, bytes) = (self.own(a)?, 8 * a.shape.rows);
         let pivots = self.with_room(bytes, || self.stream.alloc(bytes, "pivots"))?;

@@ -35,6 +35,7 @@ use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
 use self::sparse::Sparse;
 pub(crate) use self::trial::{decomposes, distrust, multiplies, trusted};
+use super::evaluate::dense_of;
 use super::kernels::fused::Goal;
 use super::operation::{Operation, Part, Stored};
 use super::program::{Offload, Pass, Program, Rounds, Sink, Slot, Step};
@@ -42,7 +43,7 @@ use super::run::{Cancel, cells};
 use super::value::Value;
 use crate::error::{Error, ErrorKind};
 use crate::gpu::{Arithmetic, Device, Fault, Stream};
-use crate::matrix::{Cells, Layout};
+use crate::matrix::{Cells, Element, Layout};
 
 /// Why a device did not run steps.
 pub(super) enum Failed {
@@ -75,6 +76,24 @@ impl From<Fault> for Failed {
     }
 }
 
+/// A value that was made here.
+#[derive(Clone)]
+pub(super) enum Found {
+    /// In the device's memory.
+    Here(Matrix),
+    /// With the host, and sparse: a permutation, which is made of a few numbers that the host has to see.
+    Host(Cells),
+}
+
+impl Found {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Here(matrix) => matrix.bytes(),
+            Self::Host(cells) => cells.size_bytes(),
+        }
+    }
+}
+
 /// What runs on a device one after the other.
 struct Queue<'a> {
     device: &'a Arc<Device>,
@@ -85,6 +104,14 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     fn new(device: &'a Arc<Device>, cancel: &'a Cancel) -> Result<Self, Failed> {
         Ok(Self { device, stream: device.stream()?, cancel })
+    }
+
+    /// Waits for a value and brings it back, where the host has not got it.
+    fn fetch(&self, found: Found) -> Result<Cells, Failed> {
+        match found {
+            Found::Here(matrix) => self.download(&matrix),
+            Found::Host(cells) => Ok(cells),
+        }
     }
 }
 
@@ -98,8 +125,10 @@ pub(super) struct Run<'a> {
     values: &'a [Option<Value>],
     held: HashMap<Slot, Matrix>,
     /// Those of decompositions.
-    parts: HashMap<Slot, Vec<Matrix>>,
-    /// What is sparse, of the host's values alone: nothing that is computed here is.
+    parts: HashMap<Slot, Vec<Found>>,
+    /// Those of them that are with the host.
+    permutations: HashMap<Slot, Cells>,
+    /// What is sparse, of the host's values alone.
     sparse: HashMap<Slot, Sparse>,
 }
 
@@ -119,6 +148,7 @@ impl<'a> Run<'a> {
             values,
             held: HashMap::new(),
             parts: HashMap::new(),
+            permutations: HashMap::new(),
             sparse: HashMap::new(),
         })
     }
@@ -142,10 +172,13 @@ impl<'a> Run<'a> {
             Step::Part { of, at, output } => {
                 let part = match (self.parts.get(of), self.values.get(*of)) {
                     (Some(parts), _) => parts[*at].clone(),
-                    (None, Some(Some(of))) => self.queue.upload(of.part(*at))?,
+                    (None, Some(Some(of))) if of.part(*at).layout() == Layout::Csr => {
+                        Found::Host(of.part(*at).clone())
+                    }
+                    (None, Some(Some(of))) => Found::Here(self.queue.upload(of.part(*at))?),
                     (None, _) => return Err(Failed::Unfit("a part of nothing".into())),
                 };
-                self.held.insert(*output, part);
+                self.hold(*output, part);
             }
             Step::Multiply { inputs, output, .. } => {
                 self.keep(&Operation::Product, inputs, *output)?;
@@ -156,6 +189,7 @@ impl<'a> Run<'a> {
                 for slot in slots {
                     self.held.remove(slot);
                     self.parts.remove(slot);
+                    self.permutations.remove(slot);
                 }
             }
             Step::Gather { .. } | Step::Align { .. } | Step::Offload(_) => {
@@ -166,10 +200,25 @@ impl<'a> Run<'a> {
     }
 
     /// What there is of a value that somebody reads on the host.
-    pub(super) fn result(&mut self, slot: Slot) -> Result<Vec<Matrix>, Failed> {
-        match self.parts.get(&slot) {
-            Some(parts) => Ok(parts.clone()),
-            None => Ok(vec![self.matrix(slot)?]),
+    pub(super) fn result(&mut self, slot: Slot) -> Result<Vec<Found>, Failed> {
+        match (self.parts.get(&slot), self.permutations.get(&slot)) {
+            (Some(parts), _) => Ok(parts.clone()),
+            (None, Some(cells)) => Ok(vec![Found::Host(cells.clone())]),
+            (None, None) => Ok(vec![Found::Here(self.matrix(slot)?)]),
+        }
+    }
+
+    fn hold(&mut self, slot: Slot, found: Found) {
+        match found {
+            Found::Here(matrix) => {
+                self.held.insert(slot, matrix);
+            }
+            Found::Host(cells) => {
+                // That of the last round was another one.
+                self.held.remove(&slot);
+                self.sparse.remove(&slot);
+                self.permutations.insert(slot, cells);
+            }
         }
     }
 
@@ -177,6 +226,14 @@ impl<'a> Run<'a> {
     pub(super) fn matrix(&mut self, slot: Slot) -> Result<Matrix, Failed> {
         if let Some(matrix) = self.held.get(&slot) {
             return Ok(matrix.clone());
+        }
+        if let Some(cells) = self.permutations.get(&slot) {
+            let matrix = self.queue.upload(&match cells.element() {
+                Element::Float64 => dense_of::<f64>(cells).into(),
+                Element::Float32 => dense_of::<f32>(cells).into(),
+            })?;
+            self.held.insert(slot, matrix.clone());
+            return Ok(matrix);
         }
         let stored = self.stored(slot);
         let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
@@ -219,13 +276,17 @@ impl<'a> Run<'a> {
     }
 
     /// A value of the host.
-    fn cells(&self, slot: Slot) -> Result<&'a Cells, Failed> {
-        cells(self.program, self.values, slot).map_err(|error| Failed::Unfit(error.to_string()))
+    fn cells(&self, slot: Slot) -> Result<&Cells, Failed> {
+        match self.permutations.get(&slot) {
+            Some(cells) => Ok(cells),
+            None => cells(self.program, self.values, slot)
+                .map_err(|error| Failed::Unfit(error.to_string())),
+        }
     }
 
     /// Waits for a value and brings it back.
-    pub(super) fn download(&self, matrix: &Matrix) -> Result<Cells, Failed> {
-        self.queue.download(matrix)
+    pub(super) fn fetch(&self, found: Found) -> Result<Cells, Failed> {
+        self.queue.fetch(found)
     }
 
     fn matrices(&mut self, slots: &[Slot]) -> Result<Vec<Matrix>, Failed> {
@@ -247,7 +308,7 @@ impl<'a> Run<'a> {
         let mut results = self.queue.decompose(operation, &inputs)?;
         match results.pop() {
             Some(one) if Part::all(operation).is_empty() => {
-                self.held.insert(output, one);
+                self.hold(output, one);
             }
             last => {
                 results.extend(last);
@@ -262,7 +323,8 @@ impl<'a> Run<'a> {
         let of_sparse = is_turned || matches!(operation, Operation::Product);
         let sparse = if of_sparse { self.sparse(inputs[0]) } else { None };
         if let Some(sparse) = sparse {
-            let (cells, right) = (self.cells(inputs[0])?, self.matrix(inputs[1])?);
+            let right = self.matrix(inputs[1])?;
+            let cells = self.cells(inputs[0])?;
             let product = self.queue.sparse_product(&sparse, cells, is_turned, &right)?;
             self.held.insert(output, product);
             return Ok(());

@@ -91,13 +91,19 @@ impl Queue<'_> {
     }
 
     pub(super) fn identity(&self, side: usize, element: Element) -> Result<Matrix, Failed> {
-        let one = self.numbers(vec![1.0], Shape::new(1, 1), element)?;
         let out = self.empty(Shape::new(side, side), element)?;
         self.stream.clear(&out.buffer)?;
-        let to_width = side + 1;
-        let copied = Copied { rows: side, columns: 1, from: 0, from_width: 0, to: 0, to_width };
-        self.copy(&copied, &one, &out)?;
+        self.put_ones(&out)?;
         Ok(out)
+    }
+
+    /// Writes ones over the diagonal of a matrix that nobody else has.
+    pub(super) fn put_ones(&self, matrix: &Matrix) -> Result<(), Failed> {
+        let one = self.numbers(vec![1.0], Shape::new(1, 1), matrix.element)?;
+        let Shape { rows, columns } = matrix.shape;
+        let (rows, to_width) = (rows.min(columns), columns + 1);
+        let copied = Copied { rows, columns: 1, from: 0, from_width: 0, to: 0, to_width };
+        self.copy(&copied, &one, matrix)
     }
 
     /// A copy with zeros beyond this triangle.

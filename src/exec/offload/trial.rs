@@ -144,6 +144,7 @@ impl Trial {
             (Op::Cholesky, vec![&gram]),
             (Op::Solve(None), vec![&gram, &gram]),
             (Op::Determinant(None), vec![&gram]),
+            (Op::Lu, vec![x]),
             (Op::Qr, vec![x]),
             (Op::Eigen { rank: None }, vec![&gram]),
             (Op::Svd { rank: None }, vec![x]),
@@ -155,9 +156,9 @@ impl Trial {
             let host = host.map_err(|error| Failed::Unfit(error.to_string()))?;
             let inputs = inputs.iter().map(|cells| queue.upload(cells));
             let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-            for (at, part) in queue.decompose(&operation, &inputs)?.iter().enumerate() {
+            for (at, part) in queue.decompose(&operation, &inputs)?.into_iter().enumerate() {
                 let host = host.part(at);
-                if !is_close(&queue.download(part)?, host, DECOMPOSED * largest(host)) {
+                if !is_close(&queue.fetch(part)?, host, DECOMPOSED * largest(host)) {
                     return Ok(false);
                 }
             }

@@ -76,7 +76,7 @@ pub fn lu<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Lu<T>> {
 }
 
 /// The permutation of m rows that swaps make, one after another.
-fn permuted<T: Real>(m: usize, swaps: &[usize]) -> Csr<T> {
+pub(crate) fn permuted<T: Real>(m: usize, swaps: &[usize]) -> Csr<T> {
     let mut places: Vec<u32> = (0..m as u32).collect();
     for (i, &swap) in swaps.iter().enumerate() {
         places.swap(i, swap);

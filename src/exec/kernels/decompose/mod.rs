@@ -34,6 +34,7 @@ pub use exponential::exponential;
 pub(crate) use exponential::{Steps, exponential_by};
 pub use leading::{block_columns, leading, leading_flops, space_cells};
 pub use logarithm::logarithm;
+pub(crate) use lu::permuted;
 pub use lu::{Lu, determinant, lu};
 pub use orthogonal::{Qr, least_squares, qr};
 pub use pseudo::{pseudo_inverse, rank};
