@@ -6,9 +6,12 @@
 
 #[path = "../standin/built.rs"]
 mod built;
+mod checked;
 mod groups;
 mod random_groups;
 mod rows;
+#[path = "../standin/sanitizer.rs"]
+mod sanitizer;
 mod standin;
 
 use std::path::{Path, PathBuf};

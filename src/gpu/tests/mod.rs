@@ -4,13 +4,16 @@
 //! asked for that test alone. `RELATRIX_STANDIN` names the folder of the stand-ins, `RELATRIX_NVRTC` that of NVRTC
 //! itself; without them such tests are skipped.
 
+mod checked;
 mod faults;
 mod kernels;
+#[path = "../../../tests/standin/sanitizer.rs"]
+mod sanitizer;
 mod work;
 
 use std::ffi::{CString, c_char, c_long};
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -25,8 +28,16 @@ const INSIDE: &str = "RELATRIX_TEST_INSIDE";
 
 /// Runs the rest of a test in a process of its own, with these variables and an empty cache: true there.
 fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
+    let Some(output) = outcome(test, variables) else { return true };
+    let text = text(&output);
+    assert!(output.status.success() && text.contains("1 passed"), "{test}, inside:\n{text}");
+    false
+}
+
+/// The same, however that process ends; none there.
+fn outcome(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
-        return true;
+        return None;
     }
     let cache = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -37,9 +48,12 @@ fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
         .envs(variables.iter().copied())
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{test}, inside:\n{text}");
-    false
+    Some(output)
+}
+
+/// What a process has said.
+fn text(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
 /// A folder that a variable names.
