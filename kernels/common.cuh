@@ -9,5 +9,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// Of every block of ours: enough to hide memory behind, few enough for any device.
+// Of every block of ours, unless a user has chosen others: enough to hide memory behind, few enough for any device.
+#ifndef THREADS
 #define THREADS 256
+#endif

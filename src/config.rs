@@ -7,6 +7,7 @@
 mod directories;
 mod fusion;
 mod gpu;
+mod launch_shapes;
 mod list;
 mod parquet_cache;
 mod result_cache;
@@ -14,6 +15,7 @@ mod rules;
 mod text;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, SpillCompression};
@@ -23,6 +25,9 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
 pub(crate) use self::gpu::{Gpu, GpuPrecision, GpuUse};
+#[cfg(test)]
+pub(crate) use self::launch_shapes::FREE;
+pub(crate) use self::launch_shapes::LaunchShapes;
 pub(crate) use self::list::{SETTINGS, Setting};
 pub(crate) use self::parquet_cache::ColumnLimits;
 use self::parquet_cache::ParquetCache;
@@ -94,6 +99,7 @@ pub(crate) struct Settings {
     /// Whether work that a GPU fails at is an error, rather than done by the host.
     pub(crate) gpu_must_not_fail: bool,
     pub(crate) gpu_precision: GpuPrecision,
+    pub(crate) gpu_launch_shapes: Arc<LaunchShapes>,
     /// Whether matrices that a GPU has read stay in its memory.
     pub(crate) gpu_keeps: bool,
     pub(crate) result_cache: ResultCache,
@@ -166,6 +172,7 @@ impl Default for Settings {
             gpu_memory_limit_bytes: 0,
             gpu_must_not_fail: false,
             gpu_precision: GpuPrecision::Off,
+            gpu_launch_shapes: Arc::default(),
             gpu_keeps: true,
             result_cache: ResultCache::On,
             result_cache_bytes: 256 << 20,
@@ -292,6 +299,7 @@ impl Settings {
             "strategy",
             "strategies_after_ms",
             "statement_timeout_ms",
+            "gpu_launch_shapes",
         ];
         let defaults = Self::default();
         let changed = SETTINGS.iter().filter(|setting| {

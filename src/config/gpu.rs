@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Settings;
+use super::{LaunchShapes, Settings};
 
 /// When work goes to a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,7 @@ pub(crate) struct GpuUse {
     /// Whether what is brought there stays.
     pub(crate) keeps: bool,
     pub(crate) threads: usize,
+    pub(crate) shapes: Arc<LaunchShapes>,
 }
 
 impl GpuUse {
@@ -55,6 +56,7 @@ impl GpuUse {
             memory_limit: settings.gpu_memory_limit(),
             keeps: settings.gpu_keeps,
             threads: settings.threads,
+            shapes: Arc::clone(&settings.gpu_launch_shapes),
         }
     }
 

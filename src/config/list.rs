@@ -4,7 +4,8 @@
 
 use super::text::{at_least, number, one_of, parse_bytes, percent, switch};
 use super::{
-    Compression, Directory, Gpu, GpuPrecision, ParquetCache, Patterns, ResultCache, Settings,
+    Compression, Directory, Gpu, GpuPrecision, LaunchShapes, ParquetCache, Patterns, ResultCache,
+    Settings,
 };
 
 /// One setting, as SHOW ALL presents it.
@@ -460,6 +461,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| settings.gpu_precision.to_string(),
         set: |settings, value| {
             settings.gpu_precision = GpuPrecision::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "gpu_launch_shapes",
+        unit: "path",
+        description: "a file with lines of a kernel and the threads that a block of it has on a GPU, for devices on which other \
+                      numbers than the built-in ones are faster; of the whole process. Results keep their bits, so not all \
+                      kernels can be chosen. None by default",
+        get: |settings| settings.gpu_launch_shapes.file().to_owned(),
+        set: |settings, value| {
+            settings.gpu_launch_shapes = LaunchShapes::read(value)?.into();
             Ok(())
         },
     },

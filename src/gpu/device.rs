@@ -20,6 +20,7 @@ use super::rates::Rates;
 use super::staging::Staging;
 use super::stream::{Lane, Stream};
 use crate::anew::Folder;
+use crate::config::LaunchShapes;
 
 /// Of the device's memory, what buffers may take: the rest is for the driver, cuBLAS, local memory of kernels, and
 /// for other processes.
@@ -124,6 +125,8 @@ pub(crate) struct Device {
     /// Images of kernels that were compiled before.
     pub(super) cache: Folder,
     rates: OnceLock<Rates>,
+    /// What was chosen of the blocks of kernels.
+    shapes: Mutex<Arc<LaunchShapes>>,
 }
 
 /// What buffers may take where nobody says.
@@ -162,6 +165,7 @@ impl Device {
             kernels: Mutex::default(),
             cache: Folder::new(folder.map(|folder| folder.join("kernels"))),
             rates: OnceLock::new(),
+            shapes: Mutex::default(),
         }
     }
 
@@ -222,6 +226,16 @@ impl Device {
     /// Threads that fill and read what is copied, that of the caller among them.
     pub(crate) fn set_copiers(&self, threads: usize) {
         self.staging.set_copiers(threads);
+    }
+
+    /// From the next launch on.
+    pub(crate) fn set_shapes(&self, shapes: &Arc<LaunchShapes>) {
+        *self.shapes.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(shapes);
+    }
+
+    /// The threads of a block of a kernel, where somebody chose them.
+    pub(crate) fn threads(&self, kernel: &str) -> Option<u32> {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner).threads(kernel)
     }
 
     /// The code by which it was lost, if it was.

@@ -25,6 +25,7 @@ impl Session {
         if settings.gpu == Gpu::Off {
             return table(rows);
         }
+        let shapes = settings.gpu_launch_shapes;
         let libraries = Some(PathBuf::from(settings.gpu_libraries)).filter(|path| path != "");
         let look = move || {
             Ok(gpu::device(libraries.as_deref()).map(|device| {
@@ -44,6 +45,10 @@ impl Session {
                 rows.extend(facts(device.facts()));
                 rows.extend(measured(&rates));
                 rows.extend(used(&device));
+                rows.extend(shapes.all().map(|(kernel, threads)| {
+                    let what = format!("of a block of {kernel}: gpu_launch_shapes");
+                    row("launch_shape", threads, "threads", &what)
+                }));
             }
             Err(absent) => rows.push(row("absent", absent.to_string(), "", "why there is none")),
         }

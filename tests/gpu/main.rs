@@ -12,6 +12,7 @@ mod random_groups;
 mod rows;
 #[path = "../standin/sanitizer.rs"]
 mod sanitizer;
+mod shapes;
 mod standin;
 
 use std::path::{Path, PathBuf};

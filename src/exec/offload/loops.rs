@@ -6,7 +6,7 @@ use super::matrix::Matrix;
 use super::{Failed, Queue};
 pub(super) use crate::exec::kernels::fused::THREADS;
 use crate::exec::kernels::fused::{
-    Builder, ENTRY, FINISH, Goal, Lanes, Program, Stretch, WARP, pack,
+    Builder, ENTRY, FINISH, Goal, LOOP, Lanes, Program, Stretch, WARP, pack,
 };
 use crate::exec::kernels::reduce::Reduction;
 use crate::gpu::{Argument, Buffer, Headers, Launch, Source, Work};
@@ -87,7 +87,7 @@ impl Queue<'_> {
         match goal {
             Goal::Map if !program.reduces_rows() => {
                 let work = Work::Threads(over.shape.cells() as u64);
-                self.launch(text, ENTRY, work, &arguments(&out.buffer, &[]))?;
+                self.launch(text, LOOP, work, &arguments(&out.buffer, &[]))?;
             }
             Goal::Map | Goal::Column | Goal::Rows(_) => {
                 if columns > COLUMNS_MAX {
@@ -134,10 +134,14 @@ impl Queue<'_> {
         arguments: &[Argument<'_>],
     ) -> Result<(), Failed> {
         // The bits of the host: nothing is contracted.
-        let (text, entry) = (text.into(), entry.into());
-        let source = Source { text, headers: HEADERS, entry, contracts: false };
+        let (mut text, mut threads) = (text.into(), THREADS as u32);
+        if let Some(chosen) = self.device.threads(entry) {
+            text = format!("#define THREADS {chosen}\n{text}").into();
+            threads = chosen;
+        }
+        let source = Source { text, headers: HEADERS, entry: entry.into(), contracts: false };
         let kernel = self.device.kernel(&source)?;
-        let launch = Launch { work, block: Some(THREADS as u32), shared_bytes: 0 };
+        let launch = Launch { work, block: Some(threads), shared_bytes: 0 };
         self.stream.launch(&kernel, launch, arguments)?;
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::{groups, loops, reshape, sparse};
+use crate::config::FREE;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::tests::{BINARY, REDUCTIONS, UNARY};
 use crate::exec::kernels::fused::{Builder, Goal, Program, Reduction, Stretch};
@@ -104,6 +105,16 @@ fn texts() -> Vec<(String, String)> {
         }
     }
     texts
+}
+
+#[test]
+fn kernels_whose_threads_may_be_chosen_are_there() {
+    let inputs = [Stretch::Cells, Stretch::Row].map(|stretch| (stretch, Element::Float64));
+    let cells = plain().cuda(Element::Float64, &inputs, Goal::Map, SHAPE);
+    let texts = [reshape::TEXT, sparse::TEXT, &cells].concat();
+    for kernel in FREE {
+        assert!(texts.contains(&format!("__launch_bounds__(THREADS) {kernel}(")), "{kernel}");
+    }
 }
 
 /// What the compiler says of each kernel of a text; panics where one spills.

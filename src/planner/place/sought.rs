@@ -27,6 +27,7 @@ pub(in crate::planner) fn device(wanted: &GpuUse, seconds: f64) -> Option<Arc<De
     let waits = wanted.when == Gpu::Force;
     let device = is_wanted.then(|| offload::trusted(wanted.libraries(), waits)).flatten()?;
     device.set_copiers(wanted.threads);
+    device.set_shapes(&wanted.shapes);
     if let Some(bytes) = wanted.memory_limit {
         device.set_memory_limit(Some(bytes));
     }

@@ -59,7 +59,8 @@ pub(crate) enum Goal {
     Columns(Reduction),
 }
 
-/// The entry that every text has, and the one that puts together the parts of a reduction.
+/// The entry of a text of cells, that of any other, and the one that puts together the parts of a reduction.
+pub(crate) const LOOP: &str = "loop";
 pub(crate) const ENTRY: &str = "run";
 pub(crate) const FINISH: &str = "finish";
 
@@ -155,7 +156,7 @@ impl Program {
                     text.aligned(),
                     text.cell()
                 );
-                entry(&mut out, ENTRY, &format!("T* __restrict__ out, {parameters}"), &body);
+                entry(&mut out, LOOP, &format!("T* __restrict__ out, {parameters}"), &body);
             }
             Goal::Map | Goal::Column | Goal::Rows(_) => {
                 let root = if matches!(goal, Goal::Rows(_)) { ", Root root" } else { "" };
@@ -558,7 +559,7 @@ mod tests {
         assert_eq!(
             text,
             "#include \"fused.cuh\"\n\ntypedef f64 T;\n\n\
-             extern \"C\" __global__ void __launch_bounds__(THREADS) run(T* __restrict__ out, u64 rows, u64 columns, \
+             extern \"C\" __global__ void __launch_bounds__(THREADS) loop(T* __restrict__ out, u64 rows, u64 columns, \
              const f64* __restrict__ in0, const f32* __restrict__ in1, f64 c0) {\n    \
              ALIGNED(out);\n    ALIGNED(in0);\n    ALIGNED(in1);\n    map(Wide<2>{rows, columns}, out, [=](u64 at, u64 row, u64 column) -> T {\n        \
              const T v0 = cell::relu<T>(cell::add<T>(cell::multiply<T>((T)in0[at], (T)in1[column]), (T)c0));\n        \

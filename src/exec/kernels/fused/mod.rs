@@ -32,7 +32,7 @@ use std::ops::Range;
 use crate::matrix::Scalar;
 
 use super::elementwise::{BinaryFunction, UnaryFunction};
-pub(crate) use cuda::{ENTRY, FINISH, Goal, Lanes, Stretch, THREADS, WARP, pack};
+pub(crate) use cuda::{ENTRY, FINISH, Goal, LOOP, Lanes, Stretch, THREADS, WARP, pack};
 pub use reduce::{Accumulator, Reduction};
 pub use strips::{ROW_MAX, Results, Scratch};
 
