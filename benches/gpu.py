@@ -8,7 +8,7 @@ milliseconds of the host, of the GPU where all is brought there (cold) and where
 `gpu = auto` takes when it is asked again and again, with its regret: by how much that is slower than the faster of host and warm; the
 same of decompositions, half as large, and of a sparse matrix, beside PyTorch's calls of the same libraries; then rates of steps whose
 matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it; and the same of
-aggregations over a table of so many rows, with what the GPU takes alone once their columns are there, by EXPLAIN ANALYZE.
+aggregations over a table of so many rows, and over joins of it, with what the GPU takes alone once their columns are there, by EXPLAIN ANALYZE.
 
 A dry run, over the stand-in that tests/standin/build.sh has built into a folder:
 
@@ -92,6 +92,22 @@ TABLES = [
     ("by month", """SELECT date_trunc('month', day) AS m, sum(price) AS s, max(discount) AS d FROM lines GROUP BY m ORDER BY m""", 7),
     ("by day", "SELECT day, count(*) AS n FROM lines GROUP BY day ORDER BY day", 2),
     ("by part", """SELECT count(*) AS n, max(s) AS s FROM (SELECT part, sum(quantity) AS s FROM lines GROUP BY part) AS parts""", 6),
+    ("doubles by part", "SELECT count(*) AS n, max(s) AS s FROM (SELECT part, sum(amount) AS s FROM lines GROUP BY part) AS parts", 12),
+    ("by order", "SELECT count(*) AS n, max(s) AS s FROM (SELECT number, sum(price) AS s FROM lines GROUP BY number) AS orders", 8),
+    ("in slots", """SELECT count(*) AS n, max(s) AS s FROM (SELECT number, part, sum(price) AS s FROM lines GROUP BY number, part) AS g""", 12),
+]
+
+# The same over joins by a key, whose sides are aggregated after the join alone; a look at a place of another table is 32 bytes.
+JOINS = [
+    ("join to parts", """SELECT kind, sum(price * (1 - discount)) AS s FROM lines JOIN parts ON lines.part = parts.part
+        WHERE size < 25 GROUP BY kind ORDER BY kind""", 9 + 3 * 32),
+    ("join to orders", """SELECT urgency, count(*) AS n, sum(price) AS s FROM lines JOIN orders ON lines.number = orders.number
+        WHERE placed < DATE '1995-01-01' GROUP BY urgency ORDER BY urgency""", 8 + 3 * 32),
+    ("by joined row", """SELECT count(*) AS n, max(s) AS s FROM (SELECT orders.number, placed, urgency, sum(price) AS s
+        FROM lines JOIN orders ON lines.number = orders.number WHERE placed < DATE '1995-01-01' AND day > DATE '1995-03-15'
+        GROUP BY orders.number, placed, urgency) AS g""", 10 + 2 * 32),
+    ("by two numbers", """SELECT count(*) AS n, sum(cost * quantity) AS s FROM lines
+        JOIN supplies ON lines.part = supplies.part AND lines.turn = supplies.turn""", 9 + 3 * 32),
 ]
 
 PRECISIONS = ["off", "tf32", "bf16"]
@@ -139,8 +155,23 @@ def table(rows):
             CAST(({mixed} >> 6) % 11 / 100.0 AS DECIMAL(15, 2)) AS discount, CAST(({mixed} >> 10) % 9 / 100.0 AS DECIMAL(15, 2)) AS tax,
             CASE ({mixed} >> 7) % 4 WHEN 0 THEN 'A' WHEN 1 THEN 'R' ELSE 'N' END AS flag,
             CASE ({mixed} >> 9) % 2 WHEN 0 THEN 'F' ELSE 'O' END AS status,
-            DATE '1992-01-02' + CAST(({mixed} >> 4) % 2526 AS INT) AS day, CAST({mixed} AS DOUBLE) / 1048576 AS amount
+            DATE '1992-01-02' + CAST(({mixed} >> 4) % 2526 AS INT) AS day, CAST({mixed} AS DOUBLE) / 1048576 AS amount,
+            i / 4 * 4 AS number, i % 4 AS turn
         FROM generate_series(1, {rows}) AS g(i);
+    """
+
+
+def joined(rows):
+    """Those of JOINS: a table of parts, one of orders with four lines each, and one with four rows for each part."""
+    return table(rows) + f"""
+        CREATE TABLE parts AS SELECT i * 7919 % 200000 AS part, concat('kind', CAST(i % 25 AS VARCHAR)) AS kind, i * 31 % 50 AS size
+        FROM generate_series(1, 200000) AS g(i);
+        CREATE TABLE orders AS SELECT i * 4 AS number, DATE '1992-01-02' + CAST(i * 7919 % 2400 AS INT) AS placed,
+            concat(CAST(i % 5 AS VARCHAR), '-URGENCY') AS urgency
+        FROM generate_series(0, {rows // 4}) AS g(i);
+        CREATE TABLE supplies AS SELECT i % 200000 AS part, i / 200000 AS turn, CAST(i * 17 % 1000 / 100.0 AS DECIMAL(9, 2)) AS cost
+        FROM generate_series(0, 799999) AS g(i);
+        SET eager_groups = 'off'; SET contractions = 'off';
     """
 
 
@@ -226,9 +257,9 @@ def by_statement(engine, statements, runs, beside):
     return rows
 
 
-def by_query(engine, runs, rows):
+def by_query(engine, tables, runs, rows):
     """Each aggregation by the host and by the GPU, and what the GPU itself takes for columns that are there."""
-    queries = [(name, text) for name, text, _ in TABLES]
+    queries = [(name, text) for name, text, _ in tables]
     of = {}
     for column, settings in SIDES.items():
         asked = 40 if column == "auto" else runs
@@ -241,7 +272,7 @@ def by_query(engine, runs, rows):
     heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
     print(f"{'aggregation':<20}{heads}{'regret':>8}{'GPU alone ms':>14}{'GB/s':>8}")
     found = []
-    for at, (name, _, bytes_each) in enumerate(TABLES):
+    for at, (name, _, bytes_each) in enumerate(tables):
         taken = {column: of[column][name] for column in SIDES}
         regret, alone = taken["auto"] / min(taken["host"], taken["warm"]) - 1, duration(shown[3 * at + 2])
         found.append(dict(name=name, seconds=taken, alone=alone, rate=rows * bytes_each / alone))
@@ -409,7 +440,8 @@ def main():
     if given.only != "tables":
         statements, rounds = of_matrices(engine, made, given, facts)
     if given.only != "matrices":
-        aggregations = by_query(made(table(given.rows)), given.runs, given.rows)
+        aggregations = by_query(made(table(given.rows)), TABLES, given.runs, given.rows)
+        aggregations += by_query(made(joined(given.rows)), JOINS, given.runs, given.rows)
     if given.full:
         with open(given.full, "w") as file:
             json.dump(dict(facts=facts, statements=statements, rounds=rounds, aggregations=aggregations), file, indent=1)

@@ -35,6 +35,7 @@ struct Slots {
     __device__ __forceinline__ u32 slot(u64 code, bool& is_first) const {
         if (*(volatile u32*)full) return NO_SLOT;
         u64 at = mixed(code) & last;
+        #pragma unroll 1
         for (u32 look = 0; look < LOOKS; look++) {
             // Whoever finds a slot free takes it, unless another was faster.
             u64 known = *(volatile u64*)(codes + at);
@@ -82,6 +83,7 @@ __device__ __forceinline__ void place_far(u32* __restrict__ places, u64 rows, co
 // The row, from 1, in the slot of a code; zero where there is none.
 __device__ __forceinline__ u32 found_far(const u32* __restrict__ places, const u64* __restrict__ codes, u64 slots, u64 code) {
     u64 at = mixed(code) & (slots - 1);
+    #pragma unroll 1
     for (u32 look = 0; look < LOOKS; look++) {
         const u64 known = codes[at];
         if (known == code) return places[at];
@@ -161,10 +163,11 @@ __device__ __forceinline__ void gather_groups(u64* out_codes, u64* out, const u6
         u32 all;
         u64 own = place + before(__popc(there), all);
         place += all;
+        #pragma unroll 1
         for (u32 k = 0; k < SIDE_BY_SIDE; k++, group++) {
             if (!(there >> k & 1)) continue;
             out_codes[own] = codes ? codes[group] : group;
-            #pragma unroll
+            #pragma unroll 4
             for (u32 word = 0; word < WORDS; word++) out[own * WORDS + word] = table[group * WORDS + word];
             own++;
         }

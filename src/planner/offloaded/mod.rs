@@ -134,7 +134,8 @@ fn offloaded(
             if !has_keys(&asked)? {
                 continue;
             }
-            if !has_digits(&mut asked)? && choice.is_exact {
+            let may_be_many = asked.keys.iter().any(|key| codes(&asked, key).is_none());
+            if (choice.is_exact || may_be_many) && !has_digits(&mut asked)? && choice.is_exact {
                 return Ok(None);
             }
         }
@@ -185,7 +186,7 @@ fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
         conditions.push(of);
     }
     let groups = groups.expr().iter().map(|(key, _)| rows.over(key)).collect::<Result<Vec<_>>>()?;
-    let Some((keys, shown)) = keys::of(&groups, &rows, &mut terms) else { return Ok(None) };
+    let Some((keys, shown)) = keys::of(&groups, rows, &mut terms) else { return Ok(None) };
     let mut states = Vec::new();
     for (call, filter) in first.aggr_expr().iter().zip(first.filter_expr()) {
         let of = call.expressions().iter().map(|of| rows.over(of)).collect::<Result<Vec<_>>>()?;
@@ -351,7 +352,7 @@ fn choice(
         return None;
     }
     // The host reads what came back.
-    let working = working_seconds(asked, rates, groups, words, read_bytes)
+    let working = working_seconds(asked, rates, [codes, words, table_bytes], read_bytes)
         + back_bytes / rates.download
         + costs.kept(groups * words) * 1e-9;
     let by_device = force || place::is_clearly_faster(working + unpaid_seconds, host_seconds);
@@ -412,16 +413,18 @@ fn totals_bytes(asked: &Asked, codes: f64, words: f64) -> f64 {
 fn working_seconds(
     asked: &Asked,
     rates: &Rates,
-    groups: f64,
-    words: f64,
+    [codes, words, table_bytes]: [f64; 3],
     read_bytes: usize,
 ) -> f64 {
     let rows = asked.rows as f64;
-    let reading = read_bytes as f64 / (MEMORY_SHARE * rates.memory);
+    let moving = |bytes: f64| bytes / (MEMORY_SHARE * rates.memory);
+    // A table is cleared and looked through, and what is added to one that is far away is read and written.
+    let far_bytes = if table_bytes > NEAR_BYTES as f64 { 2.0 * SECTOR_BYTES as f64 } else { 0.0 };
+    let reading = moving(read_bytes as f64 + rows * far_bytes) + moving(2.0 * table_bytes);
     let steps: usize = asked.terms().map(Term::steps).sum();
     let computing = rows * steps as f64 / rates.products64;
     // In registers nobody waits for another.
-    let is_shared = groups * words > REGISTERS_MAX as f64;
+    let is_shared = codes * words > REGISTERS_MAX as f64;
     let adding = if is_shared { rows * words / ADDITIONS } else { 0.0 };
     2.0 * rates.launch_seconds + rates.synchronize_seconds + reading.max(computing + adding)
 }
