@@ -91,6 +91,7 @@ pub(crate) fn named_tables(pair: &Pair) {
          FROM generate_series(0, 799) AS g(i);
          CREATE TABLE pairs AS SELECT i % 40 * 1000 AS x, i / 40 - 5 AS y, chr(CAST(97 + i * 3 % 5 AS INT)) AS s, i AS v
          FROM generate_series(0, 999) AS g(i);
+         CREATE TABLE supplies AS SELECT 1000 + i / 4 AS x, i % 4 AS y, i AS v FROM generate_series(0, 359) AS g(i);
          CREATE TABLE twice AS SELECT i % 300 AS k, i AS v FROM generate_series(0, 599) AS g(i);
          CREATE TABLE none AS SELECT k, s FROM d WHERE false;
          SET eager_groups = off; SET contractions = off",
@@ -121,6 +122,8 @@ const JOINED: &[&str] = &[
     "SELECT v, count(*), sum(t.p) FROM t JOIN far ON t.b * 3000000007 = far.k GROUP BY v ORDER BY v",
     "SELECT pairs.s, count(*), sum(v) FROM t JOIN pairs ON t.b * 1000 = pairs.x AND t.a = pairs.y GROUP BY pairs.s ORDER BY 1",
     "SELECT l.n, sum(pairs.v) FROM t JOIN pairs ON t.a = pairs.y AND (t.b + 100) * 1000 = pairs.x JOIN l ON pairs.v = l.k GROUP BY l.n ORDER BY 1",
+    "SELECT l.n, sum(supplies.v), count(*) FROM supplies JOIN l ON l.k = supplies.x JOIN t ON t.a + 1000 = l.k AND t.b = supplies.y
+         GROUP BY l.n ORDER BY l.n",
     "SELECT x, y, s, count(*) FROM (SELECT (t.b - 3) * 1000 AS c, t.a FROM t) AS t JOIN pairs ON c = x AND a = y GROUP BY x, y, s ORDER BY x, y",
     // Who is there alone.
     "SELECT s, count(*) FROM t WHERE b IN (SELECT k FROM d WHERE w < 20) GROUP BY s ORDER BY s",

@@ -124,7 +124,10 @@ impl<'a> Rows<'a> {
         let (Some(left), Some(right)) = (Self::of(join.left())?, Self::of(join.right())?) else {
             return Ok(None);
         };
-        let on = join.on().iter().map(|(a, b)| Ok([left.over(a)?, right.over(b)?]));
+        let on = join.on().iter().map(|(a, b)| {
+            let [a, b] = [left.over(a)?, right.over(b)?];
+            Ok([left.nearest(a), right.nearest(b)])
+        });
         let on: Vec<[Over; 2]> = on.collect::<Result<_>>()?;
         let key = |first: JoinSide, is_near: bool| {
             let (side, of) = match first {
@@ -192,6 +195,14 @@ impl<'a> Rows<'a> {
     /// An expression over what is given as one over the columns of the tables.
     pub(super) fn over(&self, expr: &Over) -> Result<Over> {
         replaced(&self.columns, expr)
+    }
+
+    /// What is equal to an expression, in the first table that has it: what names a row is the key of that.
+    fn nearest(&self, expr: Over) -> Over {
+        self.joins.iter().rev().fold(expr, |expr, join| {
+            let names = join.of.iter().zip(&join.key).find(|(_, key)| expr.eq(key));
+            names.map(|(of, _)| Arc::clone(of)).unwrap_or(expr)
+        })
     }
 
     /// Which of these may be a key of the first table: one of near numbers, or all columns of it together.
