@@ -135,7 +135,8 @@ fn offloaded(
                 continue;
             }
             let may_be_many = asked.keys.iter().any(|key| codes(&asked, key).is_none());
-            if (choice.is_exact || may_be_many) && !has_digits(&mut asked)? && choice.is_exact {
+            let is_rounded = (choice.is_exact || may_be_many) && !has_digits(&mut asked)?;
+            if is_rounded && choice.is_exact {
                 return Ok(None);
             }
         }
