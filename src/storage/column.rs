@@ -62,6 +62,11 @@ impl TableColumn {
         self.version.figures().get(self.place).map_or(0, |figures| figures.nulls)
     }
 
+    /// What it takes of memory where it is read.
+    pub(crate) fn bytes(&self) -> usize {
+        self.version.figures().get(self.place).map_or(0, |figures| figures.bytes)
+    }
+
     /// The least and the greatest value, of whole numbers, decimals, days and times as the numbers that they are kept as; zeros where
     /// all are NULL, and nothing of other types.
     pub(crate) fn bounds(&self) -> Option<[i128; 2]> {
@@ -155,7 +160,7 @@ impl TableColumn {
         batch.encoded(self.place, 0..batch.num_rows())
     }
 
-    /// The values of rows by their numbers.
+    /// The values of rows by their numbers; meanwhile there are those of all ([`TableColumn::bytes`]).
     ///
     /// # Errors
     /// None, for what is kept was such a column.

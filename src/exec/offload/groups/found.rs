@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayData, ArrayRef, Float64Array, Int64Array, UInt32Array, UInt64Array, make_array,
+    Array, ArrayData, ArrayRef, Float64Array, Int64Array, UInt32Array, UInt64Array, make_array,
 };
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
+use datafusion::execution::memory_pool::MemoryReservation;
 
 use super::column::Column;
 use super::run::{Groups, Looked};
@@ -27,6 +28,8 @@ pub(super) struct Found<'a> {
     pub(super) codes: &'a [usize],
     pub(super) kernel: &'a Kernel,
     pub(super) totals: &'a Totals,
+    /// What values that are read of tables are counted in.
+    pub(super) bytes: &'a MemoryReservation,
 }
 
 impl Found<'_> {
@@ -50,7 +53,15 @@ impl Found<'_> {
     fn shown(&self, of: &Shown) -> Result<ArrayRef, Failed> {
         match of {
             Shown::Key(key) => self.key(*key),
-            Shown::OfRow(key, column) => Ok(column.at(self.codes(*key))?),
+            Shown::OfRow(key, column) => {
+                let all_bytes = column.bytes();
+                self.bytes.try_grow(all_bytes)?;
+                let values = column.at(self.codes(*key));
+                self.bytes.shrink(all_bytes);
+                let values = values?;
+                self.bytes.try_grow(values.get_array_memory_size())?;
+                Ok(values)
+            }
         }
     }
 

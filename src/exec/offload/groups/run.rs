@@ -150,6 +150,7 @@ impl Run<'_> {
             codes: &codes,
             kernel: &kernel,
             totals: &totals,
+            bytes,
         };
         Ok(found.groups()?)
     }
