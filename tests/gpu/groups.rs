@@ -281,6 +281,7 @@ fn sums_of_doubles_by_many_groups_are_exact() {
     let Some(pair) = Pair::new() else { return };
     pair.execute(
         "CREATE TABLE d AS SELECT i % 100 AS k, CASE WHEN i < 100 THEN 1e16 WHEN i < 20100 THEN 0.125e0 WHEN i < 20200 THEN -1e16 END AS x,
+             CASE WHEN i < 100 THEN -1180591620717411303424e0 WHEN i < 200 THEN 590295810358705651712e0 ELSE 1e0 END AS far,
              CASE WHEN i = 7 THEN 1e300 ELSE 1e-5 END AS wide, CASE WHEN i = 7 THEN CAST('NaN' AS DOUBLE) ELSE 1e0 END AS odd
          FROM generate_series(0, 30000) AS g(i)",
     );
@@ -293,6 +294,10 @@ fn sums_of_doubles_by_many_groups_are_exact() {
         let expected = (0..100).map(|k| (k, 25.0, 25.0, 25.0 / 202.0));
         assert_eq!(rows, Vec::from_iter(expected));
     }
+    // Beyond 64 of their digits: 2^69 is taken away, and 298 or 299 ones are added.
+    let rows = pair.device.query("SELECT k, sum(far) FROM d GROUP BY k ORDER BY k");
+    let expected = (0..100).map(|k| (k, -2_f64.powi(69)));
+    assert_eq!(rows.unwrap().rows::<(i64, f64)>().unwrap(), Vec::from_iter(expected));
     // Of too many digits, and of none.
     for statement in [
         "SELECT k, sum(wide) FROM d GROUP BY k ORDER BY k",
