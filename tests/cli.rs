@@ -242,17 +242,27 @@ fn a_file_without_room_says_so() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no_room");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    for name in ["a.csv", "a.json"] {
-        let path = folder.join(name);
-        let path = path.display();
-        let copy = format!("COPY (SELECT * FROM range(100000)) TO '{path}'");
-        // No file may be longer than 100 KiB, and whoever tries is told rather than killed.
+    // No file may be longer than 100 KiB, and whoever tries is told rather than killed.
+    let limited = |text: &str| {
         let mut limited = Command::new("bash");
-        limited.args(["-c", "ulimit -f 100; trap '' XFSZ; exec \"$0\" -c \"$1\""]);
-        let limited = limited.arg(env!("CARGO_BIN_EXE_relatrix")).arg(&copy).output().unwrap();
-        assert!(!limited.status.success());
-        assert!(stderr(&limited).contains(&format!("{path}: File too large")), "{limited:?}");
+        let script = "ulimit -f 100; trap '' XFSZ; exec \"$0\" --keep-going -c \"$1\"";
+        limited.args(["-c", script, env!("CARGO_BIN_EXE_relatrix"), text]).output().unwrap()
+    };
+    let path = |name: &str| folder.join(name).display().to_string();
+    for name in ["a.csv", "a.json"].map(path) {
+        let output = limited(&format!("COPY (SELECT * FROM range(100000)) TO '{name}'"));
+        assert!(!output.status.success());
+        assert!(stderr(&output).contains(&format!("{name}: File too large")), "{output:?}");
     }
+    // What is wrong with the next statement is not that.
+    let (whole, all) = (path("a.parquet"), folder.display());
+    let output = limited(&format!(
+        "COPY (SELECT value * 1.5 AS x FROM range(300000)) TO '{whole}';
+         COPY (SELECT CAST(concat('x', value) AS INT) FROM range(3)) TO '{all}/' STORED AS CSV"
+    ));
+    let errors: Vec<&str> = stderr(&output).lines().filter(|line| line.contains("error")).collect();
+    let [first, second] = errors[..] else { panic!("{output:?}") };
+    assert!(first.contains("File too large") && second.contains("cannot cast"), "{output:?}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 

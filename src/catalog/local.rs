@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -41,9 +41,18 @@ impl fmt::Display for LocalFiles {
 }
 
 impl LocalFiles {
+    fn all_unwritten(&self) -> MutexGuard<'_, Vec<(Location, String)>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets which files at or below this place could not be written.
+    pub(crate) fn forget(&self, below: &Location) {
+        self.all_unwritten().retain(|(location, _)| !location.prefix_matches(below));
+    }
+
     /// A file at or below this place that could not be written, and why; told once.
     pub(crate) fn unwritten(&self, below: &Location) -> Option<(String, String)> {
-        let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unwritten = self.all_unwritten();
         let at = unwritten.iter().position(|(location, _)| location.prefix_matches(below))?;
         let (location, why) = unwritten.swap_remove(at);
         let path = self.files.path_to_filesystem(&location);
@@ -74,9 +83,8 @@ impl ObjectStore for LocalFiles {
     ) -> Result<PutResult> {
         let written = self.files.put_opts(location, payload, options).await;
         if let Err(error) = &written {
-            let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
-            unwritten.retain(|(known, _)| known != location);
-            unwritten.push((location.clone(), cause(error)));
+            self.forget(location);
+            self.all_unwritten().push((location.clone(), cause(error)));
         }
         written
     }

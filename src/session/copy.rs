@@ -9,6 +9,7 @@ use datafusion::datasource::file_format::json::JsonSink;
 use datafusion::datasource::physical_plan::FileSink;
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::error::DataFusionError;
+use datafusion::object_store::path::Path as Location;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use sqlparser::ast::{self, CopySource, CopyTarget, Value};
@@ -76,28 +77,33 @@ pub(super) fn rewrite(syntax: &mut SqlStatement) -> Result<()> {
     }
 }
 
-/// The error of a plan that writes files, as that of the file which could not be written.
+/// Where a plan writes files of texts, before it does: what went wrong there earlier is forgotten.
 ///
-/// DataFusion's writers of texts hold back 10 MB until the end, and drop why they could not be written then.
-pub(super) fn of_file(
-    error: DataFusionError,
-    plan: &Arc<dyn ExecutionPlan>,
-    files: &LocalFiles,
-) -> Error {
-    let mut unwritten = None;
-    let looked = plan.apply(|operator| {
+/// # Errors
+/// None but DataFusion's.
+pub(super) fn places(plan: &Arc<dyn ExecutionPlan>, files: &LocalFiles) -> Result<Vec<Location>> {
+    let mut places = Vec::new();
+    plan.apply(|operator| {
         let sink = operator.downcast_ref::<DataSinkExec>().map(|of| of.sink() as &dyn Any);
         let texts = sink.and_then(|sink| {
             let csv = sink.downcast_ref::<CsvSink>().map(FileSink::config);
             csv.or_else(|| sink.downcast_ref::<JsonSink>().map(FileSink::config))
         });
-        let mut paths = texts.into_iter().flat_map(|config| &config.table_paths);
-        unwritten = paths.find_map(|path| files.unwritten(path.prefix()));
-        Ok(if unwritten.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    match (looked, unwritten) {
-        (Ok(_), Some((path, message))) => ErrorKind::File { path, message }.into(),
-        _ => error.into(),
+        let paths = texts.into_iter().flat_map(|config| &config.table_paths);
+        places.extend(paths.map(|path| path.prefix().clone()));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    places.iter().for_each(|place| files.forget(place));
+    Ok(places)
+}
+
+/// The error of a plan that writes files there, as that of the file which could not be written.
+///
+/// DataFusion's writers of texts hold back 10 MB until the end, and drop why they could not be written then.
+pub(super) fn of_file(error: DataFusionError, places: &[Location], files: &LocalFiles) -> Error {
+    match places.iter().find_map(|place| files.unwritten(place)) {
+        Some((path, message)) => ErrorKind::File { path, message }.into(),
+        None => error.into(),
     }
 }
 

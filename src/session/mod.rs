@@ -706,12 +706,11 @@ impl Session {
         };
         if writes {
             let operators = way.stoppable(self, operators)?;
-            let counts = collect(Arc::clone(&operators), task(&state)).await;
             let files = &self.shared.files;
-            return match counts {
-                Ok(counts) => Ok(Started::Count(written(&counts))),
-                Err(error) => Err(copy::of_file(error, &operators, files)),
-            };
+            let places = copy::places(&operators, files)?;
+            let counts = collect(operators, task(&state)).await;
+            let counts = counts.map_err(|error| copy::of_file(error, &places, files))?;
+            return Ok(Started::Count(written(&counts)));
         }
         self.rows(way, &state, operators, asked, again)
     }

@@ -123,7 +123,7 @@ impl TableColumn {
     /// None, for what is kept was such a column.
     pub(crate) fn digits(&self) -> Result<Option<Digits>, ArrowError> {
         let look = || {
-            let mut digits = Some(Digits::NONE);
+            let mut digits = Digits::NONE;
             for batch in 0..self.batches() {
                 let values = self.values(batch)?;
                 let own = match self.data_type {
@@ -136,9 +136,10 @@ impl TableColumn {
                     }
                     _ => None,
                 };
-                digits = digits.zip(own).map(|(all, own)| all.or(own));
+                let Some(own) = own else { return Ok(None) };
+                digits = digits.or(own);
             }
-            Ok(digits)
+            Ok(Some(digits))
         };
         self.version.batched().digits(self.place, look)
     }
