@@ -267,17 +267,20 @@ def by_query(engine, tables, runs, rows):
     texts = [f"EXPLAIN ANALYZE {text};" for _, text in queries]
     # Of several runs of each, the last.
     shown = engine.texts(SIDES["warm"] + "".join(3 * text for text in texts)).split("by_device=")[1:]
+    # How much of the time the host, or the way to the GPU, was at work while columns came.
+    coming = engine.texts(SIDES["cold"] + "".join(texts)).split("busy_percent=")[1:]
+    busy = [int(re.match(r"[0-9]+", text).group()) for text in coming]
     answers = [engine.texts(SIDES[side] + ";".join(text for _, text in queries) + ";") for side in ["host", "warm"]]
     print(f"\nanswers of the GPU are {'the same' if near(*answers) else 'OTHERS'}")
     heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
-    print(f"{'aggregation':<20}{heads}{'regret':>8}{'GPU alone ms':>14}{'GB/s':>8}")
+    print(f"{'aggregation':<20}{heads}{'busy':>6}{'regret':>8}{'GPU alone ms':>14}{'GB/s':>8}")
     found = []
     for at, (name, _, bytes_each) in enumerate(tables):
         taken = {column: of[column][name] for column in SIDES}
         regret, alone = taken["auto"] / min(taken["host"], taken["warm"]) - 1, duration(shown[3 * at + 2])
-        found.append(dict(name=name, seconds=taken, alone=alone, rate=rows * bytes_each / alone))
+        found.append(dict(name=name, seconds=taken, alone=alone, busy=busy[at], rate=rows * bytes_each / alone))
         figures = "".join(f"{1e3 * seconds:>10.2f}" for seconds in taken.values())
-        print(f"{name:<20}{figures}{100 * regret:>7.0f}%{1e3 * alone:>14.3f}{found[-1]['rate'] / 1e9:>8.0f}", flush=True)
+        print(f"{name:<20}{figures}{busy[at]:>5}%{100 * regret:>7.0f}%{1e3 * alone:>14.3f}{found[-1]['rate'] / 1e9:>8.0f}", flush=True)
     return found
 
 

@@ -2,14 +2,15 @@
 // row's group.
 //
 //     each_pack   f(pack, count): a thread for each pack of adjacent rows
+//     each_stretch  the same of rows in stretches, each of which has blocks of its own
 //     found       the row of another table that has a key, which `place` has put in its place
 //     Registers   totals of few groups: every thread has its own, and a block adds them up     ─┐ parts, one for each block,
 //     Shared      totals of more: one table for a block, in its shared memory                  ─┤ which `finish` adds up in their order
 //     Global      totals of most: one table for all, in the device's memory                    ─┘ nothing is left to add up
 //
 // A total is one or two words. Whole numbers add up to the same whatever the order. Numbers of floating point are added up in
-// registers alone, by threads in the order of the rows and then in that of threads and blocks, which the rows alone decide: so they have
-// the same bits on every device.
+// registers alone, by threads in the order of the rows and then in that of threads, blocks and stretches, which the rows alone decide: so
+// they have the same bits on every device, however many launches the rows come in.
 #pragma once
 
 #include "math.cuh"
@@ -42,6 +43,17 @@ __device__ __forceinline__ void each_pack(u64 rows, F f) {
     const u64 packs = (rows + PACK - 1) / PACK, step = (u64)gridDim.x * THREADS;
     for (u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x; pack < packs; pack += step) {
         const u64 left = rows - pack * PACK;
+        f(pack, left < PACK ? (u32)left : PACK);
+    }
+}
+
+// The same of the rows of a launch, which begin with a stretch: each stretch of so many, a whole number of packs, has so many blocks.
+template <class F>
+__device__ __forceinline__ void each_stretch(u64 rows, u64 stretch, u64 blocks, F f) {
+    const u64 first = blockIdx.x / blocks * stretch, end = first + stretch < rows ? first + stretch : rows;
+    const u64 packs = (end + PACK - 1) / PACK, step = blocks * THREADS;
+    for (u64 pack = first / PACK + blockIdx.x % blocks * THREADS + threadIdx.x; pack < packs; pack += step) {
+        const u64 left = end - pack * PACK;
         f(pack, left < PACK ? (u32)left : PACK);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Buffer {
     bytes: usize,
     /// In the device's ledger.
     number: u64,
-    /// The place in its lane of the last work with it, until another lane reads it: from then on nobody writes it.
+    /// The place in its lane of the last work with it; once another lane reads it, of the last that wrote to it.
     used: AtomicU64,
     is_shared: AtomicBool,
     /// Other lanes that read it, and the place of the last work with it there.
@@ -111,6 +111,11 @@ impl Buffer {
             Some((_, last)) => *last = at.max(*last),
             None => readers.push((Arc::clone(lane), at)),
         }
+    }
+
+    /// Remembers that its own lane has written to it: who reads it next waits for that, too.
+    pub(super) fn written(&self) {
+        self.used.fetch_max(self.home.queued(), Ordering::Release);
     }
 
     fn readers(&self) -> MutexGuard<'_, Vec<(Arc<Lane>, u64)>> {

@@ -50,6 +50,8 @@ pub(crate) struct Launch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Argument<'a> {
     Buffer(&'a Buffer),
+    /// A buffer from this byte on.
+    From(&'a Buffer, usize),
     F64(f64),
     U64(u64),
     U32(u32),
@@ -60,6 +62,7 @@ impl Argument<'_> {
     fn word(self) -> u64 {
         match self {
             Self::Buffer(buffer) => buffer.address(),
+            Self::From(buffer, first) => buffer.address() + first as u64,
             Self::F64(value) => value.to_bits(),
             Self::U64(value) => value,
             Self::U32(value) => {
@@ -305,7 +308,7 @@ impl Stream {
         let mut buffers = Vec::with_capacity(arguments.len());
         for (word, argument) in words.iter_mut().zip(arguments) {
             *word = argument.word();
-            if let Argument::Buffer(buffer) = argument {
+            if let Argument::Buffer(buffer) | Argument::From(buffer, _) = argument {
                 buffer.before(self.lane())?;
                 buffers.push(*buffer);
             }

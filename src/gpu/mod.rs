@@ -20,7 +20,8 @@
 //!
 //! A stream is a queue: a call returns before the work is done, and a buffer that is dropped is freed after the work
 //! that was queued before. Another stream may read a buffer: it waits for what was queued when it asked, and the
-//! buffer waits for it before it is freed. Once another has, its own stream does not write it any more; nobody checks.
+//! buffer waits for it before it is freed. Once another has, its own stream writes it again only after it was told to wait for
+//! that ([`Mark`]); nobody checks.
 //!
 //! Some faults leave the device useless for the rest of the process. Then it is lost: nothing is called or freed any
 //! more, each call says so, and so does [`device()`](device()).
@@ -52,4 +53,4 @@ pub(crate) use probe::{device, found, is_absent};
 pub(crate) use product::{Arithmetic, Product};
 pub(crate) use rates::Rates;
 pub(crate) use solver::Columns;
-pub(crate) use stream::Stream;
+pub(crate) use stream::{Mark, Stream};

@@ -138,7 +138,8 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// The same into a buffer that was made by this stream, from some place on.
+    /// The same into a buffer that was made by this stream, from some place on. Who has another stream read what was there
+    /// before lets this one wait for that ([`Stream::wait`]).
     pub(crate) fn write(&self, buffer: &Buffer, first: usize, bytes: &[u8]) -> Result<(), Fault> {
         self.device.enter()?;
         if first.checked_add(bytes.len()).is_none_or(|end| end > buffer.bytes()) {
@@ -146,7 +147,7 @@ impl Stream {
         }
         let to = buffer.address() + first as u64;
         self.device.staging.upload(&self.device, &self.lane, to, bytes)?;
-        buffer.after(&self.lane);
+        buffer.written();
         self.device.counts.bytes_up.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -195,6 +196,33 @@ impl Stream {
         Ok(())
     }
 
+    /// A mark that is nowhere yet.
+    pub(crate) fn new_mark(&self) -> Result<Mark, Fault> {
+        let event = Handle(self.device.call("cuEventCreate", new_event)?);
+        Ok(Mark { device: Arc::clone(&self.device), event, is_set: false })
+    }
+
+    /// Puts a mark behind all that is queued.
+    pub(crate) fn mark(&self, mark: &mut Mark) -> Result<(), Fault> {
+        mark.is_set = true;
+        self.device.call("cuEventRecord", || {
+            // SAFETY: the event lives as long as the mark, the stream as the lane.
+            unsafe { result::event::record(mark.event.0, self.lane.stream()) }
+        })
+    }
+
+    /// Lets what is queued next wait for what is before a mark, as far as that is anywhere.
+    pub(crate) fn wait(&self, mark: &Mark) -> Result<(), Fault> {
+        if !mark.is_set {
+            return Ok(());
+        }
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        self.device.call("cuStreamWaitEvent", || {
+            // SAFETY: as above.
+            unsafe { result::stream::wait_event(self.lane.stream(), mark.event.0, flags) }
+        })
+    }
+
     /// Waits for all that is queued, and tells what went wrong in any of it. With a flag, no longer than until that is
     /// set; the work goes on, and its buffers are freed after it.
     pub(crate) fn finish(&self, stop: Option<&AtomicBool>) -> Result<(), Fault> {
@@ -237,6 +265,23 @@ impl Stream {
         for buffer in buffers {
             buffer.after(&self.lane);
         }
+    }
+}
+
+/// A place in a stream that others can wait for.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    device: Arc<Device>,
+    event: Handle<sys::CUevent_st>,
+    is_set: bool,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once; the driver keeps one that somebody waits for until then. On a lost device there is
+        // nothing to destroy.
+        let destroy = || unsafe { result::event::destroy(self.event.0) };
+        let _ = self.device.call("cuEventDestroy", destroy);
     }
 }
 

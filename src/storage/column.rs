@@ -1,5 +1,6 @@
 //! A column of one version of a table, for who takes all of it elsewhere.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use arrow::array::{
@@ -152,13 +153,12 @@ impl TableColumn {
         self.version.batches[batch].num_rows()
     }
 
-    /// The values of a batch, encoded.
+    /// The values of some rows of a batch, encoded.
     ///
     /// # Errors
     /// None, for what is kept was such a column.
-    pub(crate) fn encoded(&self, batch: usize) -> Result<ArrayRef, ArrowError> {
-        let batch = &self.version.batches[batch];
-        batch.encoded(self.place, 0..batch.num_rows())
+    pub(crate) fn encoded(&self, batch: usize, rows: Range<usize>) -> Result<ArrayRef, ArrowError> {
+        self.version.batches[batch].encoded(self.place, rows)
     }
 
     /// The values of rows by their numbers; meanwhile there are those of all ([`TableColumn::bytes`]).
@@ -187,6 +187,14 @@ impl TableColumn {
     /// None, for what is kept was such a column.
     pub(crate) fn values(&self, batch: usize) -> Result<ArrayRef, ArrowError> {
         self.version.batches[batch].column(self.place)
+    }
+
+    /// The values of some rows of a batch.
+    ///
+    /// # Errors
+    /// None, for what is kept was such a column.
+    pub(crate) fn part(&self, batch: usize, rows: Range<usize>) -> Result<ArrayRef, ArrowError> {
+        self.version.batches[batch].values(self.place, rows)
     }
 }
 

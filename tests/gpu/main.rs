@@ -4,6 +4,7 @@
 //! orders (`tests/standin`). It is compiled by g++, or found where
 //! `RELATRIX_STANDIN` says; without either these tests say so and pass.
 
+mod batches;
 #[path = "../standin/built.rs"]
 mod built;
 mod checked;

@@ -43,7 +43,7 @@ use super::spilling::phases;
 use crate::config::{ForRules, Gpu, GpuUse};
 use crate::exec::offload::groups::{
     Asked, Choice, Key, Kind, OffloadedAggregateExec, REGISTERS_MAX, State, Term, Values, What,
-    adds_up, expected_bytes, is_hashed, places_bytes, words,
+    adds_up, expected_bytes, is_hashed, places_bytes, rows_min, words,
 };
 use crate::exec::offload::{kept, observed};
 use crate::gpu::{self, Rates};
@@ -321,24 +321,30 @@ fn choice(
     let mut there_bytes: usize = places.clone().sum();
     let mut read_bytes: usize = places.map(|bytes| gathered(asked.rows, bytes)).sum();
     let mut brought_bytes = 0;
-    let (mut absent, mut unpaid_seconds, mut absent_seconds) = (Vec::new(), 0.0, 0.0);
+    let (mut absent, mut unpaid_seconds, mut absent_seconds) = (Vec::new(), 0.0_f64, 0.0_f64);
+    // What those that are not there take at least, where rows come in batches, and more where they come whole.
+    let mut more_bytes = 0;
     for (at, (column, &values)) in asked.columns.iter().zip(&asked.values).enumerate() {
-        let bytes = expected_bytes(column.rows(), values, column.nulls() > 0);
-        there_bytes += bytes;
-        read_bytes += match asked.tables[at] {
-            0 => bytes,
-            _ => gathered(asked.rows, bytes),
-        };
+        let own = |rows| expected_bytes(rows, values, column.nulls() > 0);
+        let (bytes, is_first) = (own(column.rows()), asked.tables[at] == 0);
+        read_bytes += if is_first { bytes } else { gathered(asked.rows, bytes) };
         let (is_there, owed) = match wanted.keeps {
             true => kept::state(column),
             false => (false, 0.0),
         };
+        if is_there || !is_first {
+            there_bytes += bytes;
+        } else {
+            let least = own(rows_min(column.rows()));
+            there_bytes += least;
+            more_bytes += bytes - least;
+        }
         if is_there {
             continue;
         }
-        // It is decoded on the way.
+        // It is decoded by the host while what was decoded before is on its way.
         let decoding = costs.kept(column.rows() as f64) * 1e-9 / wanted.threads.max(1) as f64;
-        let seconds = bytes as f64 / rates.upload + decoding;
+        let seconds = (bytes as f64 / rates.upload).max(decoding);
         brought_bytes += bytes;
         absent_seconds += seconds;
         if owed < seconds {
@@ -349,16 +355,24 @@ fn choice(
     // A table, and what comes back of it.
     let (table_bytes, back_bytes) =
         (totals_bytes(asked, codes, words), groups * words * WORD_BYTES);
-    if there_bytes + (table_bytes + back_bytes) as usize > device.memory_limit() {
+    let needed_bytes = there_bytes + (table_bytes + back_bytes) as usize;
+    if needed_bytes > device.memory_limit() {
         return None;
     }
-    // The host reads what came back.
-    let working = working_seconds(asked, rates, [codes, words, table_bytes], read_bytes)
-        + back_bytes / rates.download
-        + costs.kept(groups * words) * 1e-9;
-    let by_device = force || place::is_clearly_faster(working + unpaid_seconds, host_seconds);
+    // Where columns have no room to stay they are brought each time.
+    let has_room = needed_bytes + more_bytes <= device.memory_limit();
+    if !has_room {
+        unpaid_seconds = absent_seconds;
+    }
+    // What comes is added up on its way. The host reads what came back.
+    let adding = working_seconds(asked, rates, [codes, words, table_bytes], read_bytes);
+    let reading = back_bytes / rates.download + costs.kept(groups * words) * 1e-9;
+    let working = adding + reading;
+    let in_all = |bringing: f64| adding.max(bringing) + reading;
+    let by_device = force || place::is_clearly_faster(in_all(unpaid_seconds), host_seconds);
     let gain = host_seconds - working;
-    let is_missed = !by_device && wanted.keeps && place::is_clearly_faster(working, host_seconds);
+    let is_missed =
+        !by_device && wanted.keeps && has_room && place::is_clearly_faster(working, host_seconds);
     let missed = absent.iter().filter(|_| is_missed);
     let missed = missed.map(|&(at, seconds)| (at, gain * seconds / absent_seconds)).collect();
     Some(Choice {
@@ -366,7 +380,7 @@ fn choice(
         is_exact,
         waits: force,
         keeps: wanted.keeps,
-        device_seconds: working + absent_seconds,
+        device_seconds: in_all(absent_seconds),
         host_seconds,
         read_bytes,
         brought_bytes,

@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::execution::memory_pool::MemoryReservation;
 
-use super::column::Column;
+use super::batches::Batches;
 use super::run::{Groups, Looked};
 use super::term::Values;
 use super::text::{Kernel, Value, Words};
@@ -22,7 +22,7 @@ use crate::exec::offload::Failed;
 /// Totals that have come back.
 pub(super) struct Found<'a> {
     pub(super) asked: &'a Asked,
-    pub(super) columns: &'a [Column],
+    pub(super) rows: &'a Batches<'a>,
     pub(super) looked: &'a [Looked],
     /// How many codes each key has.
     pub(super) codes: &'a [usize],
@@ -41,6 +41,7 @@ impl Found<'_> {
             states: states.collect::<Result<_, Failed>>()?,
             count: self.totals.codes.len(),
             brought_bytes: 0,
+            log: self.rows.log(),
         })
     }
 
@@ -75,10 +76,10 @@ impl Found<'_> {
                 Ok(take(all, &places, None)?)
             }
             Key::Column(at) => {
-                let (column, codes) = (&self.columns[*at], self.codes[key]);
-                let is_null = |code: usize| column.valid.is_some() && code + 1 == codes;
+                let (form, codes) = (self.rows.form(*at), self.codes[key]);
+                let is_null = |code: usize| form.is_nullable && code + 1 == codes;
                 let own = own.map(|code| (!is_null(code)).then_some(code));
-                match (&column.texts, self.asked.values[*at]) {
+                match (&form.texts, self.asked.values[*at]) {
                     (Some(texts), _) => {
                         let places = own.map(|code| code.map(|code| code as u32));
                         Ok(take(texts, &UInt32Array::from_iter(places), None)?)

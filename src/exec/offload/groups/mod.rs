@@ -6,13 +6,14 @@
 //! (`planner::offloaded`).
 //!
 //! ```text
-//! columns ─ upload ─► Column ─ run ─► totals ─ finish, download ─► states ─► answers
-//!               kept ┘        look-ups ┘
+//! columns ─ coded ─ batches ─► Column ─ run ─► totals ─ finish, download ─► states ─► answers
+//!                       kept ┘       look-ups ┘
 //! ```
 //!
 //! - **A join is a look at a place.** Another table is joined by a key that each of its rows has alone, so a row finds one of its rows
 //!   or none, and reads its columns there; see `places`.
 //! - **One text for all rows.** The condition, the keys and the sums are one kernel, which reads each column once.
+//! - **What is not there comes while what has come is added up**, whole where there is room, else a batch at a time; see `batches`.
 //! - **Few bytes.** A column lies there as what its values are above the least one; see `column`.
 //! - **Groups by codes.** A group is known by the codes of its keys, one number. What is computed of a text, or of a number of few
 //!   values, is looked up: the host computes it once for each value. Where a table is joined by one of the keys, its row is the code,
@@ -21,9 +22,12 @@
 //!   order, and keep what they lose to rounding, so they are as near as the host's or nearer. By many groups they are whole numbers of
 //!   the last digit that any of them has, and exact.
 
+mod batches;
+mod coded;
 mod column;
 mod found;
 mod node;
+mod pace;
 mod places;
 mod run;
 mod term;
@@ -38,6 +42,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 
+pub(crate) use self::batches::rows_min;
 pub(crate) use self::column::{Column, expected_bytes};
 pub(crate) use self::node::{Choice, OffloadedAggregateExec};
 pub(crate) use self::places::{Places, places_bytes};

@@ -120,8 +120,9 @@ impl OffloadedAggregateExec {
         let (asked, stop) = (Arc::clone(&self.asked), cancel.clone());
         let Choice { keeps, waits, .. } = self.choice;
         let time = MetricBuilder::new(&self.metrics).subset_time("by_device", 0);
-        let [by_host, brought] = ["by_host", "brought_bytes"]
-            .map(|name| MetricBuilder::new(&self.metrics).counter(name, 0));
+        let [by_host, brought, batches, batch_rows, busy] =
+            ["by_host", "brought_bytes", "batches", "batch_rows", "busy_percent"]
+                .map(|name| MetricBuilder::new(&self.metrics).counter(name, 0));
         let bytes = MemoryConsumer::new("groups of a GPU").register(context.memory_pool());
         let failure = Arc::clone(&self.failure);
         let work = move || {
@@ -134,6 +135,9 @@ impl OffloadedAggregateExec {
             match found {
                 Ok(groups) => {
                     brought.add(groups.brought_bytes);
+                    batches.add(groups.log.batches);
+                    batch_rows.add(groups.log.rows_max);
+                    busy.add(groups.log.busy_percent());
                     Ok(Some((groups, bytes)))
                 }
                 Err(Missing::Compiling) => Ok(None),

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::batches::Lies;
 use super::column::{Column, PACK, Width};
 use super::term::Values;
 use super::{Asked, Join};
@@ -73,7 +74,7 @@ impl Queue<'_> {
         &self,
         asked: &Asked,
         join: &Join,
-        columns: &[Column],
+        columns: &[Lies<'_>],
         keeps: bool,
     ) -> Result<Places, Failed> {
         match kept::find(owner(asked, join)) {
@@ -81,8 +82,11 @@ impl Queue<'_> {
             Some(Here::Unfit(why)) => return Err(Failed::Refused(why.into())),
             _ => {}
         }
-        let keys: Vec<_> =
-            join.key.iter().map(|key| (asked.values[*key], &columns[*key])).collect();
+        let keys = join.key.iter().map(|key| match &columns[*key] {
+            Lies::There(column) => Ok((asked.values[*key], column)),
+            Lies::Coming(_) => Err(Failed::Unfit("a key that is not there yet".into())),
+        });
+        let keys: Vec<(Values, &Column)> = keys.collect::<Result<_, _>>()?;
         let rows = join.key.first().map_or(0, |key| asked.columns[*key].rows());
         let places = match (join.is_near, &keys[..]) {
             (true, [(values, column)]) => self.near(rows, *values, column)?,
@@ -108,7 +112,7 @@ impl Queue<'_> {
         check(rows)?;
         let numbers = values.numbers() as usize;
         let places = self.cleared(numbers * size_of::<u32>(), "the rows of keys")?;
-        let text = near_text(&column.width.to_string(), column.valid.is_some());
+        let text = near_text(&column.form.width.to_string(), column.valid.is_some());
         let given = [Argument::Buffer(&places), Argument::U64(rows as u64)];
         let key = [Argument::Buffer(&column.cells), valid(column)];
         self.run_text(&text, PLACE, rows.div_ceil(PACK), &[given, key].concat())?;
@@ -118,7 +122,7 @@ impl Queue<'_> {
     /// Places for columns of so many rows, if no two of these have the same values.
     pub(super) fn far(&self, rows: usize, keys: &[(Values, &Column)]) -> Result<Places, Failed> {
         check(rows)?;
-        let kinds = keys.iter().map(|(_, column)| (column.width, column.valid.is_some()));
+        let kinds = keys.iter().map(|(_, column)| (column.form.width, column.form.is_nullable));
         let text = far_text(&Vec::from_iter(kinds));
         let key = keys.iter().flat_map(|(values, column)| {
             let cells = Argument::Buffer(&column.cells);

@@ -12,8 +12,10 @@ use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 
-use super::column::Column;
+use super::batches::{Batch, Batches, Lies};
+use super::coded::Coded;
 use super::found::{Found, numbers};
+use super::pace::Log;
 use super::places::Places;
 use super::term::Values;
 use super::text::{Facts, Kernel, Parameter};
@@ -43,8 +45,9 @@ pub(super) struct Groups {
     /// Those of all aggregates, one after the other.
     pub(super) states: Vec<ArrayRef>,
     pub(super) count: usize,
-    /// Bytes of the columns that were brought for it.
+    /// Bytes of the columns that were brought for it, and how they came.
     pub(super) brought_bytes: usize,
+    pub(super) log: Log,
 }
 
 /// Why it found nothing.
@@ -84,31 +87,36 @@ pub(super) fn run(
         return Err(Failed::Unfit("more rows than a device counts".into()).into());
     }
     let mut brought_bytes = 0;
-    let columns = asked.columns.iter().zip(&asked.values).map(|(of, values)| {
+    let columns = asked.columns.iter().zip(&asked.values).zip(&asked.tables);
+    let columns = columns.map(|((of, values), table)| {
         match kept::find(of) {
-            Some(Here::Column(column)) => return Ok(column),
+            Some(Here::Column(column)) => return Ok(Lies::There(column)),
             Some(Here::Unfit(why)) => return Err(Failed::Unfit(why.into())),
             _ => {}
         }
-        let column = queue.column(of, *values, around)?;
-        brought_bytes += column.buffers().map(|buffer| buffer.bytes()).sum::<usize>();
-        if keeps {
-            kept::keep(of, Here::Column(column.clone()));
+        let coming = Lies::Coming(Coded::new(of, *values, around)?);
+        if *table == 0 {
+            return Ok(coming);
         }
-        Ok(column)
+        // Rows of others are looked up, wherever they are.
+        let own = Batches::new(of.rows(), (vec![coming], &[0]), keeps);
+        brought_bytes += own.coming_bytes();
+        own.whole(&queue, around.bytes).map(Lies::There)
     });
-    let columns: Vec<Column> = columns.collect::<Result<_, Failed>>()?;
+    let columns: Vec<Lies<'_>> = columns.collect::<Result<_, Failed>>()?;
     let places = asked.joins.iter().map(|join| queue.places(asked, join, &columns, keeps));
     let places: Vec<Places> = places.collect::<Result<_, _>>()?;
-    let groups = Run { asked, queue, columns, places, waits }.groups(around.bytes)?;
+    let rows = Batches::new(asked.rows, (columns, &asked.tables), keeps);
+    brought_bytes += rows.coming_bytes();
+    let groups = Run { asked, queue, rows, places, waits }.groups(around.bytes)?;
     Ok(Groups { brought_bytes, ..groups })
 }
 
-/// An aggregation whose columns are there.
+/// An aggregation of which the columns of other tables are there.
 pub(super) struct Run<'a> {
     pub(super) asked: &'a Asked,
     pub(super) queue: Queue<'a>,
-    pub(super) columns: Vec<Column>,
+    pub(super) rows: Batches<'a>,
     /// Of the key of each join.
     pub(super) places: Vec<Places>,
     /// Whether a kernel that there is none of yet is waited for.
@@ -139,16 +147,16 @@ impl Run<'_> {
         if !self.waits && !self.queue.device.has_kernel(&sources[0]) {
             return Err(self.compile_beside(sources));
         }
-        let given = kernel.parameters.iter().map(|of| self.argument(*of, &looked, &codes));
-        let given = given.collect();
-        let adding = Adding { run: &self, kernel: &kernel, sources: &sources, given, bytes };
+        let (looked, codes) = (looked.as_slice(), codes.as_slice());
+        let (run, kernel) = (&self, &kernel);
+        let adding = Adding { run, kernel, sources: &sources, looked, codes, bytes };
         let totals = adding.totals(all)?;
         let found = Found {
             asked: self.asked,
-            columns: &self.columns,
-            looked: &looked,
-            codes: &codes,
-            kernel: &kernel,
+            rows: &self.rows,
+            looked,
+            codes,
+            kernel,
             totals: &totals,
             bytes,
         };
@@ -160,9 +168,11 @@ impl Run<'_> {
         let all = codes.iter().try_fold(1_usize, |all, codes| all.checked_mul(*codes));
         let all = all.filter(|all| i64::try_from(*all).is_ok());
         let all = all.ok_or_else(|| Failed::Unfit("more codes than a number has".into()))?;
-        let facts =
-            |column: &Column| Facts { width: column.width, is_nullable: column.valid.is_some() };
-        let facts: Vec<Facts> = self.columns.iter().map(facts).collect();
+        let facts = (0..self.asked.values.len()).map(|at| {
+            let form = self.rows.form(at);
+            Facts { width: form.width, is_nullable: form.is_nullable }
+        });
+        let facts: Vec<Facts> = facts.collect();
         let kernel = Kernel::new(self.asked, &facts, all as u64);
         // How many texts there are may not have been known before.
         Ok((kernel.map_err(|why| Failed::Refused(why.into()))?, all))
@@ -180,17 +190,21 @@ impl Run<'_> {
         }
     }
 
-    fn argument<'b>(
+    /// What a kernel is given of some rows.
+    pub(super) fn argument<'b>(
         &'b self,
         of: Parameter,
-        looked: &'b [Looked],
-        codes: &[usize],
+        batch: &Batch<'b>,
+        (looked, codes): (&'b [Looked], &[usize]),
     ) -> Argument<'b> {
         match of {
-            Parameter::Cells(at) => Argument::Buffer(&self.columns[at].cells),
+            Parameter::Cells(at) => {
+                let (column, first) = batch.columns[at];
+                Argument::From(&column.cells, first * column.form.width.bytes())
+            }
             Parameter::Valid(at) => {
-                let column = &self.columns[at];
-                Argument::Buffer(column.valid.as_ref().unwrap_or(&column.cells))
+                let (column, first) = batch.columns[at];
+                Argument::From(column.valid.as_ref().unwrap_or(&column.cells), first / 8)
             }
             Parameter::Base(at) => match self.asked.values[at] {
                 Values::Whole([least, _]) => Argument::U64(least as u64),
@@ -213,9 +227,9 @@ impl Run<'_> {
 
     /// What is computed of each value of a column, and of NULL.
     fn looked(&self, of: &LookUp, is_key: bool) -> Result<Looked, Failed> {
-        let column = &self.columns[of.column];
+        let form = self.rows.form(of.column);
         let data_type = self.asked.columns[of.column].data_type();
-        let values = match (&column.texts, self.asked.values[of.column]) {
+        let values = match (&form.texts, self.asked.values[of.column]) {
             (Some(texts), _) => Arc::clone(texts),
             (None, Values::Whole([least, greatest]))
                 if greatest.abs_diff(least) < LOOKED_UP_MAX =>
@@ -252,8 +266,8 @@ impl Run<'_> {
             Key::LookedUp(at) => looked[*at].different.as_ref().map_or(1, |all| all.len()),
             Key::Row(table) => self.asked.rows_of(*table).max(1),
             Key::Column(at) => {
-                let column = &self.columns[*at];
-                let values = match (&column.texts, self.asked.values[*at]) {
+                let form = self.rows.form(*at);
+                let values = match (&form.texts, self.asked.values[*at]) {
                     (Some(texts), _) => texts.len(),
                     (None, Values::Whole([least, greatest])) => {
                         usize::try_from(greatest.abs_diff(least))
@@ -261,7 +275,7 @@ impl Run<'_> {
                     }
                     (None, _) => usize::MAX,
                 };
-                values.saturating_add(usize::from(column.valid.is_some())).max(1)
+                values.saturating_add(usize::from(form.is_nullable)).max(1)
             }
         }
     }

@@ -160,9 +160,9 @@ fn a_text_reads_each_column_once_and_adds_up_each_sum_once() {
 
 typedef Words<2, 0ull, 0ull, 0ull> Kinds;
 
-extern "C" __global__ void __launch_bounds__(THREADS) run(u64* __restrict__ parts, u64 rows, const u8* __restrict__ c1, const u8* __restrict__ n1, i64 a2, i64 a3, u64 a4, const u8* __restrict__ c0, const u32* __restrict__ c2, i64 a7) {
+extern "C" __global__ void __launch_bounds__(THREADS) run(u64* __restrict__ parts, u64 rows, u64 stretch, u64 blocks, const u8* __restrict__ c1, const u8* __restrict__ n1, i64 a2, i64 a3, u64 a4, const u8* __restrict__ c0, const u32* __restrict__ c2, i64 a7) {
     Registers<3, 2, 0ull, 0ull, 0ull> totals;
-    each_pack(rows, [&](u64 pack, u32 count) {
+    each_stretch(rows, stretch, blocks, [&](u64 pack, u32 count) {
         const Cells<u8> p1(c1, pack);
         const u32 m1 = n1[pack];
         const Cells<u8> p0(c0, pack);

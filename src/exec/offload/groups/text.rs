@@ -4,7 +4,7 @@
 //! SELECT a, sum(x * 2) … WHERE y < 7 GROUP BY a
 //!
 //!     Registers<3, 2, 0, 0, 0> totals;
-//!     each_pack(rows, [&](u64 pack, u32 count) {
+//!     each_stretch(rows, stretch, blocks, [&](u64 pack, u32 count) {
 //!         const Cells<u8> p0(c0, pack);                    of a its codes, of x and y what is above their least values
 //!         …
 //!         for (u32 k = 0; k < PACK; k++) {
@@ -47,9 +47,9 @@ pub(super) const GATHER: &str = "gather_groups_there";
 pub(crate) const REGISTERS_MAX: usize = 40;
 const SHARED_MAX: usize = 4096;
 
-/// Parameters before all others: the place for totals and the number of rows; of slots their codes, how many there are, and whether they
+/// Parameters before all others: the place for totals, the number of rows, how long a stretch is and how many blocks it has; of slots their codes, how many there are, and whether they
 /// are full.
-const GIVEN: usize = 2;
+const GIVEN: usize = 4;
 const GIVEN_OF_SLOTS: usize = 3;
 
 /// Codes that have a table for all of them, if there are no more than rows.
@@ -62,7 +62,7 @@ pub(super) struct Facts {
     pub(super) is_nullable: bool,
 }
 
-/// What a kernel is given behind the place for its totals and the number of rows, in this order.
+/// What a kernel is given behind the place for its totals and the numbers of rows, in this order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Parameter {
     /// The cells of a column, their bits for what is NULL, the least value.

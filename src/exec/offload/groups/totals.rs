@@ -5,14 +5,17 @@
 //! more          one table for all ─ count, scan, gather ─► those that have rows
 //! ```
 //!
+//! Rows come at once or in batches, whose totals lie in the same places.
+//!
 //! A table by slots of codes is made larger until all codes have one.
 
 use std::borrow::Cow;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
+use super::batches::stretch;
 use super::column::PACK;
-use super::run::Run;
+use super::run::{Looked, Run};
 use super::text::{CLEAR, COUNT, ENTRY, FINISH, GATHER, Kernel, SCAN, Space};
 use crate::exec::offload::Failed;
 use crate::exec::offload::loops::{HEADERS, THREADS};
@@ -21,7 +24,7 @@ use crate::gpu::{Argument, Buffer, Launch, Source, Work};
 /// Rows that a block reads at a time.
 const BLOCK_ROWS: usize = THREADS * PACK;
 
-/// Blocks that go through the rows, or groups, at most: by these alone, for they decide the order of additions.
+/// Blocks that go through groups at most, and about as many as go through rows: by these alone, for they decide the order of additions.
 const BLOCKS_MAX: usize = 1024;
 
 /// Words of groups that all come back, whether they have rows or not.
@@ -58,9 +61,10 @@ pub(super) struct Adding<'a> {
     pub(super) run: &'a Run<'a>,
     pub(super) kernel: &'a Kernel,
     pub(super) sources: &'a [Source],
-    /// What the kernel is given behind the place for totals.
-    pub(super) given: Vec<Argument<'a>>,
-    /// What totals on this side are counted in.
+    pub(super) looked: &'a [Looked],
+    /// How many codes each key has.
+    pub(super) codes: &'a [usize],
+    /// What memory on this side is counted in.
     pub(super) bytes: &'a MemoryReservation,
 }
 
@@ -71,7 +75,7 @@ impl Adding<'_> {
             Space::Registers | Space::Shared => self.by_blocks(codes),
             Space::Global => {
                 let table = self.table(codes, None)?;
-                self.add(&table, &[])?;
+                self.add(&table, 0, &[])?;
                 self.there(&table, codes, None)
             }
             Space::Hashed => self.by_slots(),
@@ -80,9 +84,10 @@ impl Adding<'_> {
 
     /// Each block has totals of all groups, which are then put together.
     fn by_blocks(&self, groups: usize) -> Result<Totals, Failed> {
-        let (words, blocks) = (groups * self.kernel.words, self.blocks());
+        let words = groups * self.kernel.words;
+        let blocks = self.run.asked.rows.div_ceil(self.stretch()) * self.blocks();
         let (out, parts) = (self.words(words)?, self.words(words * blocks)?);
-        self.add(&parts, &[])?;
+        self.add(&parts, words, &[])?;
         let given = [Argument::Buffer(&out), Argument::Buffer(&parts), number(blocks)];
         self.launch(FINISH, Work::Blocks(groups as u32), &given)?;
         self.all(&out, groups)
@@ -101,7 +106,7 @@ impl Adding<'_> {
             self.run.queue.stream.clear(&full)?;
             let table = self.table(slots, Some(&codes))?;
             let given = [Argument::Buffer(&codes), number(slots), Argument::Buffer(&full)];
-            self.add(&table, &given)?;
+            self.add(&table, 0, &given)?;
             let mut is_full = [0_u64];
             self.back(&full, &mut is_full)?;
             if is_full == [0] {
@@ -124,12 +129,31 @@ impl Adding<'_> {
         Ok(table)
     }
 
-    fn add(&self, to: &Buffer, slots: &[Argument<'_>]) -> Result<(), Failed> {
-        let rows = self.run.asked.rows;
-        let mut given = vec![Argument::Buffer(to), number(rows)];
-        given.extend(slots);
-        given.extend(&self.given);
-        self.launch(ENTRY, Work::Blocks(self.blocks() as u32), &given)
+    /// Adds all rows up. Each block has so many words of its own.
+    fn add(&self, to: &Buffer, words: usize, slots: &[Argument<'_>]) -> Result<(), Failed> {
+        let (stretch, blocks) = (self.stretch(), self.blocks());
+        self.run.rows.each(&self.run.queue, self.bytes, |batch| {
+            let own = batch.rows.start / stretch * blocks * words * size_of::<u64>();
+            let head = [Argument::From(to, own), number(batch.rows.len()), number(stretch)];
+            let mut given = Vec::from(head);
+            given.push(number(blocks));
+            given.extend(slots);
+            let of = self.kernel.parameters.iter();
+            given.extend(of.map(|of| self.run.argument(*of, batch, (self.looked, self.codes))));
+            let blocks = batch.rows.len().div_ceil(stretch) * blocks;
+            self.launch(ENTRY, Work::Blocks(blocks as u32), &given)
+        })
+    }
+
+    fn stretch(&self) -> usize {
+        stretch(self.run.asked.rows)
+    }
+
+    /// Those of a stretch.
+    fn blocks(&self) -> usize {
+        let (rows, stretch) = (self.run.asked.rows, self.stretch());
+        let share = BLOCKS_MAX.div_ceil(rows.div_ceil(stretch));
+        share.min(rows.min(stretch).div_ceil(BLOCK_ROWS)).max(1)
     }
 
     /// Those of so many groups that have rows.
@@ -192,10 +216,6 @@ impl Adding<'_> {
         queue.stream.finish(Some(queue.cancel.flag()))?;
         queue.stream.download(of, bytemuck::cast_slice_mut(to))?;
         Ok(())
-    }
-
-    fn blocks(&self) -> usize {
-        self.run.asked.rows.div_ceil(BLOCK_ROWS).clamp(1, BLOCKS_MAX)
     }
 
     fn words(&self, count: usize) -> Result<Buffer, Failed> {

@@ -11,7 +11,8 @@ use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMemoryPool};
 
-use super::column::{Column, Width};
+use super::batches::{Batches, Lies};
+use super::column::{Column, Form, Width};
 use super::run::Run;
 use super::term::{Term, Values};
 use super::{Asked, Join, Key, Shown, State, What};
@@ -19,7 +20,7 @@ use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
 use crate::exec::offload::{Failed, Queue};
 use crate::exec::run::Cancel;
-use crate::gpu::Device;
+use crate::gpu::{Buffer, Device};
 
 /// Beyond what a block reads at a time, and no multiple of it.
 const ROWS: usize = 20_001;
@@ -100,8 +101,9 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
     let upload = |bytes: &[u8]| Ok::<_, Failed>(Arc::new(queue.stream.upload(bytes, "trial")?));
     let names = (0..groups).map(|group| group.to_string());
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(names));
-    let column = |cells: &[u8], valid, texts| {
-        Ok::<_, Failed>(Column { width: Width::U16, cells: upload(cells)?, valid, texts })
+    let column = |cells: &[u8], valid: Option<Arc<Buffer>>, texts| {
+        let form = Form { width: Width::U16, is_nullable: valid.is_some(), texts };
+        Ok::<_, Failed>(Column { form, cells: upload(cells)?, valid })
     };
     let columns = vec![
         column(&named, None, None)?,
@@ -150,7 +152,9 @@ fn groups_of(device: &Arc<Device>, groups: usize) -> Result<Option<Totals>, Fail
             state(What::Least, DataType::Int64),
         ],
     };
-    let run = Run { asked: &asked, queue, columns, places: vec![places], waits: true };
+    let columns = columns.into_iter().map(Lies::There).collect();
+    let rows = Batches::new(ROWS, (columns, &asked.tables), false);
+    let run = Run { asked: &asked, queue, rows, places: vec![places], waits: true };
     // A few thousand words, of no statement.
     let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     let bytes = MemoryConsumer::new("trial").register(&pool);

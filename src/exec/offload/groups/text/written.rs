@@ -27,7 +27,7 @@ impl Text<'_> {
         let slots = if space == Space::Hashed { ", u64* codes, u64 slots, u32* full" } else { "" };
         let _ = writeln!(
             out,
-            "{head} {ENTRY}(u64* __restrict__ parts, u64 rows{slots}{parameters}) {{"
+            "{head} {ENTRY}(u64* __restrict__ parts, u64 rows, u64 stretch, u64 blocks{slots}{parameters}) {{"
         );
         let _ = match space {
             Space::Registers => {
@@ -43,7 +43,7 @@ impl Text<'_> {
                 writeln!(out, "    Hashed<{kinds}> totals(parts, codes, slots, full);")
             }
         };
-        out.push_str("    each_pack(rows, [&](u64 pack, u32 count) {\n");
+        out.push_str("    each_stretch(rows, stretch, blocks, [&](u64 pack, u32 count) {\n");
         for parameter in &self.parameters {
             // Columns of other tables are read row by row.
             let _ = match parameter {

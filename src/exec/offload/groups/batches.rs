@@ -1,0 +1,317 @@
+//! The rows of a table as a device goes through them: at once where it has all columns, else batch by batch as they come.
+//!
+//! ```text
+//! host      decode 0 │ decode 1 │ decode 2 │
+//! link               │ bring 0  │ bring 1  │ bring 2  │
+//! device                        │ add up 0 │ add up 1 │ add up 2
+//! ```
+//!
+//! - **Where there is room, columns come whole**, and stay for the next who reads them where they may. Where there is none, two batches
+//!   of them have room, one that is read while the other comes. Batches are half as large until there is room for two; where there is
+//!   none for the smallest, the host goes on.
+//! - **What is found does not depend on batches.** A batch is a number of stretches, and which block of a kernel goes through which rows
+//!   of a stretch is decided by the rows of the table alone.
+//! - **How many rows come at a time** is found out on the way; see [`Pace`].
+
+use std::cell::{Cell, OnceCell};
+use std::iter;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use arrow::error::ArrowError;
+use datafusion::execution::memory_pool::MemoryReservation;
+
+use super::coded::{Coded, Piece};
+use super::column::{Column, Form};
+use super::pace::{Log, Pace};
+use crate::exec::offload::kept::{self, Here};
+use crate::exec::offload::{Failed, Queue};
+use crate::gpu::{Fault, Mark, Stream};
+
+/// Rows of a stretch at least, and stretches of a table at most.
+const STRETCH_MIN: usize = 1 << 16;
+const STRETCHES_MAX: usize = 128;
+
+/// Bytes of a batch at most, for the host has two of them beside its own work.
+const BATCH_BYTES_MAX: usize = 64 << 20;
+
+/// Batches at least that a table comes in, where it has as many stretches: nobody works while the first is decoded.
+const BATCHES_MIN: usize = 8;
+
+/// Batches that have room where a table has none.
+const ROOMS: usize = 2;
+
+/// Rows of a stretch of a table.
+pub(crate) fn stretch(rows: usize) -> usize {
+    rows.div_ceil(STRETCHES_MAX).next_power_of_two().max(STRETCH_MIN)
+}
+
+/// Rows of a table for whose columns there must be room at least.
+pub(crate) fn rows_min(rows: usize) -> usize {
+    rows.min(ROOMS * stretch(rows))
+}
+
+/// The rows of a table, beside columns of those that are joined to it.
+pub(super) struct Batches<'a> {
+    rows: usize,
+    columns: Vec<Lies<'a>>,
+    /// Of which table each is, the first being that with the rows.
+    tables: &'a [usize],
+    /// Whether what has come stays for the next who reads it.
+    keeps: bool,
+    /// What has come whole.
+    come: OnceCell<Vec<Column>>,
+    log: Cell<Log>,
+}
+
+/// Where a column is.
+pub(super) enum Lies<'a> {
+    There(Column),
+    /// It comes with the rows of the table.
+    Coming(Coded<'a>),
+}
+
+impl Lies<'_> {
+    pub(super) fn form(&self) -> &Form {
+        match self {
+            Self::There(column) => &column.form,
+            Self::Coming(coded) => &coded.form,
+        }
+    }
+}
+
+/// Some rows of the table.
+pub(super) struct Batch<'a> {
+    pub(super) rows: Range<usize>,
+    /// What is there of each column, and the row of that with which the batch begins.
+    pub(super) columns: Vec<(&'a Column, usize)>,
+}
+
+/// Memory that columns come to, of all rows or of those of a batch.
+struct Room {
+    columns: Vec<Column>,
+    /// Behind what reads it.
+    read: Mark,
+}
+
+/// A batch as the host has decoded it, and the seconds that took.
+struct Decoded {
+    rows: Range<usize>,
+    pieces: Vec<Piece>,
+    seconds: f64,
+}
+
+impl Decoded {
+    fn bytes(&self) -> usize {
+        self.pieces.iter().map(Piece::bytes).sum()
+    }
+}
+
+impl<'a> Batches<'a> {
+    /// So many rows, of the first of these tables; what comes is kept where `keeps`.
+    pub(super) fn new(
+        rows: usize,
+        (columns, tables): (Vec<Lies<'a>>, &'a [usize]),
+        keeps: bool,
+    ) -> Self {
+        Self { rows, columns, tables, keeps, come: OnceCell::new(), log: Cell::default() }
+    }
+
+    pub(super) fn form(&self, column: usize) -> &Form {
+        self.columns[column].form()
+    }
+
+    /// What is done with batches.
+    pub(super) fn log(&self) -> Log {
+        self.log.get()
+    }
+
+    /// Bytes of the columns that were not there.
+    pub(super) fn coming_bytes(&self) -> usize {
+        self.bytes_of(self.rows)
+    }
+
+    /// Has `launch` called for all rows, in their order.
+    pub(super) fn each(
+        &self,
+        queue: &Queue<'_>,
+        bytes: &MemoryReservation,
+        mut launch: impl FnMut(&Batch<'_>) -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        let is_there = self.coming().next().is_none().then_some(&[][..]);
+        if let Some(come) = self.come.get().map(Vec::as_slice).or(is_there) {
+            return launch(&self.batch(0..self.rows, come, 0));
+        }
+        let link = queue.device.stream()?;
+        let rooms = self.rooms(queue, &link)?;
+        self.through(queue, (link, rooms), bytes, launch)
+    }
+
+    /// The only column, once all of it is there.
+    pub(super) fn whole(
+        self,
+        queue: &Queue<'_>,
+        bytes: &MemoryReservation,
+    ) -> Result<Column, Failed> {
+        let link = queue.device.stream()?;
+        let room = self.room(queue, &link, self.rows)?;
+        let rooms = (vec![room], self.stretches_max());
+        self.through(queue, (link, rooms), bytes, |_| Ok(()))?;
+        let column = self.come.into_inner().and_then(|mut columns| columns.pop());
+        column.ok_or_else(|| Failed::Unfit("a column that did not come".into()))
+    }
+
+    /// The same by this stream to these rooms, in batches of so many stretches at most.
+    fn through(
+        &self,
+        queue: &Queue<'_>,
+        (link, (mut rooms, stretches)): (Stream, (Vec<Room>, usize)),
+        bytes: &MemoryReservation,
+        mut launch: impl FnMut(&Batch<'_>) -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        let (coming, stretch) = (Vec::from_iter(self.coming()), stretch(self.rows));
+        let is_whole = rooms.len() == 1;
+        let mut pace = Pace::new(stretches);
+        let following =
+            |pace: &Pace, first: usize| first..self.rows.min(first + pace.stretches() * stretch);
+        let mut current = decoded(&coming, following(&pace, 0), bytes)?;
+        for at in (0..rooms.len()).cycle() {
+            queue.cancel.check().map_err(Failed::Stopped)?;
+            let (began, rows) = (Instant::now(), current.rows.clone());
+            let next = following(&pace, rows.end);
+            let room = &mut rooms[at];
+            let first = if is_whole { rows.start } else { 0 };
+            // The next batch is decoded while this one is on its way.
+            let (brought, next) = thread::scope(|scope| {
+                let decode = || decoded(&coming, next.clone(), bytes);
+                let named = thread::Builder::new().name("relatrix-decoder".to_owned());
+                let beside = (!next.is_empty()).then(|| named.spawn_scoped(scope, decode));
+                let brought = bring(&link, room, first, &current.pieces);
+                let next = beside.map(|beside| match beside.map(thread::ScopedJoinHandle::join) {
+                    Ok(Ok(next)) => next,
+                    Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                    Err(_) => decode(),
+                });
+                (brought.map(|()| began.elapsed().as_secs_f64()), next)
+            });
+            let brought_seconds = brought?;
+            launch(&self.batch(rows.clone(), &room.columns, first))?;
+            if !is_whole {
+                queue.stream.mark(&mut room.read)?;
+            }
+            bytes.shrink(current.bytes());
+            let next = next.transpose()?;
+            let busy = next.as_ref().map_or(0.0, |next| next.seconds).max(brought_seconds);
+            pace.took(rows.len(), busy, began.elapsed().as_secs_f64());
+            match next {
+                Some(next) => current = next,
+                None => break,
+            }
+        }
+        link.finish(Some(queue.cancel.flag()))?;
+        self.log.set(pace.log);
+        if is_whole {
+            let columns: Vec<Column> = rooms.into_iter().flat_map(|room| room.columns).collect();
+            if self.keeps {
+                for (coded, column) in coming.iter().zip(&columns) {
+                    kept::keep(coded.of, Here::Column(column.clone()));
+                }
+            }
+            // It is empty, for this is the first time.
+            let _ = self.come.set(columns);
+        }
+        Ok(())
+    }
+
+    fn coming(&self) -> impl Iterator<Item = &Coded<'a>> {
+        self.columns.iter().filter_map(|lies| match lies {
+            Lies::There(_) => None,
+            Lies::Coming(coded) => Some(coded),
+        })
+    }
+
+    /// Bytes of so many rows of what comes.
+    fn bytes_of(&self, rows: usize) -> usize {
+        self.coming().flat_map(|coded| coded.form.bytes(rows)).sum()
+    }
+
+    /// A batch of which the columns that come are these, and begin with this row of theirs.
+    fn batch<'b>(&'b self, rows: Range<usize>, come: &'b [Column], first: usize) -> Batch<'b> {
+        let mut come = come.iter();
+        let columns = self.columns.iter().zip(self.tables).filter_map(|(lies, table)| match lies {
+            Lies::There(column) if *table == 0 => Some((column, rows.start)),
+            Lies::There(column) => Some((column, 0)),
+            Lies::Coming(_) => come.next().map(|column| (column, first)),
+        });
+        Batch { columns: columns.collect(), rows }
+    }
+
+    /// Stretches of a batch at most.
+    fn stretches_max(&self) -> usize {
+        let stretch = stretch(self.rows);
+        let few = BATCH_BYTES_MAX / self.bytes_of(stretch).max(1);
+        few.min(self.rows.div_ceil(stretch).div_ceil(BATCHES_MIN)).max(1)
+    }
+
+    /// Room for all rows, or for batches, and of how many stretches these are at most.
+    fn rooms(&self, queue: &Queue<'_>, link: &Stream) -> Result<(Vec<Room>, usize), Failed> {
+        let mut stretches = self.stretches_max();
+        let has_no_room = |failed: &Failed| matches!(failed, Failed::Device(Fault::Memory { .. }));
+        if self.bytes_of(self.rows) <= queue.device.memory_limit() {
+            match self.room(queue, link, self.rows) {
+                Err(failed) if has_no_room(&failed) => {}
+                room => return Ok((vec![room?], stretches)),
+            }
+        }
+        loop {
+            let room = || self.room(queue, link, stretches * stretch(self.rows));
+            let rooms: Result<Vec<Room>, Failed> = iter::repeat_with(room).take(ROOMS).collect();
+            match rooms {
+                Err(failed) if has_no_room(&failed) && stretches > 1 => stretches /= 2,
+                rooms => return Ok((rooms?, stretches)),
+            }
+        }
+    }
+
+    /// Room for so many rows of what comes.
+    fn room(&self, queue: &Queue<'_>, link: &Stream, rows: usize) -> Result<Room, Failed> {
+        let alloc = |bytes: usize, what: &str| {
+            queue.with_room(bytes, || link.alloc(bytes, what)).map(Arc::new)
+        };
+        let columns = self.coming().map(|coded| {
+            let form = coded.form.clone();
+            let [cells, valid] = form.bytes(rows);
+            let valid = form.is_nullable.then(|| alloc(valid, "what is NULL of a column"));
+            let cells = alloc(cells, "a column of a table")?;
+            Ok(Column { form, cells, valid: valid.transpose()? })
+        });
+        Ok(Room { columns: columns.collect::<Result<_, Failed>>()?, read: link.new_mark()? })
+    }
+}
+
+/// These rows of what comes, whose memory is counted.
+fn decoded(
+    coming: &[&Coded<'_>],
+    rows: Range<usize>,
+    bytes: &MemoryReservation,
+) -> Result<Decoded, Failed> {
+    let began = Instant::now();
+    bytes.try_grow(coming.iter().map(|of| of.piece_bytes(rows.len())).sum())?;
+    let pieces = coming.iter().map(|of| of.piece(rows.clone()));
+    let pieces = pieces.collect::<Result<_, ArrowError>>()?;
+    Ok(Decoded { rows, pieces, seconds: began.elapsed().as_secs_f64() })
+}
+
+/// Brings rows to where their columns have room, from this row of theirs on.
+fn bring(link: &Stream, room: &Room, first: usize, pieces: &[Piece]) -> Result<(), Failed> {
+    link.wait(&room.read)?;
+    for (column, piece) in room.columns.iter().zip(pieces) {
+        link.write(&column.cells, first * column.form.width.bytes(), &piece.cells)?;
+        if let (Some(to), Some(valid)) = (&column.valid, &piece.valid) {
+            link.write(to, first / 8, valid)?;
+        }
+    }
+    Ok(())
+}
