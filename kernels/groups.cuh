@@ -8,6 +8,8 @@
 //     Shared      totals of more: one table for a block, in its shared memory                  ─┤ which `finish` adds up in their order
 //     Global      totals of most: one table for all, in the device's memory                    ─┘ nothing is left to add up
 //
+// Totals have a place for the code of a group, and say whether they have that group at all.
+//
 // A total is one or two words. Whole numbers add up to the same whatever the order. Numbers of floating point are added up in
 // registers alone, by threads in the order of the rows and then in that of threads, blocks and stretches, which the rows alone decide: so
 // they have the same bits on every device, however many launches the rows come in.
@@ -50,9 +52,10 @@ __device__ __forceinline__ void each_pack(u64 rows, F f) {
 // The same of the rows of a launch, which begin with a stretch: each stretch of so many, a whole number of packs, has so many blocks.
 template <class F>
 __device__ __forceinline__ void each_stretch(u64 rows, u64 stretch, u64 blocks, F f) {
-    const u64 first = blockIdx.x / blocks * stretch, end = first + stretch < rows ? first + stretch : rows;
+    // The division is one of 32 bits, which takes fewer registers.
+    const u64 first = blockIdx.x / (u32)blocks * stretch, end = first + stretch < rows ? first + stretch : rows;
     const u64 packs = (end + PACK - 1) / PACK, step = blocks * THREADS;
-    for (u64 pack = first / PACK + blockIdx.x % blocks * THREADS + threadIdx.x; pack < packs; pack += step) {
+    for (u64 pack = first / PACK + blockIdx.x % (u32)blocks * THREADS + threadIdx.x; pack < packs; pack += step) {
         const u64 left = end - pack * PACK;
         f(pack, left < PACK ? (u32)left : PACK);
     }
@@ -183,6 +186,9 @@ struct Registers {
         }
     }
 
+    __device__ __forceinline__ u32 place(u32 code) const { return code; }
+    __device__ __forceinline__ bool has(u32) const { return true; }
+
     __device__ __forceinline__ void take(u32 word, u32 group, u64 value) {
         #pragma unroll
         for (u32 own = 0; own < GROUPS; own++) {
@@ -244,16 +250,24 @@ struct Shared : Table<WORDS, LEAST, GREATEST> {
         __syncthreads();
     }
 
+    __device__ __forceinline__ u32 place(u32 code) const { return code; }
+    __device__ __forceinline__ bool has(u32) const { return true; }
+
     __device__ __forceinline__ void finish(u64* parts) {
         __syncthreads();
         for (u32 at = threadIdx.x; at < GROUPS * WORDS; at += THREADS) parts[(u64)blockIdx.x * GROUPS * WORDS + at] = this->words[at];
     }
 };
 
-// One that all have.
+// One that all have, of so many groups from the first on.
 template <u32 WORDS, u64 LEAST, u64 GREATEST>
 struct Global : Table<WORDS, LEAST, GREATEST> {
-    __device__ __forceinline__ Global(u64* table) { this->words = table; }
+    u32 first, count;
+
+    __device__ __forceinline__ Global(u64* table, u64 first, u64 count) : first((u32)first), count((u32)count) { this->words = table; }
+
+    __device__ __forceinline__ u32 place(u32 code) const { return code - first; }
+    __device__ __forceinline__ bool has(u32 group) const { return group < count; }
     __device__ __forceinline__ void finish(u64*) {}
 };
 

@@ -49,18 +49,23 @@ struct Slots {
     }
 };
 
-// A table of words for groups that have such slots.
+// A table of words for groups that have such slots: those of one part of all codes, of which there is a power of two.
 template <u32 WORDS, u64 LEAST, u64 GREATEST>
 struct Hashed : Table<WORDS, LEAST, GREATEST> {
     Slots slots;
+    u64 part, last_part;
 
-    __device__ __forceinline__ Hashed(u64* table, u64* codes, u64 count, u32* full) : slots{codes, count - 1, full} { this->words = table; }
+    __device__ __forceinline__ Hashed(u64* table, u64* codes, u64 count, u32* full, u64 part, u64 parts)
+        : slots{codes, count - 1, full}, part(part), last_part(parts - 1) { this->words = table; }
 
-    __device__ __forceinline__ u32 slot(u64 code) const {
+    // None for codes of other parts. What decides that is no part of the slot's number.
+    __device__ __forceinline__ u32 place(u64 code) const {
         bool is_first;
+        if ((mixed(code) >> 40 & last_part) != part) return NO_SLOT;
         return slots.slot(code, is_first);
     }
 
+    __device__ __forceinline__ bool has(u32 group) const { return group != NO_SLOT; }
     __device__ __forceinline__ void finish(u64*) {}
 };
 

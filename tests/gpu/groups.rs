@@ -216,6 +216,42 @@ fn as_many_groups_as_rows_have_room() {
     assert_eq!(launches(&total("near")), 2 + 3);
 }
 
+/// Where there is no room for all groups, the rows are gone through for a part of them at a time.
+#[test]
+fn groups_that_have_no_room_come_in_parts() {
+    let Some(pair) = Pair::new() else { return };
+    pair.execute(
+        "CREATE TABLE many AS SELECT i * 7919 % 500009 * 1000003 AS k, i % 1000 AS v, i * 31 % 500009 AS near
+         FROM generate_series(0, 500008) AS g(i)",
+    );
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    // All groups in their order, and how many and how large they are.
+    let statements = ["near", "k"].map(|by| {
+        format!(
+            "SELECT count(*), sum(k * 3 - s), min(place - k), max(s) FROM (SELECT {by} AS k, sum(v) AS s, min({by}) AS place
+                 FROM many GROUP BY {by}) AS g"
+        )
+    });
+    let launches = |statement: &str| {
+        let before = count(&pair.device, "launches");
+        assert_same(&pair, statement);
+        count(&pair.device, "launches") - before
+    };
+    launches("SELECT sum(v), max(k), max(near) FROM many");
+    let at_once = statements.each_ref().map(|statement| launches(statement));
+    // Columns take some ten megabytes, three words of half a million groups twelve, and a million of slots beside their codes 32.
+    for limit in ["24MiB", "20MiB"] {
+        pair.device.execute(&format!("SET gpu_memory_limit = '{limit}'")).unwrap();
+        for (statement, at_once) in statements.iter().zip(at_once) {
+            assert!(launches(statement) > at_once, "{limit}: {statement}");
+            assert_eq!(left(&pair.device), 0);
+        }
+    }
+    pair.device.execute("SET gpu_memory_limit = '8MiB'").unwrap();
+    statements.iter().for_each(|statement| assert_same(&pair, statement));
+    pair.device.execute("SET gpu_memory_limit = 0").unwrap();
+}
+
 #[test]
 fn joins_that_are_no_look_are_the_hosts() {
     let Some(pair) = Pair::new() else { return };

@@ -21,6 +21,7 @@ mod rows;
 mod terms;
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -42,8 +43,8 @@ use super::place;
 use super::spilling::phases;
 use crate::config::{ForRules, Gpu, GpuUse};
 use crate::exec::offload::groups::{
-    Asked, Choice, Key, Kind, OffloadedAggregateExec, REGISTERS_MAX, State, Term, Values, What,
-    adds_up, expected_bytes, is_hashed, places_bytes, rows_min, words,
+    Asked, Choice, Key, Kind, OffloadedAggregateExec, PARTS_MAX, REGISTERS_MAX, SHARED_MAX, State,
+    Term, Values, What, adds_up, expected_bytes, is_hashed, places_bytes, rows_min, words,
 };
 use crate::exec::offload::{kept, observed};
 use crate::gpu::{self, Rates};
@@ -352,20 +353,23 @@ fn choice(
         }
         absent.push((at, seconds));
     }
-    // A table, and what comes back of it.
+    // A table, and what comes back of it: of a part of the groups at a time where there is no room for all.
     let (table_bytes, back_bytes) =
         (totals_bytes(asked, codes, words), groups * words * WORD_BYTES);
-    let needed_bytes = there_bytes + (table_bytes + back_bytes) as usize;
-    if needed_bytes > device.memory_limit() {
-        return None;
-    }
+    let needed_bytes =
+        |parts: usize| there_bytes + ((table_bytes + back_bytes) / parts as f64) as usize;
+    let is_many = codes * words > SHARED_MAX as f64;
+    let parts = iter::successors(Some(1), |parts| Some(parts * 2));
+    let mut parts = parts.take_while(|parts| *parts == 1 || is_many && *parts <= PARTS_MAX);
+    let parts = parts.find(|parts| needed_bytes(*parts) <= device.memory_limit())?;
     // Where columns have no room to stay they are brought each time.
-    let has_room = needed_bytes + more_bytes <= device.memory_limit();
+    let has_room = needed_bytes(parts) + more_bytes <= device.memory_limit();
     if !has_room {
         unpaid_seconds = absent_seconds;
     }
     // What comes is added up on its way. The host reads what came back.
-    let adding = working_seconds(asked, rates, [codes, words, table_bytes], read_bytes);
+    let adding =
+        parts as f64 * working_seconds(asked, rates, [codes, words, table_bytes], read_bytes);
     let reading = back_bytes / rates.download + costs.kept(groups * words) * 1e-9;
     let working = adding + reading;
     let in_all = |bringing: f64| adding.max(bringing) + reading;

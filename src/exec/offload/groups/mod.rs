@@ -47,7 +47,8 @@ pub(crate) use self::column::{Column, expected_bytes};
 pub(crate) use self::node::{Choice, OffloadedAggregateExec};
 pub(crate) use self::places::{Places, places_bytes};
 pub(crate) use self::term::{Kind, Term, Values};
-pub(crate) use self::text::{REGISTERS_MAX, is_hashed, words};
+pub(crate) use self::text::{REGISTERS_MAX, SHARED_MAX, is_hashed, words};
+pub(crate) use self::totals::PARTS_MAX;
 pub(crate) use self::trial::adds_up;
 use crate::storage::{Digits, TableColumn};
 

@@ -12,9 +12,10 @@
 //!             const i64 s1 = b2 + (i64)p2[k];
 //!             const bool s2 = s1 < k0;
 //!             if (!s2) continue;
-//!             const u32 group = (u32)p0[k];
+//!             const u32 group = totals.place((u32)p0[k]);
+//!             if (!totals.has(group)) continue;
 //!             totals.take(0, group, 1);
-//!             totals.take(1, group, (u64)s5);
+//!             totals.take(1, group, (u64)s6);
 //! ```
 //!
 //! A row of another table has a number, `r1`, and its cells are `c3[r1]`; a row that finds none there goes no further. Conditions come as
@@ -45,12 +46,14 @@ pub(super) const GATHER: &str = "gather_groups_there";
 
 /// Words that a thread has in registers, and a block in shared memory, at most.
 pub(crate) const REGISTERS_MAX: usize = 40;
-const SHARED_MAX: usize = 4096;
+pub(crate) const SHARED_MAX: usize = 4096;
 
-/// Parameters before all others: the place for totals, the number of rows, how long a stretch is and how many blocks it has; of slots their codes, how many there are, and whether they
-/// are full.
+/// Parameters before all others: the place for totals, the number of rows, how long a stretch is and how many blocks it has; of a table
+/// for all the first code and how many it has, and of slots their codes, how many there are, whether they are full, and of which part
+/// of how many of the codes they are.
 const GIVEN: usize = 4;
-const GIVEN_OF_SLOTS: usize = 3;
+const GIVEN_OF_RANGE: usize = 2;
+const GIVEN_OF_SLOTS: usize = 5;
 
 /// Codes that have a table for all of them, if there are no more than rows.
 const CODES_MIN: u64 = 1 << 22;
@@ -247,7 +250,11 @@ impl Kernel {
             return Err("more totals than a word has bits");
         }
         let parameters = text.parameters.clone();
-        let given = GIVEN + if is_hashed { GIVEN_OF_SLOTS } else { 0 };
+        let given = match space {
+            Space::Registers | Space::Shared => GIVEN,
+            Space::Global => GIVEN + GIVEN_OF_RANGE,
+            Space::Hashed => GIVEN + GIVEN_OF_SLOTS,
+        };
         if given + parameters.len() > ARGUMENTS_MAX {
             return Err("more columns and constants than a kernel has parameters");
         }
@@ -279,17 +286,9 @@ impl<'a> Text<'a> {
             text.join(join);
             text.keep(join + 1);
         }
-        match is_hashed {
-            false => {
-                let group = text.code("u32");
-                text.lines.push(format!("const u32 group = {group};"));
-            }
-            true => {
-                let code = text.code("u64");
-                text.lines.push(format!("const u32 group = totals.slot({code});"));
-                text.lines.push("if (group == NO_SLOT) continue;".to_owned());
-            }
-        }
+        let code = text.code(if is_hashed { "u64" } else { "u32" });
+        text.lines.push(format!("const u32 group = totals.place({code});"));
+        text.lines.push("if (!totals.has(group)) continue;".to_owned());
         let states = asked.states.iter().map(|state| text.state(state.what, state.of.as_ref()));
         let states: Vec<Words> = states.collect();
         text.takes();

@@ -7,9 +7,11 @@
 //!
 //! Rows come at once or in batches, whose totals lie in the same places.
 //!
-//! A table by slots of codes is made larger until all codes have one.
+//! A table by slots of codes is made larger until all codes have one. Where that, or one for all codes, has no room, it is made for half of the
+//! codes, a fourth, and so on, and the rows are gone through for each part.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
@@ -19,7 +21,7 @@ use super::run::{Looked, Run};
 use super::text::{CLEAR, COUNT, ENTRY, FINISH, GATHER, Kernel, SCAN, Space};
 use crate::exec::offload::Failed;
 use crate::exec::offload::loops::{HEADERS, THREADS};
-use crate::gpu::{Argument, Buffer, Launch, Source, Work};
+use crate::gpu::{Argument, Buffer, Fault, Launch, Source, Work};
 
 /// Rows that a block reads at a time.
 const BLOCK_ROWS: usize = THREADS * PACK;
@@ -34,7 +36,11 @@ const WORDS_BACK_MAX: usize = 1 << 16;
 const SLOTS_FIRST: usize = 1 << 20;
 const SLOTS_GROWTH: usize = 8;
 
+/// Parts of all groups at most that the rows are gone through for one by one.
+pub(crate) const PARTS_MAX: usize = 16;
+
 /// The totals of the groups that there are.
+#[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) codes: Vec<u64>,
     /// Those of a group side by side.
@@ -69,17 +75,55 @@ pub(super) struct Adding<'a> {
 }
 
 impl Adding<'_> {
-    /// The totals of all rows, of groups with so many codes.
+    /// The totals of all rows, of groups with so many codes. Where there is no room for those of all groups at once, the rows are gone
+    /// through for a part of them at a time.
     pub(super) fn totals(&self, codes: usize) -> Result<Totals, Failed> {
-        match self.kernel.space {
-            Space::Registers | Space::Shared => self.by_blocks(codes),
-            Space::Global => {
-                let table = self.table(codes, None)?;
-                self.add(&table, 0, &[])?;
-                self.there(&table, codes, None)
-            }
-            Space::Hashed => self.by_slots(),
+        if let Space::Registers | Space::Shared = self.kernel.space {
+            return self.by_blocks(codes);
         }
+        let mut parts = 1;
+        loop {
+            let counted = self.bytes.size();
+            match self.by_parts(codes, parts) {
+                Err(Failed::Device(Fault::Memory { .. })) if parts < PARTS_MAX => {
+                    self.bytes.shrink(self.bytes.size() - counted);
+                    parts *= 2;
+                }
+                totals => return totals,
+            }
+        }
+    }
+
+    fn by_parts(&self, codes: usize, parts: usize) -> Result<Totals, Failed> {
+        let mut all = Totals::default();
+        for part in 0..parts {
+            let own = match self.kernel.space {
+                Space::Hashed => self.by_slots(part, parts)?,
+                _ => {
+                    let each = codes.div_ceil(parts);
+                    self.by_codes(each * part..codes.min(each * (part + 1)))?
+                }
+            };
+            if part == 0 {
+                all = own;
+                continue;
+            }
+            all.codes.extend(own.codes);
+            all.words.extend(own.words);
+        }
+        Ok(all)
+    }
+
+    /// One table, of all of these codes.
+    fn by_codes(&self, codes: Range<usize>) -> Result<Totals, Failed> {
+        if codes.is_empty() {
+            return Ok(Totals::default());
+        }
+        let table = self.table(codes.len(), None)?;
+        self.add(&table, 0, &[number(codes.start), number(codes.len())])?;
+        let mut own = self.there(&table, codes.len(), None)?;
+        own.codes.iter_mut().for_each(|code| *code += codes.start as u64);
+        Ok(own)
     }
 
     /// Each block has totals of all groups, which are then put together.
@@ -93,10 +137,10 @@ impl Adding<'_> {
         self.all(&out, groups)
     }
 
-    /// One table, of the codes that there are.
-    fn by_slots(&self) -> Result<Totals, Failed> {
+    /// One table, of the codes that there are of a part of all.
+    fn by_slots(&self, part: usize, parts: usize) -> Result<Totals, Failed> {
         let too_many = || Failed::Unfit("more groups than a device has room for".into());
-        let most = self.run.asked.rows.saturating_mul(4).next_power_of_two();
+        let most = (self.run.asked.rows / parts).saturating_mul(4).next_power_of_two();
         let mut slots = SLOTS_FIRST.min(most);
         loop {
             if u32::try_from(slots).is_err() {
@@ -105,7 +149,8 @@ impl Adding<'_> {
             let (codes, full) = (self.words(slots)?, self.words(1)?);
             self.run.queue.stream.clear(&full)?;
             let table = self.table(slots, Some(&codes))?;
-            let given = [Argument::Buffer(&codes), number(slots), Argument::Buffer(&full)];
+            let whole = [Argument::Buffer(&codes), number(slots), Argument::Buffer(&full)];
+            let given = [&whole[..], &[number(part), number(parts)]].concat();
             self.add(&table, 0, &given)?;
             let mut is_full = [0_u64];
             self.back(&full, &mut is_full)?;

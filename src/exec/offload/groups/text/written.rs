@@ -24,10 +24,14 @@ impl Text<'_> {
         let _ = writeln!(out, "typedef Words<{kinds}, {real}ull> Kinds;\n");
         let parameters: String = self.parameters.iter().enumerate().map(declared(self)).collect();
         let head = "extern \"C\" __global__ void __launch_bounds__(THREADS)";
-        let slots = if space == Space::Hashed { ", u64* codes, u64 slots, u32* full" } else { "" };
+        let slots = match space {
+            Space::Registers | Space::Shared => "",
+            Space::Global => ", u64 first, u64 count",
+            Space::Hashed => ", u64* codes, u64 slots, u32* full, u64 part, u64 parts",
+        };
         let _ = writeln!(
             out,
-            "{head} {ENTRY}(u64* __restrict__ parts, u64 rows, u64 stretch, u64 blocks{slots}{parameters}) {{"
+            "{head} {ENTRY}(u64* __restrict__ to, u64 rows, u64 stretch, u64 blocks{slots}{parameters}) {{"
         );
         let _ = match space {
             Space::Registers => {
@@ -38,9 +42,9 @@ impl Text<'_> {
                 "    __shared__ u64 table[{}];\n    Shared<{groups}, {kinds}> totals(table);",
                 groups * words
             ),
-            Space::Global => writeln!(out, "    Global<{kinds}> totals(parts);"),
+            Space::Global => writeln!(out, "    Global<{kinds}> totals(parts, first, count);"),
             Space::Hashed => {
-                writeln!(out, "    Hashed<{kinds}> totals(parts, codes, slots, full);")
+                writeln!(out, "    Hashed<{kinds}> totals(to, codes, slots, full, part, parts);")
             }
         };
         out.push_str("    each_stretch(rows, stretch, blocks, [&](u64 pack, u32 count) {\n");
@@ -60,7 +64,7 @@ impl Text<'_> {
         for line in &self.lines {
             let _ = writeln!(out, "            {line}");
         }
-        out.push_str("        }\n    });\n    totals.finish(parts);\n}\n\n");
+        out.push_str("        }\n    });\n    totals.finish(to);\n}\n\n");
         let mut entry = |name: &str, given: &str, body: &str| {
             let _ = writeln!(out, "{head} {name}({given}) {{\n    {body}\n}}");
         };
