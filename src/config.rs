@@ -24,7 +24,7 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
-pub(crate) use self::gpu::{Gpu, GpuPrecision, GpuUse};
+pub(crate) use self::gpu::{Gpu, GpuDevices, GpuPrecision, GpuUse};
 #[cfg(test)]
 pub(crate) use self::launch_shapes::FREE;
 pub(crate) use self::launch_shapes::LaunchShapes;
@@ -94,6 +94,7 @@ pub(crate) struct Settings {
     pub(crate) gpu: Gpu,
     /// A folder that is looked into before others; empty is none.
     pub(crate) gpu_libraries: String,
+    pub(crate) gpu_devices: Arc<GpuDevices>,
     /// Zero is the planner's choice.
     pub(crate) gpu_memory_limit_bytes: usize,
     /// Whether work that a GPU fails at is an error, rather than done by the host.
@@ -169,6 +170,7 @@ impl Default for Settings {
             tile_rows: 0,
             gpu: Gpu::Auto,
             gpu_libraries: String::new(),
+            gpu_devices: Arc::default(),
             gpu_memory_limit_bytes: 0,
             gpu_must_not_fail: false,
             gpu_precision: GpuPrecision::Off,

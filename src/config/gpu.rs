@@ -1,4 +1,4 @@
-//! When a GPU is used, and in what it multiplies.
+//! When a GPU is used, which, and in what it multiplies.
 
 use std::fmt;
 use std::path::Path;
@@ -35,12 +35,73 @@ impl fmt::Display for Gpu {
     }
 }
 
+/// Which of several GPUs are used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct GpuDevices {
+    text: String,
+    /// All where there are none.
+    named: Vec<Named>,
+}
+
+/// By what a GPU is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Named {
+    /// Among those that the driver shows, from 0.
+    Number(usize),
+    /// The first of its hexadecimal digits, or all.
+    Uuid(String),
+}
+
+impl GpuDevices {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let words = text.split(',').map(str::trim);
+        let named = match text.trim() {
+            "" => Vec::new(),
+            _ => words.map(Named::read).collect::<Result<_, _>>()?,
+        };
+        Ok(Self { text: text.to_owned(), named })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the one of this number and these hexadecimal digits is used.
+    pub(crate) fn has(&self, ordinal: usize, uuid: &str) -> bool {
+        let is_named = |named: &Named| match named {
+            Named::Number(number) => *number == ordinal,
+            Named::Uuid(digits) => uuid.starts_with(digits),
+        };
+        self.named.is_empty() || self.named.iter().any(is_named)
+    }
+}
+
+impl Named {
+    /// As tools of the driver write it: 0, or GPU-1b9c….
+    fn read(word: &str) -> Result<Self, String> {
+        let uuid = word.get(..4).filter(|start| start.eq_ignore_ascii_case("GPU-"));
+        let found = match uuid {
+            None => word.parse().ok().map(Self::Number),
+            Some(start) => {
+                let digits = word[start.len()..].replace('-', "").to_ascii_lowercase();
+                let is_one =
+                    !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+                is_one.then_some(Self::Uuid(digits))
+            }
+        };
+        found.ok_or_else(|| {
+            format!("'{word}' is neither the number of a GPU, from 0, nor a UUID like GPU-1b9c")
+        })
+    }
+}
+
 /// What plans ask before they ask for a GPU, and what they let it have.
 #[derive(Debug, Clone)]
 pub(crate) struct GpuUse {
     pub(crate) when: Gpu,
     /// Where its libraries are looked for first; empty is nowhere.
     libraries: Arc<str>,
+    pub(crate) devices: Arc<GpuDevices>,
     pub(crate) memory_limit: Option<usize>,
     /// Whether what is brought there stays.
     pub(crate) keeps: bool,
@@ -53,6 +114,7 @@ impl GpuUse {
         Self {
             when: settings.gpu,
             libraries: settings.gpu_libraries.as_str().into(),
+            devices: Arc::clone(&settings.gpu_devices),
             memory_limit: settings.gpu_memory_limit(),
             keeps: settings.gpu_keeps,
             threads: settings.threads,
@@ -93,5 +155,28 @@ impl fmt::Display for GpuPrecision {
             Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_number_or_by_uuid() {
+        let uuid = "1b9c00ff1b9c00ff1b9c00ff1b9c00ff";
+        let has = |text: &str| {
+            let devices = GpuDevices::read(text).unwrap();
+            [0, 1, 12].map(|ordinal| devices.has(ordinal, uuid))
+        };
+        assert_eq!(has(""), [true; 3]);
+        assert_eq!(has("0, 12"), [true, false, true]);
+        assert_eq!(has("1"), [false, true, false]);
+        assert_eq!(has("3,GPU-1B9C00ff-1b9c-00ff-1b9c-00ff1b9c00ff"), [true; 3]);
+        assert_eq!(has("gpu-1b9c"), [true; 3]);
+        assert_eq!(has("GPU-00ff"), [false; 3]);
+        for text in [",", "0,", "-1", "GPU-", "GPU-xyz", "1b9c", "0 1", "GPÜ-1b"] {
+            assert!(GpuDevices::read(text).is_err(), "{text}");
+        }
     }
 }

@@ -4,8 +4,8 @@
 
 use super::text::{at_least, number, one_of, parse_bytes, percent, switch};
 use super::{
-    Compression, Directory, Gpu, GpuPrecision, LaunchShapes, ParquetCache, Patterns, ResultCache,
-    Settings,
+    Compression, Directory, Gpu, GpuDevices, GpuPrecision, LaunchShapes, ParquetCache, Patterns,
+    ResultCache, Settings,
 };
 
 /// One setting, as SHOW ALL presents it.
@@ -432,9 +432,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "gpu_devices",
+        unit: "",
+        description: "which GPUs of several are used: their numbers from 0 or UUIDs, as in '0,2' or 'GPU-1b9c', as SHOW GPU lists \
+                      them; all where it is empty, the default. Nothing is done with others, not even a trial",
+        get: |settings| settings.gpu_devices.text().to_owned(),
+        set: |settings, value| {
+            settings.gpu_devices = GpuDevices::read(value)?.into();
+            Ok(())
+        },
+    },
+    Setting {
         name: "gpu_memory_limit",
         unit: "bytes",
-        description: "memory of the GPU that the process takes at most; 0, the default, is nine tenths of what it has",
+        description: "memory of each GPU that the process takes at most; 0, the default, is nine tenths of what it has",
         get: |settings| settings.gpu_memory_limit_bytes.to_string(),
         set: |settings, value| {
             settings.gpu_memory_limit_bytes = parse_bytes(value)?;

@@ -67,7 +67,7 @@ impl Writer<'_> {
 
     /// What a device runs: what is expected of it and of the host, and why it was the host after all.
     fn offload(&self, offload: &Offload, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Offload { steps, leaves, keeps, seconds: [device, host], moved_bytes } = offload;
+        let Offload { steps, leaves, keeps, seconds: [device, host], moved_bytes, .. } = offload;
         let (device, host, moved) = (seconds(*device), seconds(*host), bytes(*moved_bytes));
         write!(f, "\n{:1$}on the GPU: {device}, host {host}, moves {moved}", "", 2 * depth + 2)?;
         for (at, (_, stored)) in keeps.iter().enumerate() {
@@ -77,6 +77,9 @@ impl Writer<'_> {
         let by_host = measured.and_then(|measured| measured.by_host.as_ref());
         if let Some(why) = by_host {
             write!(f, " (done by the host: {why})")?;
+        }
+        if let Some(device) = measured.and_then(|measured| measured.on_device) {
+            write!(f, " (by GPU {device})")?;
         }
         Self { is_by_host: by_host.is_some(), ..*self }.steps(steps, depth + 1, f)
     }

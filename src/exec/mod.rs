@@ -55,6 +55,7 @@ use datafusion::physical_plan::{
     InputDistributionRequirements, Partitioning, PlanProperties, StatisticsContext,
 };
 
+use crate::config::GpuDevices;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{Cells, Labels, Matrix};
 use crate::memory::{Pool, Refused};
@@ -206,6 +207,9 @@ impl MatrixExec {
             engine,
             cancel,
             tile_rows: settings.as_ref().and_then(|settings| settings.tile_rows()),
+            gpu_devices: settings
+                .as_ref()
+                .map_or_else(Arc::default, |of| Arc::clone(&of.gpu_devices)),
             gpu_must_not_fail: settings.is_some_and(|settings| settings.gpu_must_not_fail),
             measured: Arc::clone(&self.measured),
         })
@@ -243,6 +247,7 @@ struct Job {
     cancel: Cancel,
     budget: Reserved,
     tile_rows: Option<usize>,
+    gpu_devices: Arc<GpuDevices>,
     gpu_must_not_fail: bool,
     measured: Arc<Mutex<HashMap<Slot, Measured>>>,
 }
@@ -258,8 +263,9 @@ impl Job {
                 self.engine.failures.note(why);
             }
             let known = all.entry(slot).or_default();
-            let by_host = known.by_host.take();
-            *known = Measured { by_host: measured.by_host.clone().or(by_host), ..measured };
+            let by_host = measured.by_host.clone().or_else(|| known.by_host.take());
+            let on_device = measured.on_device.or(known.on_device);
+            *known = Measured { by_host, on_device, ..measured };
         };
         let around = Surroundings {
             pool: &self.engine.pool,
@@ -267,6 +273,7 @@ impl Job {
             budget: &mut self.budget,
             emit,
             tile_rows: self.tile_rows,
+            gpu_devices: &self.gpu_devices,
             gpu_must_not_fail: self.gpu_must_not_fail,
             measured: &measured,
         };

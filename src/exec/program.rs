@@ -92,6 +92,8 @@ pub(crate) struct Offload {
     pub(crate) seconds: [f64; 2],
     /// Bytes moved to the device and back.
     pub(crate) moved_bytes: f64,
+    /// Bytes that it has in the device's memory at once.
+    pub(crate) peak_bytes: f64,
 }
 
 /// One reading of rows, in blocks.

@@ -21,6 +21,7 @@ use super::operation::Operation;
 use super::program::{Offload, Program, Round, Rounds, Slot, Step};
 use super::recall::{Made, Remembered, Watch, Watched};
 use super::value::Value;
+use crate::config::GpuDevices;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gpu;
 use crate::matrix::{Cells, Labels, Layout, Matrix};
@@ -101,6 +102,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) emit: &'a mut Emit<'a>,
     /// Rows in a block, where a setting fixes it.
     pub(crate) tile_rows: Option<usize>,
+    /// The devices that may be used.
+    pub(crate) gpu_devices: &'a GpuDevices,
     /// Whether what a device fails at is an error.
     pub(crate) gpu_must_not_fail: bool,
     /// Told what each step made and how long it took.
@@ -116,6 +119,8 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     /// Why the host did what was meant for a device.
     pub(crate) by_host: Option<String>,
+    /// The device that did it, where there are several.
+    pub(crate) on_device: Option<usize>,
 }
 
 /// A program in the middle of running.
@@ -370,7 +375,7 @@ impl Run<'_> {
         self.release(slot);
         let ((shape, stored), bytes) = (value.extent(), value.size_bytes());
         let seconds = start.elapsed().as_secs_f64();
-        let measured = Measured { shape, stored, bytes, seconds, by_host: None };
+        let measured = Measured { shape, stored, bytes, seconds, ..Measured::default() };
         (self.around.measured)(slot, measured);
         self.values[slot] = Some(value);
         self.counted[slot] = counted_bytes;
@@ -419,9 +424,9 @@ impl Run<'_> {
     }
 
     fn by_device(&mut self, offload: &Offload, start: Instant) -> Result<(), Failed> {
-        let device = gpu::found().ok_or_else(|| Failed::Unfit("it was lost".into()))?;
-        let cancel = self.around.cancel;
-        let mut run = offload::Run::new(&device, self.program, offload, &self.values, cancel)?;
+        let assigned = offload::for_steps(self.program, offload, self.around.gpu_devices)?;
+        let (device, cancel) = (assigned.device(), self.around.cancel);
+        let mut run = offload::Run::new(device, self.program, offload, &self.values, cancel)?;
         run.steps(&offload.steps)?;
         let (budget, notes) = (&mut self.around.budget, &self.program.notes);
         let mut all_bytes = 0;
@@ -444,6 +449,11 @@ impl Run<'_> {
         drop(run);
         // What came before a failure is of no use.
         let leaves = leaves.inspect_err(|_| self.around.budget.shrink(all_bytes))?;
+        if let Some(&last) = offload.leaves.last().filter(|_| gpu::are_several()) {
+            let on_device = Some(assigned.device().ordinal());
+            (self.around.measured)(last, Measured { on_device, ..Measured::default() });
+        }
+        drop(assigned);
         for (slot, value, counted_bytes) in leaves {
             self.keep_counted(slot, value, counted_bytes, start).map_err(Failed::Stopped)?;
         }

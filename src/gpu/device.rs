@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute_enum, CUmemoryPool};
 use cudarc::driver::{DriverError, result};
 
+use super::assigned::Load;
 use super::compiler::Source;
 use super::fault::Fault;
 use super::kernel::{Kernel, Slot};
@@ -106,8 +107,22 @@ struct Ledger {
     peak_bytes: usize,
 }
 
-/// The device of this process.
+/// What others find out about a device, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    /// Why it is not to be trusted, if it is not.
+    pub(crate) distrust: OnceLock<Option<String>>,
+    /// Whether it multiplies in each arithmetic.
+    pub(crate) multiplies: [OnceLock<bool>; 4],
+    pub(crate) decomposes: OnceLock<bool>,
+    pub(crate) adds_up: OnceLock<bool>,
+    /// Whether somebody is at the last, for who does not wait.
+    pub(crate) adding_up: OnceLock<()>,
+}
+
+/// A device that this process has a context of.
 pub(crate) struct Device {
+    ordinal: usize,
     context: Handle<cudarc::driver::sys::CUctx_st>,
     pool: Handle<cudarc::driver::sys::CUmemPoolHandle_st>,
     facts: Facts,
@@ -125,6 +140,8 @@ pub(crate) struct Device {
     /// Images of kernels that were compiled before.
     pub(super) cache: Folder,
     rates: OnceLock<Rates>,
+    trials: Trials,
+    pub(super) load: Load,
     /// What was chosen of the blocks of kernels.
     shapes: Mutex<Arc<LaunchShapes>>,
 }
@@ -148,10 +165,12 @@ impl Device {
     pub(super) fn new(
         context: CUcontext,
         pool: CUmemoryPool,
+        ordinal: usize,
         facts: Facts,
         folder: Option<PathBuf>,
     ) -> Self {
         Self {
+            ordinal,
             context: Handle(context),
             pool: Handle(pool),
             memory_limit: AtomicUsize::new(share(&facts)),
@@ -165,6 +184,8 @@ impl Device {
             kernels: Mutex::default(),
             cache: Folder::new(folder.map(|folder| folder.join("kernels"))),
             rates: OnceLock::new(),
+            trials: Trials::default(),
+            load: Load::default(),
             shapes: Mutex::default(),
         }
     }
@@ -178,6 +199,15 @@ impl Device {
             // SAFETY: the pool is the device's, and the attribute is a number of 64 bits.
             unsafe { result::mem_pool::set_attribute(self.pool.0, which, (&raw mut bytes).cast()) }
         })
+    }
+
+    /// Its number among those of this machine, from 0.
+    pub(crate) fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    pub(crate) fn trials(&self) -> &Trials {
+        &self.trials
     }
 
     pub(crate) fn facts(&self) -> &Facts {
@@ -205,6 +235,11 @@ impl Device {
             bytes_down: count(&self.counts.bytes_down),
             trims: count(&self.counts.trims),
         }
+    }
+
+    /// What buffers may take beside those that are alive.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.memory_limit().saturating_sub(self.ledger().live_bytes)
     }
 
     /// The buffers that are alive, the oldest first.

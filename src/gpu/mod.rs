@@ -1,11 +1,12 @@
-//! One device of this machine: its memory, its streams, its kernels.
+//! The devices of this machine: for each its memory, its streams, its kernels, and how much work it has.
 //!
 //! Enters: bytes, CUDA texts, sides of products. Leaves: bytes, in the order in which they were asked for, or a
 //! [`Fault`] after which the caller goes on without the device. Not here: what bytes mean, what is worth a device
 //! (the planner), and what gives way when its memory is short (who keeps buffers).
 //!
 //! ```text
-//! device()     probe     ─► Device    found once in a process, or why there is none (Absent)
+//! devices()    probe     ─► Device    each found once in a process, or why it is none (Absent)
+//! assign()     assigned  ─► Assigned  the device that is soonest done with a piece of work, which it counts until it ends
 //! Source       compiler  ─► image     by NVRTC, else from the user's folder
 //! image        kernel    ─► Kernel    loaded once in a process
 //! &[u8]        staging   ─► Buffer    through pinned blocks: one is filled while the last is copied
@@ -23,9 +24,13 @@
 //! buffer waits for it before it is freed. Once another has, its own stream writes it again only after it was told to wait for
 //! that ([`Mark`]); nobody checks.
 //!
-//! Some faults leave the device useless for the rest of the process. Then it is lost: nothing is called or freed any
-//! more, each call says so, and so does [`device()`](device()).
+//! Some faults leave a device useless for the rest of the process. Then it is lost: nothing is called or freed any
+//! more, each call says so, and so does [`Seen::device`]. The others go on.
+//!
+//! What belongs to a device is of no use to another: a buffer, a stream and a kernel know theirs, and whatever is called enters its context
+//! first. Nothing here goes from one device to another.
 
+mod assigned;
 mod buffer;
 mod compiler;
 mod device;
@@ -41,15 +46,16 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use assigned::{Assigned, Piece, assign, next};
 pub(crate) use buffer::Buffer;
 #[cfg(test)]
 pub(crate) use compiler::compile;
 pub(crate) use compiler::{Headers, Source};
 pub(crate) use device::{Device, Facts, Usage};
-pub(crate) use fault::Fault;
+pub(crate) use fault::{Absent, Fault};
 pub(crate) use kernel::{ARGUMENTS_MAX, Argument, Launch, Work};
 pub(crate) use library::Missing;
-pub(crate) use probe::{device, found, is_absent};
+pub(crate) use probe::{Seen, are_several, devices, found, is_absent};
 pub(crate) use product::{Arithmetic, Product};
 pub(crate) use rates::Rates;
 pub(crate) use solver::Columns;

@@ -1,7 +1,12 @@
-//! Looks for a device that works.
+//! Looks for devices that work.
 //!
-//! Enters: where libraries may be. Leaves: the [`Device`] of this process, or why there is none. Not here: whether the
-//! user wants one.
+//! Enters: where libraries may be. Leaves: the devices of this machine, each [`Seen`], and a [`Device`] or why it is none once somebody
+//! asks for it. Not here: which the user wants, and which of them does what ([`assign`](super::assign)).
+//!
+//! ```text
+//! devices()  driver starts ─► Seen 0, Seen 1, …    once in a process
+//! Seen       context, trial ─► Device              once each, for it takes memory there and time
+//! ```
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -22,64 +27,117 @@ const DRIVER_VERSION_MIN: u32 = 12000;
 /// Turing, the oldest that NVRTC 13 knows.
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
 
-static FOUND: OnceLock<Result<Arc<Device>, Absent>> = OnceLock::new();
+static SEEN: OnceLock<Result<Vec<Seen>, Absent>> = OnceLock::new();
 
-/// The device of this process, looked for once. `libraries` is a folder that is looked into before those of a toolkit
-/// (`CUDA_HOME`, `CUDA_PATH`) and the loader's path; only the first caller's counts.
-pub(crate) fn device(libraries: Option<&Path>) -> Result<Arc<Device>, Absent> {
-    let device = FOUND.get_or_init(|| find(libraries)).clone()?;
-    match device.lost() {
-        Some(code) => Err(Absent::Lost(code)),
-        None => Ok(device),
-    }
+/// A device of this machine.
+pub(crate) struct Seen {
+    ordinal: usize,
+    handle: CUdevice,
+    facts: Result<Facts, Absent>,
+    opened: OnceLock<Result<Arc<Device>, Absent>>,
 }
 
-/// The device that was found, if somebody has looked and it is not lost.
-pub(crate) fn found() -> Option<Arc<Device>> {
-    let device = FOUND.get()?.as_ref().ok()?;
-    device.lost().is_none().then(|| Arc::clone(device))
+/// The devices of this machine in the driver's order, at least one, looked for once. `libraries` is a folder that is looked into before
+/// those of a toolkit (`CUDA_HOME`, `CUDA_PATH`) and the loader's path; only the first caller's counts.
+pub(crate) fn devices(libraries: Option<&Path>) -> Result<&'static [Seen], Absent> {
+    SEEN.get_or_init(|| list(libraries)).as_deref().map_err(Clone::clone)
+}
+
+/// Those that somebody has asked for, that do and that are not lost.
+pub(crate) fn found() -> Vec<Arc<Device>> {
+    let opened = seen().iter().filter_map(|seen| seen.opened.get()?.as_ref().ok());
+    opened.filter(|device| device.lost().is_none()).map(Arc::clone).collect()
 }
 
 /// Whether somebody has looked, and there is none.
 pub(crate) fn is_absent() -> bool {
-    FOUND.get().is_some_and(|found| found.as_ref().map_or(true, |device| device.lost().is_some()))
+    let is_none = |seen: &Seen| match seen.opened.get() {
+        None => seen.facts.is_err(),
+        Some(opened) => opened.as_ref().map_or(true, |device| device.lost().is_some()),
+    };
+    SEEN.get().is_some() && seen().iter().all(is_none)
 }
 
-fn find(libraries: Option<&Path>) -> Result<Arc<Device>, Absent> {
+/// Whether somebody has looked, and this machine has more than one, whatever they are.
+pub(crate) fn are_several() -> bool {
+    seen().len() > 1
+}
+
+fn seen() -> &'static [Seen] {
+    SEEN.get().and_then(|seen| seen.as_deref().ok()).unwrap_or_default()
+}
+
+impl Seen {
+    /// Its number among all, from 0.
+    pub(crate) fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    pub(crate) fn facts(&self) -> Result<&Facts, Absent> {
+        self.facts.as_ref().map_err(Clone::clone)
+    }
+
+    /// The device, which is tried when it is first asked for.
+    pub(crate) fn device(&self) -> Result<Arc<Device>, Absent> {
+        let device = self.opened.get_or_init(|| self.open()).clone()?;
+        match device.lost() {
+            Some(code) => Err(Absent::Lost(code)),
+            None => Ok(device),
+        }
+    }
+
+    fn open(&self) -> Result<Arc<Device>, Absent> {
+        let facts = self.facts()?.clone();
+        let name = facts.name.clone();
+        if facts.capability < CAPABILITY_MIN {
+            return Err(Absent::OldDevice { name, capability: facts.capability });
+        }
+        if attribute(self.handle, Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
+            return Err(Absent::NoPools { name });
+        }
+        // SAFETY: the device was found. Its context is never given back: it lives as long as the process.
+        let context = unsafe { result::primary_ctx::retain(self.handle) }.map_err(absent)?;
+        // SAFETY: as above.
+        let pool = unsafe { result::device::get_default_mem_pool(self.handle) }.map_err(absent)?;
+        let folder = anew::user_folder();
+        let device = Arc::new(Device::new(context, pool, self.ordinal, facts, folder));
+        let tried = device.keep_freed().and_then(|()| trial(&device));
+        tried.map_err(|fault| Absent::Trial { name, fault })?;
+        Ok(device)
+    }
+}
+
+fn list(libraries: Option<&Path>) -> Result<Vec<Seen>, Absent> {
     library::driver(libraries).map_err(|missing| match missing {
         Missing::Library(_) => Absent::NoDriver,
         Missing::Symbol { symbol, .. } => Absent::Symbol(symbol),
     })?;
     result::init().map_err(absent)?;
-    if result::device::get_count().map_err(absent)? == 0 {
+    let count = result::device::get_count().map_err(absent)?;
+    if count == 0 {
         return Err(Absent::NoDevice);
     }
-    let ordinal = result::device::get(0).map_err(absent)?;
-    let facts = facts(ordinal, libraries)?;
-    let name = facts.name.clone();
-    if facts.driver_version < DRIVER_VERSION_MIN {
-        return Err(Absent::OldDriver(facts.driver_version));
-    }
-    if facts.capability < CAPABILITY_MIN {
-        return Err(Absent::OldDevice { name, capability: facts.capability });
-    }
-    if attribute(ordinal, Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
-        return Err(Absent::NoPools { name });
-    }
-    // SAFETY: the device was found above. Its context is never given back: it lives as long as the process.
-    let context = unsafe { result::primary_ctx::retain(ordinal) }.map_err(absent)?;
-    // SAFETY: as above.
-    let pool = unsafe { result::device::get_default_mem_pool(ordinal) }.map_err(absent)?;
-    let device = Arc::new(Device::new(context, pool, facts, anew::user_folder()));
-    let tried = device.keep_freed().and_then(|()| trial(&device));
-    tried.map_err(|fault| Absent::Trial { name, fault })?;
-    Ok(device)
-}
-
-fn facts(ordinal: CUdevice, libraries: Option<&Path>) -> Result<Facts, Absent> {
     let mut driver_version = 0;
     // SAFETY: writes a number.
     unsafe { sys::cuDriverGetVersion(&mut driver_version) }.result().map_err(absent)?;
+    let driver_version = driver_version.unsigned_abs();
+    if driver_version < DRIVER_VERSION_MIN {
+        return Err(Absent::OldDriver(driver_version));
+    }
+    let seen = (0..count).map(|ordinal| {
+        let handle = result::device::get(ordinal).map_err(absent)?;
+        let facts = facts(handle, driver_version, libraries);
+        let ordinal = ordinal.unsigned_abs() as usize;
+        Ok(Seen { ordinal, handle, facts, opened: OnceLock::new() })
+    });
+    seen.collect()
+}
+
+fn facts(
+    ordinal: CUdevice,
+    driver_version: u32,
+    libraries: Option<&Path>,
+) -> Result<Facts, Absent> {
     // SAFETY: the device was found.
     let memory_bytes = unsafe { result::device::total_mem(ordinal) }.map_err(absent)?;
     let uuid = result::device::get_uuid(ordinal).map_err(absent)?;
@@ -92,7 +150,7 @@ fn facts(ordinal: CUdevice, libraries: Option<&Path>) -> Result<Facts, Absent> {
         ),
         memory_bytes,
         multiprocessors: attribute(ordinal, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        driver_version: driver_version.unsigned_abs(),
+        driver_version,
         libraries: Libraries {
             nvrtc: library::nvrtc(libraries),
             cublas: library::cublas(libraries),

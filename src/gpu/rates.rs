@@ -1,4 +1,5 @@
-//! How fast a device is: measured once for a user, a device and a driver.
+//! How fast a device is: measured once for a user, a device and a driver. Devices of one name are taken to be as fast as the first of them
+//! that was measured, so that a machine of eight is not measured eight times.
 //!
 //! Enters: a device. Leaves: its [`Rates`], from the user's folder or measured in about 0.1 s. Not here: what work costs
 //! by them (the planner).
@@ -14,7 +15,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::compiler::{Headers, Source};
@@ -83,18 +84,35 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// From the user's folder, else measured and kept there. What cannot be measured is as built in.
+    /// Those of a device of the same name, else from the user's folder, else measured and kept there. What cannot be measured is as built
+    /// in.
     pub(super) fn of(device: &Arc<Device>) -> Self {
+        static BY_NAME: Mutex<Vec<(String, Rates)>> = Mutex::new(Vec::new());
+        let name = &device.facts().name;
+        // Who asks meanwhile waits.
+        let mut by_name = BY_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = by_name.iter().find(|(known, _)| known == name) {
+            return *known;
+        }
+        let (rates, is_whole) = Self::of_one(device);
+        if is_whole {
+            by_name.push((name.clone(), rates));
+        }
+        rates
+    }
+
+    /// The rates, and whether all are known.
+    fn of_one(device: &Arc<Device>) -> (Self, bool) {
         let file = anew::user_folder().map(|folder| file_in(&folder, device.facts()));
         if let Some(known) = file.as_deref().and_then(|file| read(file, device.facts())) {
-            return known;
+            return (known, true);
         }
         let (rates, is_whole) = measured(device);
         if let (Some(file), true) = (file, is_whole) {
             // A folder that cannot be written is no error: the next run measures again.
             let _ = anew::write(&file, text(&rates, device.facts()).as_bytes());
         }
-        rates
+        (rates, is_whole)
     }
 
     /// Floating-point operations a second in products.

@@ -168,14 +168,15 @@ fn lower(
     let texts = texts(graph);
     let text = texts[root.index()].clone();
     let (mut arithmetics, mut missed, mut host_seconds) = (HashMap::new(), Vec::new(), None);
-    if let Some(device) = place::device(&settings.gpu_use(), seconds[0]) {
-        let precision = settings.gpu_precision;
+    if let Some(sought) = place::devices(&settings.gpu_use(), seconds[0]) {
+        let (device, precision) = (&sought.next, settings.gpu_precision);
         let target = place::Target {
+            devices: &sought.all,
             rates: *device.rates(),
-            memory_bytes: device.memory_limit(),
-            precision: if place::has(&device, precision) { precision } else { GpuPrecision::Off },
+            memory_bytes: sought.memory_bytes(),
+            precision: if place::has(device, precision) { precision } else { GpuPrecision::Off },
             keeps: settings.gpu_keeps,
-            decomposes: place::decomposes(&steps, &device),
+            decomposes: place::decomposes(&steps, device),
             host_factor: offload::observed::factor(&text),
         };
         let placed = place::place(steps, root.index(), expected, target, settings.gpu);

@@ -1,20 +1,21 @@
-//! SHOW GPU: whether there is one, what it is, and what it has done.
+//! SHOW GPU: whether there is one, what it is, and what it has done; where there are several, of each.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::settings::{Row, table};
 use super::{Session, Started, locked};
-use crate::config::Gpu;
+use crate::config::{Gpu, GpuDevices};
 use crate::error::Result;
 use crate::exec::offload::{self, kept};
 use crate::exec::{Cancel, blocking};
-use crate::gpu::{self, Device, Facts, Missing, Rates, Usage};
+use crate::gpu::{self, Absent, Device, Facts, Missing, Rates, Seen, Usage};
 
 /// Buffers that are listed.
 const LISTED: usize = 10;
 
 impl Session {
-    /// SHOW GPU: looks for it, and measures it, where nobody has.
+    /// SHOW GPU: looks for them, and measures them, where nobody has.
     ///
     /// # Errors
     /// None that a user could cause.
@@ -27,30 +28,17 @@ impl Session {
         }
         let shapes = settings.gpu_launch_shapes;
         let libraries = Some(PathBuf::from(settings.gpu_libraries)).filter(|path| path != "");
-        let look = move || {
-            Ok(gpu::device(libraries.as_deref()).map(|device| {
-                let (rates, distrust) = (*device.rates(), offload::distrust(&device));
-                (device, rates, distrust)
-            }))
-        };
+        let among = settings.gpu_devices;
+        let look = move || Ok(gpu::devices(libraries.as_deref()).map(|all| seen(all, &among)));
         match blocking(Cancel::default(), look).await? {
-            Ok((device, rates, distrust)) => {
-                let state = distrust.map_or("computes what the host computes", |why| why);
-                rows.push(row(
-                    "trial",
-                    state,
-                    "",
-                    "it is used where it computes what the host computes",
-                ));
-                rows.extend(facts(device.facts()));
-                rows.extend(measured(&rates));
-                rows.extend(used(&device));
+            Ok(all) => {
+                rows.extend(all);
                 rows.extend(shapes.all().map(|(kernel, threads)| {
                     let what = format!("of a block of {kernel}: gpu_launch_shapes");
                     row("launch_shape", threads, "threads", &what)
                 }));
             }
-            Err(absent) => rows.push(row("absent", absent.to_string(), "", "why there is none")),
+            Err(absent) => rows.push(absent_row(&absent)),
         }
         let (failed, why) = self.shared.engine.failures.all();
         rows.push(row("failed", failed, "times", "the host did what was meant for it"));
@@ -59,6 +47,47 @@ impl Session {
         }
         table(rows)
     }
+}
+
+/// What is told of each of these devices, one after the other where there are several.
+fn seen(all: &[Seen], among: &GpuDevices) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for seen in all {
+        if all.len() > 1 {
+            let uuid = seen.facts().map_or_else(|_| String::new(), |facts| facts.uuid.clone());
+            let what = format!("its number in gpu_devices, or GPU-{uuid}; what follows is its own");
+            rows.push(row("device", seen.ordinal(), "", &what));
+        }
+        if seen.facts().is_ok() && !offload::is_used(seen, among) {
+            rows.push(row("unused", "gpu_devices has others", "", "why it is not used"));
+            continue;
+        }
+        match seen.device() {
+            Ok(device) => rows.extend(of_device(&device, all.len() > 1)),
+            Err(absent) => rows.push(absent_row(&absent)),
+        }
+    }
+    rows
+}
+
+fn absent_row(absent: &Absent) -> Row {
+    row("absent", absent.to_string(), "", "why there is none")
+}
+
+fn of_device(device: &Arc<Device>, is_one_of_several: bool) -> Vec<Row> {
+    let rates = device.rates();
+    let state = offload::distrust(device).unwrap_or("computes what the host computes");
+    let what = "it is used where it computes what the host computes";
+    let mut rows = vec![row("trial", state, "", what)];
+    rows.extend(facts(device.facts()));
+    rows.extend(measured(rates));
+    if is_one_of_several {
+        let (pieces, seconds) = device.under_way();
+        rows.push(row("under_way", pieces, "pieces", "of work, of this process"));
+        rows.push(row("load", format!("{seconds:.2e}"), "s", "expected of them"));
+    }
+    rows.extend(used(device));
+    rows
 }
 
 fn facts(facts: &Facts) -> Vec<Row> {
@@ -120,9 +149,9 @@ fn measured(rates: &Rates) -> Vec<Row> {
     ]
 }
 
-fn used(device: &Device) -> Vec<Row> {
+fn used(device: &Arc<Device>) -> Vec<Row> {
     // First, for those whose matrices are gone are freed now.
-    let kept = kept::usage();
+    let kept = kept::usage(device);
     let Usage { live_buffers, live_bytes, peak_bytes, launches, .. } = device.usage();
     let Usage { products, factorizations, compiled, cache_hits, bytes_up, bytes_down, .. } =
         device.usage();

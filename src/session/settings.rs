@@ -120,16 +120,14 @@ impl Session {
         if (old.gpu, old.gpu_keeps) != (new.gpu, new.gpu_keeps) {
             kept::forget();
         }
-        if old.gpu_memory_limit() != new.gpu_memory_limit()
-            && let Some(device) = gpu::found()
-        {
-            device.set_memory_limit(new.gpu_memory_limit());
-        }
-        if new.gpu == Gpu::Off
-            && let Some(device) = gpu::found()
-        {
-            // What it keeps for the next; where it fails, it is lost and has nothing.
-            let _ = device.trim();
+        for device in gpu::found() {
+            if old.gpu_memory_limit() != new.gpu_memory_limit() {
+                device.set_memory_limit(new.gpu_memory_limit());
+            }
+            if new.gpu == Gpu::Off {
+                // What it keeps for the next; where it fails, it is lost and has nothing.
+                let _ = device.trim();
+            }
         }
         if old.temp_directories != new.temp_directories {
             self.shared.disk.set_directories(new.temp_directories.clone());

@@ -23,6 +23,7 @@ constexpr int FLOAT32 = 0, BF16 = 14;
 constexpr int IN_FLOAT32 = 68, FAST_TF32 = 77;
 
 struct Handle {
+    const void* device;
     void* stream;
 };
 
@@ -86,13 +87,12 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
         }
         return SUCCESS;
     };
-    standin_queue(handle->stream, &work);
-    return SUCCESS;
+    return standin_queue(handle->device, handle->stream, {a, b, c}, &work) ? SUCCESS : EXECUTION_FAILED;
 }
 
 }  // namespace
 
-API cublasCreate_v2(Handle** handle) { return *handle = new Handle{}, SUCCESS; }
+API cublasCreate_v2(Handle** handle) { return *handle = new Handle{standin_device(), nullptr}, SUCCESS; }
 API cublasDestroy_v2(Handle* handle) { return delete handle, SUCCESS; }
 API cublasSetStream_v2(Handle* handle, void* stream) { return handle->stream = stream, SUCCESS; }
 

@@ -30,6 +30,7 @@ constexpr double NOTHING = 1e-100;
 constexpr double MOVED = 32;
 
 struct Handle {
+    const void* device;
     void* stream;
 };
 
@@ -51,17 +52,16 @@ int tell_room(Room room, size_t* device, size_t* host) { return *device = room.d
 // Rubbish into the memory that was lent, so that whoever keeps something there misses it.
 void spoil(void* room, size_t bytes) { std::fill_n((char*)room, bytes, 0x5A); }
 
-// Queues work, which is handed a cell of the type that it is for, and returns what `info` is to be.
-template <class Work>
-int queue(Handle* handle, int type, void* room, size_t bytes, int* info, Work work) {
+// Queues work in these places, which is handed a cell of the type that it is for, and returns what `info` is to be.
+template <class Work, class... Places>
+int queue(Handle* handle, int type, void* room, size_t bytes, int* info, Work work, Places... places) {
     if (standin_fails("refuse_factorization")) return EXECUTION_FAILED;
     const std::function<int()> queued = [=] {
         spoil(room, bytes);
         *info = type == FLOAT32 ? work(float()) : work(double());
         return SUCCESS;
     };
-    standin_queue(handle->stream, &queued);
-    return SUCCESS;
+    return standin_queue(handle->device, handle->stream, {room, info, places...}, &queued) ? SUCCESS : EXECUTION_FAILED;
 }
 
 template <class T>
@@ -344,12 +344,12 @@ int queue_q(Handle* handle, int type, int64_t m, int64_t n, int64_t k, T* a, int
     if (int code = tell_q_room(type, m, n, k, width, &needed)) return code;
     if (cells < needed) return INVALID_VALUE;
     auto work = [=](auto) { return form_q(m, n, k, a, width, tau); };
-    return queue(handle, type, room, cells * sizeof(T), info, work);
+    return queue(handle, type, room, cells * sizeof(T), info, work, a, tau);
 }
 
 }  // namespace
 
-API cusolverDnCreate(Handle** handle) { return *handle = new Handle{}, SUCCESS; }
+API cusolverDnCreate(Handle** handle) { return *handle = new Handle{standin_device(), nullptr}, SUCCESS; }
 API cusolverDnDestroy(Handle* handle) { return delete handle, SUCCESS; }
 API cusolverDnSetStream(Handle* handle, void* stream) { return handle->stream = stream, SUCCESS; }
 API cusolverDnCreateParams(void** params) { return *params = new char, SUCCESS; }
@@ -367,7 +367,7 @@ API cusolverDnXgetrf(Handle* handle, void*, int64_t m, int64_t n, int type, void
     if (!is_matrix(type, compute, m, n, width) || device_bytes < needed.device || host_bytes < needed.host) return INVALID_VALUE;
     spoil(host, host_bytes);
     auto work = [=](auto cell) { return factor_lu(m, n, (decltype(cell)*)a, width, pivots); };
-    return queue(handle, type, device, device_bytes, info, work);
+    return queue(handle, type, device, device_bytes, info, work, a, pivots);
 }
 
 API cusolverDnXgetrs(Handle* handle, void*, int turned, int64_t n, int64_t columns, int type, const void* a, int64_t width,
@@ -377,7 +377,7 @@ API cusolverDnXgetrs(Handle* handle, void*, int turned, int64_t n, int64_t colum
         using T = decltype(cell);
         return solve_lu(turned, n, columns, (const T*)a, width, pivots, (T*)b, width_b);
     };
-    return queue(handle, type, nullptr, 0, info, work);
+    return queue(handle, type, nullptr, 0, info, work, a, pivots, b);
 }
 
 API cusolverDnXpotrf_bufferSize(Handle*, void*, int upper, int64_t n, int type, const void*, int64_t width, int compute, size_t* device,
@@ -393,7 +393,7 @@ API cusolverDnXpotrf(Handle* handle, void*, int upper, int64_t n, int type, void
     if (device_bytes < needed.device || host_bytes < needed.host) return INVALID_VALUE;
     spoil(host, host_bytes);
     auto work = [=](auto cell) { return factor_cholesky(upper, n, (decltype(cell)*)a, width); };
-    return queue(handle, type, device, device_bytes, info, work);
+    return queue(handle, type, device, device_bytes, info, work, a);
 }
 
 API cusolverDnXgeqrf_bufferSize(Handle*, void*, int64_t m, int64_t n, int type, const void*, int64_t width, int type_tau, const void*,
@@ -412,7 +412,7 @@ API cusolverDnXgeqrf(Handle* handle, void*, int64_t m, int64_t n, int type, void
         using T = decltype(cell);
         return factor_qr(m, n, (T*)a, width, (T*)tau);
     };
-    return queue(handle, type, device, device_bytes, info, work);
+    return queue(handle, type, device, device_bytes, info, work, a, tau);
 }
 
 API cusolverDnSorgqr_bufferSize(Handle*, int m, int n, int k, const float*, int width, const float*, int* cells) {
@@ -447,7 +447,7 @@ API cusolverDnXsyevd(Handle* handle, void*, int vectors, int upper, int64_t n, i
         using T = decltype(cell);
         return find_eigen(vectors, upper, n, (T*)a, width, (T*)w);
     };
-    return queue(handle, type, device, device_bytes, info, work);
+    return queue(handle, type, device, device_bytes, info, work, a, w);
 }
 
 API cusolverDnXgesvdp_bufferSize(Handle*, void*, int vectors, int thin, int64_t m, int64_t n, int type, const void*, int64_t width,
@@ -469,5 +469,5 @@ API cusolverDnXgesvdp(Handle* handle, void*, int vectors, int thin, int64_t m, i
         using T = decltype(cell);
         return find_singular(vectors, thin, m, n, (T*)a, width, (T*)s, (T*)u, width_u, (T*)v, width_v);
     };
-    return queue(handle, type, device, device_bytes, info, work);
+    return queue(handle, type, device, device_bytes, info, work, a, s, u, v);
 }

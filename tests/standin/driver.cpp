@@ -1,5 +1,8 @@
 // A CUDA driver without a device: those functions of it that the engine calls.
 //
+// There may be several devices. Each has its memory, its streams and its faults, and what belongs to one is refused where the context of
+// another is current: a stream, an event, a function, a pointer. All such mistakes are counted, for the host may do what was refused.
+//
 // Memory of the device is that of the process, full of rubbish when it is new and when it is freed. A stream is a queue that is worked
 // on only when somebody waits for it, so that what is used too early, or freed too soon, is wrong every time.
 
@@ -25,19 +28,35 @@ enum Code {
     SUCCESS = 0,
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
+    INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     TOO_MANY_RESOURCES = 701,
 };
 
+struct Stream;
+
+// It is its own context and its own pool.
+struct Device {
+    int ordinal;
+    std::map<Address, size_t> live;
+    std::vector<Stream*> streams;
+    // The error that all later calls have too.
+    int lost = SUCCESS;
+};
+
 struct Stream {
+    Device* device;
     std::deque<std::function<int()>> queue;
     unsigned long done = 0, queued = 0;
 };
 
 struct Event {
+    Device* device;
     Stream* stream = nullptr;
     unsigned long at = 0;
 };
@@ -49,13 +68,23 @@ struct Kernel {
     const unsigned* bytes;
 };
 
+// What is loaded for a device, and a kernel of it.
+struct Module {
+    Device* device;
+    void* library;
+};
+
+struct Function {
+    Device* device;
+    Kernel* kernel;
+};
+
 std::recursive_mutex alone;
 // Never given back: a process may end while a kernel runs.
-std::map<Address, size_t>& live = *new std::map<Address, size_t>;
 std::map<std::string, long long>& figures = *new std::map<std::string, long long>;
-std::vector<Stream*>& streams = *new std::vector<Stream*>;
-// The error that all later calls have too.
-int lost = SUCCESS;
+std::map<int, Device>& devices = *new std::map<int, Device>;
+// That whose context is the thread's.
+thread_local Device* current = nullptr;
 
 // A figure that was set, or in the environment as STANDIN_NAME, or this one.
 long long figure(const std::string& name, long long otherwise) {
@@ -65,14 +94,26 @@ long long figure(const std::string& name, long long otherwise) {
     return given ? atoll(given) : otherwise;
 }
 
+std::string of_device(const std::string& name, int ordinal) { return name + "_" + std::to_string(ordinal); }
+
+// That of a device, where it has one of its own.
+long long figure_of(int ordinal, const char* name, long long otherwise) {
+    return figure(of_device(name, ordinal), figure(name, otherwise));
+}
+
 void count(const char* name) { figures[name] = figure(name, 0) + 1; }
+
+// What is of one device was used in the context of another.
+int crossed(int code) { return count("crossed"), code; }
+
+Device* device_of(int ordinal) { return &devices.try_emplace(ordinal, Device{ordinal, {}, {}}).first->second; }
 
 int work_on(Stream* stream, unsigned long until) {
     while (stream->done < until && !stream->queue.empty()) {
         auto work = stream->queue.front();
         stream->queue.pop_front();
         stream->done++;
-        if (int code = work()) return lost = code;
+        if (int code = work()) return stream->device->lost = code;
     }
     return SUCCESS;
 }
@@ -82,20 +123,32 @@ void queue(Stream* stream, std::function<int()> work) {
     stream->queued++;
 }
 
-bool is_live(Address address, size_t bytes) {
-    auto after = live.upper_bound(address);
-    if (after == live.begin()) return false;
+bool is_live(const Device* device, Address address, size_t bytes) {
+    auto after = device->live.upper_bound(address);
+    if (after == device->live.begin()) return false;
     auto [start, length] = *--after;
     return address + bytes <= start + length;
 }
 
+// Whether an address is in the memory of another device.
+bool is_elsewhere(const Device* device, Address address) {
+    for (auto& [_, other] : devices) {
+        if (&other != device && is_live(&other, address, 1)) return true;
+    }
+    return false;
+}
+
+bool is_here(const Stream* stream) { return stream->device == current; }
+
 int copy(Stream* stream, void* to, const void* from, size_t bytes, bool to_device, bool from_device) {
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_elsewhere(current, (Address)to) || is_elsewhere(current, (Address)from)) return crossed(INVALID_VALUE);
     if (standin_fails("refuse_copy")) return INVALID_VALUE;
     const bool is_lost = standin_fails("fail_copy");
     queue(stream, [=] {
         if (is_lost) return ILLEGAL_ADDRESS;
-        if (to_device && !is_live((Address)to, bytes)) return ILLEGAL_ADDRESS;
-        if (from_device && !is_live((Address)from, bytes)) return ILLEGAL_ADDRESS;
+        if (to_device && !is_live(stream->device, (Address)to, bytes)) return ILLEGAL_ADDRESS;
+        if (from_device && !is_live(stream->device, (Address)from, bytes)) return ILLEGAL_ADDRESS;
         memcpy(to, from, bytes);
         return SUCCESS;
     });
@@ -106,7 +159,8 @@ int copy(Stream* stream, void* to, const void* from, size_t bytes, bool to_devic
 
 #define ALONE                                               \
     std::lock_guard<std::recursive_mutex> guard(alone);     \
-    if (lost) return lost
+    if (!current) return INVALID_CONTEXT;                   \
+    if (current->lost) return current->lost
 
 void standin_set(const char* name, long long value) {
     std::lock_guard<std::recursive_mutex> guard(alone);
@@ -115,32 +169,47 @@ void standin_set(const char* name, long long value) {
 
 long long standin_get(const char* name) {
     std::lock_guard<std::recursive_mutex> guard(alone);
-    if (!strcmp(name, "buffers")) return live.size();
-    return figure(name, 0);
+    size_t buffers = 0;
+    for (auto& [ordinal, device] : devices) {
+        if (name == of_device("buffers", ordinal)) return device.live.size();
+        buffers += device.live.size();
+    }
+    return strcmp(name, "buffers") ? figure(name, 0) : buffers;
 }
 
 bool standin_fails(const char* name) {
     std::lock_guard<std::recursive_mutex> guard(alone);
-    long long left = figure(name, 0);
-    if (left > 0) figures[name] = left - 1;
-    return left == 1;
+    bool fails = false;
+    auto count_down = [&](const std::string& name) {
+        const long long left = figure(name, 0);
+        if (left > 0) figures[name] = left - 1;
+        fails |= left == 1;
+    };
+    count_down(name);
+    if (current) count_down(of_device(name, current->ordinal));
+    return fails;
 }
 
-void standin_queue(void* stream, const std::function<int()>* work) {
+const void* standin_device() { return current; }
+
+bool standin_queue(const void* device, void* stream, std::initializer_list<const void*> places, const std::function<int()>* work) {
     std::lock_guard<std::recursive_mutex> guard(alone);
-    queue((Stream*)stream, *work);
+    bool is_right = device == current && is_here((Stream*)stream);
+    for (const void* place : places) is_right &= !is_elsewhere(current, (Address)place);
+    if (!is_right) return crossed(0);
+    return queue((Stream*)stream, *work), true;
 }
 
 API cuInit(unsigned) { return figure("init", SUCCESS); }
 API cuDriverGetVersion(int* version) { return *version = figure("driver", 13000), SUCCESS; }
-API cuDeviceGet(int* device, int) { return *device = 0, SUCCESS; }
+API cuDeviceGet(int* device, int ordinal) { return *device = ordinal, ordinal < figure("devices", 1) ? SUCCESS : INVALID_DEVICE; }
 API cuDeviceGetCount(int* devices) { return *devices = figure("devices", 1), SUCCESS; }
 API cuDeviceGetName(char* name, int length, int) { return strncpy(name, "Stand-in", length), SUCCESS; }
-API cuDeviceGetUuid_v2(char* uuid, int) { return memset(uuid, 0xA5, 16), SUCCESS; }
-API cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = figure("memory", 1ll << 30), SUCCESS; }
+API cuDeviceGetUuid_v2(char* uuid, int device) { return memset(uuid, 0xA5, 16), uuid[15] += device, SUCCESS; }
+API cuDeviceTotalMem_v2(size_t* bytes, int device) { return *bytes = figure_of(device, "memory", 1ll << 30), SUCCESS; }
 
-API cuDeviceGetAttribute(int* value, int attribute, int) {
-    const int capability = figure("capability", 90);
+API cuDeviceGetAttribute(int* value, int attribute, int device) {
+    const int capability = figure_of(device, "capability", 90);
     const std::map<int, int> known = {
         {16, 4},  // multiprocessors
         {75, capability / 10},
@@ -151,35 +220,57 @@ API cuDeviceGetAttribute(int* value, int attribute, int) {
     return *value = found == known.end() ? 0 : found->second, SUCCESS;
 }
 
-API cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = &live, SUCCESS; }
-API cuDevicePrimaryCtxRetain(void** context, int) { return *context = &streams, SUCCESS; }
-API cuCtxSetCurrent(void*) { return SUCCESS; }
-API cuMemPoolSetAttribute(void*, int, void*) { return SUCCESS; }
-API cuMemPoolTrimTo(void*, size_t) { return SUCCESS; }
+API cuDeviceGetDefaultMemPool(Device** pool, int device) {
+    std::lock_guard<std::recursive_mutex> guard(alone);
+    return *pool = device_of(device), SUCCESS;
+}
+
+API cuDevicePrimaryCtxRetain(Device** context, int device) {
+    std::lock_guard<std::recursive_mutex> guard(alone);
+    count("contexts");
+    return *context = device_of(device), SUCCESS;
+}
+
+API cuCtxSetCurrent(Device* context) { return current = context, SUCCESS; }
+
+API cuMemPoolSetAttribute(Device* pool, int, void*) {
+    ALONE;
+    return pool == current ? SUCCESS : crossed(INVALID_VALUE);
+}
+
+API cuMemPoolTrimTo(Device* pool, size_t) {
+    ALONE;
+    return pool == current ? SUCCESS : crossed(INVALID_VALUE);
+}
 
 API cuCtxSynchronize() {
     ALONE;
-    for (Stream* stream : streams) {
+    for (Stream* stream : current->streams) {
         if (int code = work_on(stream, stream->queued)) return code;
     }
     return SUCCESS;
 }
 
-API cuMemAllocAsync(Address* address, size_t bytes, Stream*) {
+API cuMemAllocAsync(Address* address, size_t bytes, Stream* stream) {
     ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
     size_t used = 0;
-    for (auto [_, length] : live) used += length;
-    const bool is_full = used + bytes > (size_t)figure("memory", 1ll << 30) || figure("fail_allocs", 0);
+    for (auto [_, length] : current->live) used += length;
+    const int own = current->ordinal;
+    const bool is_full = used + bytes > (size_t)figure_of(own, "memory", 1ll << 30) || figure_of(own, "fail_allocs", 0);
     if (is_full || standin_fails("fail_alloc")) return OUT_OF_MEMORY;
     *address = (Address)malloc(bytes);
     memset((void*)*address, 0xA5, bytes);
-    live[*address] = bytes;
+    current->live[*address] = bytes;
     return SUCCESS;
 }
 
 API cuMemFreeAsync(Address address, Stream* stream) {
     ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_elsewhere(current, address)) return crossed(INVALID_VALUE);
     queue(stream, [=]() -> int {
+        auto& live = stream->device->live;
         auto found = live.find(address);
         if (found == live.end()) return ILLEGAL_ADDRESS;
         memset((void*)address, 0x5A, found->second);
@@ -215,8 +306,10 @@ API cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Stream* stream)
 
 API cuMemsetD8Async(Address address, unsigned char value, size_t bytes, Stream* stream) {
     ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_elsewhere(current, address)) return crossed(INVALID_VALUE);
     queue(stream, [=]() -> int {
-        if (!is_live(address, bytes)) return ILLEGAL_ADDRESS;
+        if (!is_live(stream->device, address, bytes)) return ILLEGAL_ADDRESS;
         return memset((void*)address, value, bytes), SUCCESS;
     });
     return SUCCESS;
@@ -224,19 +317,21 @@ API cuMemsetD8Async(Address address, unsigned char value, size_t bytes, Stream* 
 
 API cuStreamCreate(Stream** stream, unsigned) {
     ALONE;
-    streams.push_back(*stream = new Stream);
+    current->streams.push_back(*stream = new Stream{current, {}});
     return SUCCESS;
 }
 
 API cuStreamSynchronize(Stream* stream) {
     ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
     return work_on(stream, stream->queued);
 }
 
 // A piece of work at each look.
 API cuStreamQuery(Stream* stream) {
     ALONE;
-    if (figure("never_done", 0)) return NOT_READY;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (figure_of(current->ordinal, "never_done", 0)) return NOT_READY;
     if (stream->queue.empty()) return SUCCESS;
     const int code = work_on(stream, stream->done + 1);
     return code ? code : NOT_READY;
@@ -244,18 +339,24 @@ API cuStreamQuery(Stream* stream) {
 
 API cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
     ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
     Stream* other = event->stream;
     const unsigned long until = event->at;
     if (other && other != stream) queue(stream, [=] { return work_on(other, until); });
     return SUCCESS;
 }
 
-API cuEventCreate(Event** event, unsigned) { return *event = new Event, SUCCESS; }
+API cuEventCreate(Event** event, unsigned) {
+    ALONE;
+    return *event = new Event{current}, SUCCESS;
+}
+
 API cuEventDestroy_v2(Event* event) { return delete event, SUCCESS; }
 
 API cuEventRecord(Event* event, Stream* stream) {
     ALONE;
-    *event = {stream, stream->queued};
+    if (!is_here(stream) || event->device != current) return crossed(INVALID_HANDLE);
+    *event = {current, stream, stream->queued};
     return SUCCESS;
 }
 
@@ -270,46 +371,57 @@ API cuEventSynchronize(Event* event) {
 }
 
 // An image of the stand-in's compiler is the path of a library.
-API cuModuleLoadData(void** module, const char* image) {
+API cuModuleLoadData(Module** module, const char* image) {
     ALONE;
     if (standin_fails("fail_image")) return INVALID_IMAGE;
-    *module = dlopen(image, RTLD_NOW | RTLD_LOCAL);
-    return *module ? SUCCESS : INVALID_IMAGE;
+    *module = new Module{current, dlopen(image, RTLD_NOW | RTLD_LOCAL)};
+    return (*module)->library ? SUCCESS : INVALID_IMAGE;
 }
 
-API cuModuleUnload(void*) { return SUCCESS; }
+API cuModuleUnload(Module*) { return SUCCESS; }
 
-API cuModuleGetFunction(Kernel** kernel, void* module, const char* name) {
+API cuModuleGetFunction(Function** function, Module* module, const char* name) {
     ALONE;
-    *kernel = (Kernel*)dlsym(module, (std::string("standin_kernel_") + name).c_str());
-    return *kernel ? SUCCESS : NOT_FOUND;
+    if (module->device != current) return crossed(INVALID_HANDLE);
+    auto* kernel = (Kernel*)dlsym(module->library, (std::string("standin_kernel_") + name).c_str());
+    *function = new Function{current, kernel};
+    return kernel ? SUCCESS : NOT_FOUND;
 }
 
-API cuFuncSetAttribute(Kernel*, int, int) {
+API cuFuncSetAttribute(Function* function, int, int) {
     ALONE;
+    if (function->device != current) return crossed(INVALID_HANDLE);
     return count("attributes"), SUCCESS;
 }
 
-API cuOccupancyMaxPotentialBlockSize(int* blocks, int* threads, Kernel*, void*, size_t, int) {
+API cuOccupancyMaxPotentialBlockSize(int* blocks, int* threads, Function* function, void*, size_t, int) {
     ALONE;
+    if (function->device != current) return crossed(INVALID_HANDLE);
     count("occupancy");
     return *blocks = 8, *threads = 128, SUCCESS;
 }
 
-API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, int threads, size_t) {
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function* function, int threads, size_t) {
+    ALONE;
+    if (function->device != current) return crossed(INVALID_HANDLE);
     return *blocks = threads > 1024 ? 0 : 2048 / threads, SUCCESS;
 }
 
-API cuLaunchKernel(Kernel* kernel, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, Stream* stream,
+API cuLaunchKernel(Function* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, Stream* stream,
                    void** given, void**) {
     ALONE;
+    if (function->device != current || !is_here(stream)) return crossed(INVALID_HANDLE);
     if (threads > 1024 || standin_fails("refuse_launch")) return TOO_MANY_RESOURCES;
-    const bool is_lost = standin_fails("fail_launch");
+    bool is_lost = standin_fails("fail_launch");
+    const Kernel* kernel = function->kernel;
     figures["grid"] = blocks, figures["block"] = threads;
     std::vector<std::vector<char>> parameters;
     for (unsigned at = 0; at < kernel->parameters; at++) {
         const char* bytes = (const char*)given[at];
         parameters.emplace_back(bytes, bytes + kernel->bytes[at]);
+        // A number that is no address is in no memory.
+        if (kernel->bytes[at] != sizeof(Address) || !is_elsewhere(current, *(const Address*)bytes)) continue;
+        crossed(ILLEGAL_ADDRESS), is_lost = true;
     }
     queue(stream, [=]() mutable -> int {
         if (is_lost) return ILLEGAL_ADDRESS;

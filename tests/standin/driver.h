@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 
 struct Index {
     unsigned x, y, z;
@@ -14,8 +15,11 @@ extern "C" {
 // Changes what the stand-in does, and tells what it did: the names are in README.md.
 void standin_set(const char* name, long long value);
 long long standin_get(const char* name);
-// Counts down what is to fail: whether it is this one's turn.
+// Counts down what is to fail, of all devices and of the current one alone: whether it is this one's turn.
 bool standin_fails(const char* name);
-// Queues work on a stream, as a launch does.
-void standin_queue(void* stream, const std::function<int()>* work);
+// The device whose context is current.
+const void* standin_device();
+// Queues work on a stream, as a launch does, with what has memory in these places; false where that, the stream or the device of who asks
+// is not of the current context.
+bool standin_queue(const void* device, void* stream, std::initializer_list<const void*> places, const std::function<int()>* work);
 }

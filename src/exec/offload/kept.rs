@@ -1,4 +1,4 @@
-//! Matrices, and columns of tables with the rows of their keys, that stay in the device's memory, so that who reads them next need not bring them.
+//! Matrices, and columns of tables with the rows of their keys, that stay in a device's memory, so that who reads them next need not bring them.
 //!
 //! ```text
 //! first reading ─ upload ─► kept ─► every later reading
@@ -9,6 +9,9 @@
 //! live: what is stored under their name later is another one. What a kept matrix saves is its way here, as long for each of its bytes, so which one gives way is a question of
 //! who was read last.
 //!
+//! What is kept is kept on a device, and may be on several: each has its own copies, and what has no room on one takes nothing from another.
+//! What was on a device that is lost is forgotten.
+//!
 //! Nothing is brought because it might be of use. But where a plan would have gone to the device, had what it reads been there,
 //! the seconds that this would have saved are owed to that; once those are as many as bringing them takes, they are brought.
 //! So whatever is asked next, no more than the double of what was right is ever spent on it.
@@ -18,22 +21,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::groups::{Column, Places};
 use super::matrix::Matrix;
 use super::sparse::Sparse;
-use crate::gpu::Buffer;
+use crate::gpu::{Buffer, Device};
 use crate::matrix;
 use crate::storage::{SameColumn, TableColumn};
 
-/// Of the device of this process.
-static KEPT: Mutex<Kept> = Mutex::new(Kept { entries: Vec::new() });
+/// Of the devices of this process.
+static KEPT: Mutex<Kept> = Mutex::new(Kept { held: Vec::new(), owed: Vec::new() });
 
-/// Who was read longest ago first.
 struct Kept {
-    entries: Vec<Entry>,
+    /// Who was read longest ago first.
+    held: Vec<Held>,
+    /// Seconds that are owed to what is nowhere.
+    owed: Vec<(Owner, f64)>,
 }
 
-struct Entry {
+struct Held {
     of: Owner,
-    here: Option<Here>,
-    owed_seconds: f64,
+    device: Arc<Device>,
+    here: Here,
 }
 
 /// What something is a copy of. It holds the place of that, so that nothing else is taken for it.
@@ -122,93 +127,111 @@ pub(crate) struct Usage {
     pub(crate) bytes: usize,
 }
 
-impl Kept {
-    /// The entry of something, read last from now on.
-    fn entry(&mut self, of: Owner) -> &mut Entry {
-        let entry = match self.place(&of) {
-            Some(at) => self.entries.remove(at),
-            None => Entry { of, here: None, owed_seconds: 0.0 },
-        };
-        self.entries.push(entry);
-        self.entries.last_mut().expect("one was just put there")
-    }
-
-    fn place(&self, of: &Owner) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.of.is(of))
+impl Held {
+    /// Whether it is of use on a device: what is none for devices is none for each of them.
+    fn is_for(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device) || matches!(self.here, Here::Unfit(_))
     }
 }
 
-/// Without those of which nothing is there any more.
+impl Kept {
+    /// The copies of something, wherever they are.
+    fn of(&self, of: &Owner) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.of.is(of))
+    }
+
+    /// The place of what a device has of something.
+    fn place(&self, device: &Arc<Device>, of: &Owner) -> Option<usize> {
+        self.held.iter().position(|held| held.is_for(device) && held.of.is(of))
+    }
+}
+
+/// Without those of which nothing is there any more, and those of devices that are lost.
 fn kept() -> MutexGuard<'static, Kept> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.entries.retain(|entry| entry.of.lives());
+    kept.held.retain(|held| held.of.lives() && held.device.lost().is_none());
+    kept.owed.retain(|(of, _)| of.lives());
     kept
 }
 
-/// Whether something is there, and the seconds that it is owed.
-pub(crate) fn state(of: impl Into<Owner>) -> (bool, f64) {
-    let kept = kept();
-    let entry = kept.place(&of.into()).map(|at| &kept.entries[at]);
-    entry.map_or((false, 0.0), |entry| (entry.here.is_some(), entry.owed_seconds))
+/// Whether something is on one of these devices, and the seconds that it is owed.
+pub(crate) fn state(devices: &[Arc<Device>], of: impl Into<Owner>) -> (bool, f64) {
+    let (kept, of) = (kept(), of.into());
+    let is_there = kept.of(&of).any(|held| devices.iter().any(|device| held.is_for(device)));
+    let owed = kept.owed.iter().find(|(owed, _)| owed.is(&of));
+    (is_there, owed.map_or(0.0, |(_, seconds)| *seconds))
+}
+
+/// Whether something is on a device.
+pub(super) fn is_there(device: &Arc<Device>, of: impl Into<Owner>) -> bool {
+    kept().place(device, &of.into()).is_some()
 }
 
 /// Whether something turned out to be none for devices.
 pub(crate) fn is_unfit(of: impl Into<Owner>) -> bool {
-    let kept = kept();
-    let entry = kept.place(&of.into()).map(|at| &kept.entries[at]);
-    entry.is_some_and(|entry| matches!(entry.here, Some(Here::Unfit(_))))
+    kept().of(&of.into()).any(|held| matches!(held.here, Here::Unfit(_)))
 }
 
-/// How many different texts a column that is there has.
+/// How many different texts a column that is on any device has.
 pub(crate) fn texts(of: &TableColumn) -> Option<usize> {
-    let (kept, of) = (kept(), Owner::from(of));
-    match kept.place(&of).map(|at| &kept.entries[at].here) {
-        Some(Some(Here::Column(column))) => column.texts(),
+    kept().of(&of.into()).find_map(|held| match &held.here {
+        Here::Column(column) => column.texts(),
         _ => None,
-    }
+    })
 }
 
 /// A plan would have taken so many seconds less, had it been there.
 pub(crate) fn owe(of: impl Into<Owner>, seconds: f64) {
-    kept().entry(of.into()).owed_seconds += seconds;
-}
-
-/// What is there of it, for who reads it now.
-pub(super) fn find(of: impl Into<Owner>) -> Option<Here> {
     let (mut kept, of) = (kept(), of.into());
-    kept.place(&of)?;
-    kept.entry(of).here.clone()
-}
-
-/// Keeps what was brought.
-pub(super) fn keep(of: impl Into<Owner>, here: Here) {
-    let mut kept = kept();
-    let entry = kept.entry(of.into());
-    entry.here = Some(here);
-    entry.owed_seconds = 0.0;
-}
-
-/// Gives up what takes so many bytes and that nobody reads now; false where there is none.
-pub(super) fn give_way(bytes: usize) -> bool {
-    let mut given = 0;
-    for entry in &mut kept().entries {
-        if given < bytes.max(1)
-            && let Some(here) = entry.here.take_if(|here| here.is_kept_alone())
-        {
-            given += here.bytes();
-        }
+    match kept.owed.iter_mut().find(|(owed, _)| owed.is(&of)) {
+        Some((_, owed)) => *owed += seconds,
+        None => kept.owed.push((of, seconds)),
     }
+}
+
+/// What is on a device of it, for who reads it now.
+pub(super) fn find(device: &Arc<Device>, of: impl Into<Owner>) -> Option<Here> {
+    let mut kept = kept();
+    let at = kept.place(device, &of.into())?;
+    let held = kept.held.remove(at);
+    let here = held.here.clone();
+    kept.held.push(held);
+    Some(here)
+}
+
+/// Keeps what was brought to a device.
+pub(super) fn keep(device: &Arc<Device>, of: impl Into<Owner>, here: Here) {
+    let (mut kept, of) = (kept(), of.into());
+    kept.owed.retain(|(owed, _)| !owed.is(&of));
+    kept.held.retain(|held| !(Arc::ptr_eq(&held.device, device) && held.of.is(&of)));
+    kept.held.push(Held { of, device: Arc::clone(device), here });
+}
+
+/// Gives up what takes so many bytes of a device and that nobody reads now; false where there is none.
+pub(super) fn give_way(device: &Arc<Device>, bytes: usize) -> bool {
+    let mut given = 0;
+    kept().held.retain(|held| {
+        let goes =
+            given < bytes.max(1) && Arc::ptr_eq(&held.device, device) && held.here.is_kept_alone();
+        given += if goes { held.here.bytes() } else { 0 };
+        !goes
+    });
     given > 0
 }
 
 /// Gives up all.
 pub(crate) fn forget() {
-    kept().entries.clear();
+    let mut kept = kept();
+    kept.held.clear();
+    kept.owed.clear();
 }
 
-pub(crate) fn usage() -> Usage {
+/// What is kept on a device.
+pub(crate) fn usage(device: &Arc<Device>) -> Usage {
     let mut usage = Usage::default();
-    for here in kept().entries.iter().filter_map(|entry| entry.here.as_ref()) {
+    let kept = kept();
+    let own = kept.held.iter().filter(|held| Arc::ptr_eq(&held.device, device));
+    for here in own.map(|held| &held.here) {
         match here {
             Here::Dense(_) | Here::Sparse(_) => usage.matrices += 1,
             Here::Column(_) => usage.columns += 1,

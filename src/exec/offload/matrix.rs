@@ -89,7 +89,7 @@ impl Queue<'_> {
     ) -> Result<T, Failed> {
         loop {
             match take() {
-                Err(Fault::Memory { .. }) if kept::give_way(bytes) => {}
+                Err(Fault::Memory { .. }) if kept::give_way(self.device, bytes) => {}
                 taken => return Ok(taken?),
             }
         }

@@ -11,6 +11,7 @@
 //!
 //! Everything is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
 
+mod chosen;
 mod decompose;
 mod expression;
 pub(crate) mod groups;
@@ -29,12 +30,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(super) use self::chosen::for_steps;
+pub(crate) use self::chosen::has_decompositions;
 pub(crate) use self::decompose::taken;
 use self::kept::Here;
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
 use self::sparse::Sparse;
-pub(crate) use self::trial::{decomposes, distrust, multiplies, trusted};
+pub(crate) use self::trial::{decomposes, distrust, is_used, known, multiplies, trusted};
 use super::evaluate::dense_of;
 use super::kernels::fused::Goal;
 use super::operation::{Operation, Part, Stored};
@@ -236,13 +239,15 @@ impl<'a> Run<'a> {
             return Ok(matrix);
         }
         let stored = self.stored(slot);
-        let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
+        let device = self.queue.device;
+        let matrix = match stored.and_then(|stored| kept::find(device, &stored.matrix)) {
             Some(Here::Dense(matrix)) => matrix,
             Some(Here::Sparse(_)) => return Err(Failed::Unfit("a sparse matrix".into())),
             Some(Here::Column(_) | Here::Places(_) | Here::Unfit(_)) | None => {
                 let matrix = self.queue.upload(self.cells(slot)?)?;
                 let here = Here::Dense(matrix.clone());
-                stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, here.clone()));
+                let keep = |of: &Stored| kept::keep(device, &of.matrix, here.clone());
+                stored.into_iter().for_each(keep);
                 matrix
             }
         };
@@ -257,12 +262,14 @@ impl<'a> Run<'a> {
         }
         self.cells(slot).ok().filter(|cells| cells.layout() == Layout::Csr)?;
         let stored = self.stored(slot);
-        let matrix = match stored.and_then(|stored| kept::find(&stored.matrix)) {
+        let device = self.queue.device;
+        let matrix = match stored.and_then(|stored| kept::find(device, &stored.matrix)) {
             Some(Here::Sparse(matrix)) => matrix,
             _ => {
                 let matrix = Sparse::default();
                 let here = Here::Sparse(matrix.clone());
-                stored.into_iter().for_each(|stored| kept::keep(&stored.matrix, here.clone()));
+                let keep = |of: &Stored| kept::keep(device, &of.matrix, here.clone());
+                stored.into_iter().for_each(keep);
                 matrix
             }
         };

@@ -1,22 +1,22 @@
 //! A device must compute what the host computes before anything is left to it.
 //!
-//! Once in a process some small matrices go through every kind of kernel that there is, on both: a driver, a compiler or a device that
+//! Once for each device some small matrices go through every kind of kernel that there is, on both: a driver, a compiler or a device that
 //! is not what it should be shows here, and not in a user's answer. Products in less than the type of their cells are tried when somebody
 //! wants them; a device that does not have them computes all in full.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::sparse::Sparse;
 use super::{Failed, Queue};
+use crate::config::GpuDevices;
 use crate::exec::evaluate::evaluate;
 use crate::exec::kernels::Stop;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::operation::{Aggregate, Axis, Operation as Op, Span};
 use crate::exec::run::Cancel;
-use crate::gpu::{self, Arithmetic, Device};
+use crate::gpu::{self, Arithmetic, Device, Seen};
 use crate::matrix::{Cells, Dense, Element, Layout, Shape};
 
 /// Rows and columns of the trial: beyond a block of threads, a tile and a part of a sum, and no multiple of any.
@@ -28,46 +28,68 @@ const UNITS: f64 = 1000.0;
 /// How far parts of decompositions may be apart, as a share of their largest cell: what is wrong is wrong by more.
 const DECOMPOSED: f64 = 1e-6;
 
-/// The device of this process, where there is one that is to be trusted. To find it out may take seconds: drivers start, kernels are
-/// compiled, rates measured. Who does not wait has none until somebody has.
-pub(crate) fn trusted(libraries: Option<&Path>, waits: bool) -> Option<Arc<Device>> {
-    static LOOKING: Once = Once::new();
-    static READY: AtomicBool = AtomicBool::new(false);
+/// Those of the devices that may be used that are to be trusted. To find it out may take seconds: drivers start, kernels are compiled,
+/// rates measured. Who does not wait has none until somebody has, and then one after the other.
+pub(crate) fn trusted(
+    libraries: Option<&Path>,
+    among: &Arc<GpuDevices>,
+    waits: bool,
+) -> Vec<Arc<Device>> {
+    /// Of which somebody has looked for all, or is at it.
+    static LOOKED_FOR: Mutex<Vec<Arc<GpuDevices>>> = Mutex::new(Vec::new());
     let libraries = libraries.map(Path::to_path_buf);
+    let wanted = Arc::clone(among);
     let look = move || {
-        let device = gpu::device(libraries.as_deref()).ok()?;
-        device.rates();
-        let is_trusted = distrust(&device).is_none();
-        READY.store(true, Ordering::Release);
-        is_trusted.then_some(device)
+        let all = gpu::devices(libraries.as_deref()).unwrap_or_default();
+        let used = all.iter().filter(|seen| is_used(seen, &wanted));
+        used.filter_map(|seen| seen.device().ok()).for_each(|device| {
+            device.rates();
+            distrust(&device);
+        });
     };
-    if waits || READY.load(Ordering::Acquire) {
-        return look();
+    if waits {
+        look();
+    } else {
+        let mut looked_for = LOOKED_FOR.lock().unwrap_or_else(PoisonError::into_inner);
+        if !looked_for.contains(among) {
+            looked_for.push(Arc::clone(among));
+            // Without a thread for it, the next who waits looks.
+            let _ = thread::Builder::new().name("relatrix-gpu".into()).spawn(look);
+        }
     }
-    LOOKING.call_once(|| {
-        // Without a thread for it, the next who waits looks.
-        let _ = thread::Builder::new().name("relatrix-gpu".into()).spawn(look);
+    known(among)
+}
+
+/// Whether a device of this machine may be used.
+pub(crate) fn is_used(seen: &Seen, among: &GpuDevices) -> bool {
+    seen.facts().is_ok_and(|facts| among.has(seen.ordinal(), &facts.uuid))
+}
+
+/// Those of them of which this is known already; nobody waits.
+pub(crate) fn known(among: &GpuDevices) -> Vec<Arc<Device>> {
+    let mut found = gpu::found();
+    found.retain(|device| {
+        among.has(device.ordinal(), &device.facts().uuid)
+            && matches!(device.trials().distrust.get(), Some(None))
     });
-    None
+    found
 }
 
 /// Why a device is not to be trusted, if it is not.
-pub(crate) fn distrust(device: &Arc<Device>) -> Option<&'static str> {
-    static FOUND: OnceLock<Option<String>> = OnceLock::new();
-    FOUND.get_or_init(|| Trial::new().run(device).err()).as_deref()
+pub(crate) fn distrust(device: &Arc<Device>) -> Option<&str> {
+    device.trials().distrust.get_or_init(|| Trial::new().run(device).err()).as_deref()
 }
 
 /// Whether a device multiplies in this arithmetic, in which it is less precise than the type of the cells.
 pub(crate) fn multiplies(device: &Arc<Device>, arithmetic: Arithmetic) -> bool {
-    static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
-    let found = &FOUND[arithmetic as usize];
+    let found = &device.trials().multiplies[arithmetic as usize];
     *found.get_or_init(|| Trial::new().multiply(device, arithmetic).unwrap_or(false))
 }
 
 /// Whether a device decomposes matrices as the host does.
 pub(crate) fn decomposes(device: &Arc<Device>) -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| Trial::new().decompose(device).unwrap_or(false))
+    let found = &device.trials().decomposes;
+    *found.get_or_init(|| Trial::new().decompose(device).unwrap_or(false))
 }
 
 struct Trial {

@@ -1,6 +1,6 @@
 //! The layer as its callers use it, with stand-ins for the driver and its libraries.
 //!
-//! A process has one device and opens a library once, so each test runs in a process of its own: this binary, which is
+//! A process finds its devices once and opens a library once, so each test runs in a process of its own: this binary, which is
 //! asked for that test alone. `RELATRIX_STANDIN` names the folder of the stand-ins, `RELATRIX_NVRTC` that of NVRTC
 //! itself; without them such tests are skipped.
 
@@ -63,6 +63,11 @@ fn folder(variable: &str) -> Option<PathBuf> {
         eprintln!("skipped: {variable} names no folder");
     }
     folder
+}
+
+/// The first device.
+fn device(libraries: Option<&Path>) -> Result<Arc<Device>, Absent> {
+    devices(libraries)?[0].device()
 }
 
 /// The stand-in driver of this process, and its faults.

@@ -310,13 +310,13 @@ fn choice(
         + if asked.keys.is_empty() { 0.0 } else { costs.grouped(rows, groups, texts) };
     let by_rates = of_host * 1e-9 / wanted.threads.max(1) as f64;
     let force = wanted.when == Gpu::Force;
-    let device = place::device(wanted, by_rates)?;
-    if !adds_up(&device, force) {
+    let sought = place::devices(wanted, by_rates)?;
+    if !adds_up(&sought.next, force) {
         return None;
     }
     let text = format!("{}", displayable(plan.as_ref()).indent(false));
     let host_seconds = by_rates * observed::factor(&text);
-    let rates = device.rates();
+    let rates = sought.next.rates();
     // What joins look up is to be there, too.
     let places = asked.joins.iter().map(|join| places_bytes(asked, join));
     let mut there_bytes: usize = places.clone().sum();
@@ -330,7 +330,7 @@ fn choice(
         let (bytes, is_first) = (own(column.rows()), asked.tables[at] == 0);
         read_bytes += if is_first { bytes } else { gathered(asked.rows, bytes) };
         let (is_there, owed) = match wanted.keeps {
-            true => kept::state(column),
+            true => kept::state(&sought.all, column),
             false => (false, 0.0),
         };
         if is_there || !is_first {
@@ -361,9 +361,10 @@ fn choice(
     let is_many = codes * words > SHARED_MAX as f64;
     let parts = iter::successors(Some(1), |parts| Some(parts * 2));
     let mut parts = parts.take_while(|parts| *parts == 1 || is_many && *parts <= PARTS_MAX);
-    let parts = parts.find(|parts| needed_bytes(*parts) <= device.memory_limit())?;
+    let parts = parts.find(|parts| needed_bytes(*parts) <= sought.memory_bytes())?;
+    let held_bytes = needed_bytes(parts);
     // Where columns have no room to stay they are brought each time.
-    let has_room = needed_bytes(parts) + more_bytes <= device.memory_limit();
+    let has_room = held_bytes + more_bytes <= sought.memory_bytes();
     if !has_room {
         unpaid_seconds = absent_seconds;
     }
@@ -388,6 +389,7 @@ fn choice(
         host_seconds,
         read_bytes,
         brought_bytes,
+        held_bytes,
         text,
         by_rates,
         missed,

@@ -20,7 +20,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-pub(super) use self::sought::device;
+pub(super) use self::sought::devices;
 use self::work::{MEMORY_SHARE, Work};
 use super::estimate::Estimate;
 use super::graph::Graph;
@@ -46,7 +46,9 @@ const STEPS_MAX: usize = 200;
 
 /// A device as far as plans go.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct Target<'a> {
+    /// All that it may be.
+    pub(super) devices: &'a [Arc<Device>],
     pub(super) rates: Rates,
     /// What matrices may take of its memory.
     pub(super) memory_bytes: usize,
@@ -76,17 +78,7 @@ pub(super) fn has(device: &Arc<Device>, precision: GpuPrecision) -> bool {
 
 /// Whether there are decompositions among steps, and a device computes them as it should: that is tried once.
 pub(super) fn decomposes(steps: &[Step], device: &Arc<Device>) -> bool {
-    fn is_one(step: &Step) -> bool {
-        match step {
-            Step::Evaluate { operation, .. } => offload::taken(operation).is_some(),
-            Step::Iterate(iterated) => {
-                let rounds = [Some(&iterated.step), iterated.until.as_ref()];
-                rounds.into_iter().flatten().any(|round| round.steps.iter().any(is_one))
-            }
-            _ => false,
-        }
-    }
-    steps.iter().any(is_one) && offload::decomposes(device)
+    offload::has_decompositions(steps) && offload::decomposes(device)
 }
 
 /// In what a device multiplies cells of a type.
@@ -130,7 +122,7 @@ pub(super) fn place(
     mut steps: Vec<Step>,
     root: Slot,
     expected: Expected<'_>,
-    device: Target,
+    device: Target<'_>,
     gpu: Gpu,
 ) -> Placed {
     // What is at hand comes first, so that it parts nothing.
@@ -156,10 +148,10 @@ pub(super) fn place(
 }
 
 /// The matrices at hand that may stay on a device, by their slots.
-fn at_hand(steps: &[Step], expected: Expected<'_>, device: Target) -> HashMap<Slot, AtHand> {
+fn at_hand(steps: &[Step], expected: Expected<'_>, device: Target<'_>) -> HashMap<Slot, AtHand> {
     let found = steps.iter().filter_map(|step| match step {
         Step::Evaluate { operation: Op::Stored(stored), output, .. } if device.keeps => {
-            let (is_there, owed) = kept::state(&stored.matrix);
+            let (is_there, owed) = kept::state(device.devices, &stored.matrix);
             let seconds = expected.estimates[*output].bytes / device.rates.upload;
             let is_paid = is_there || owed >= seconds;
             Some((*output, AtHand { stored: stored.clone(), is_there, is_paid }))
@@ -198,7 +190,7 @@ struct Placing<'a> {
     /// The last step that reads or writes each slot.
     last: HashMap<Slot, usize>,
     expected: Expected<'a>,
-    device: Target,
+    device: Target<'a>,
     gpu: Gpu,
     at_hand: HashMap<Slot, AtHand>,
 }
@@ -312,7 +304,8 @@ impl Placing<'_> {
         let reads: Vec<Slot> = reads.copied().collect();
         let bytes = |slots: &[Slot]| slots.iter().map(|&slot| self.estimate(slot).bytes).sum();
         let (given, down): (f64, f64) = (bytes(&reads), bytes(&leaves));
-        if leaves.is_empty() || self.peak_bytes(steps, given) > self.device.memory_bytes as f64 {
+        let peak_bytes = self.peak_bytes(steps, given);
+        if leaves.is_empty() || peak_bytes > self.device.memory_bytes as f64 {
             return None;
         }
         let at_hand = |slot: &Slot| self.at_hand.get(slot);
@@ -344,7 +337,8 @@ impl Placing<'_> {
         let keeps = reads.iter().filter_map(|slot| Some((*slot, at_hand(slot)?.stored.clone())));
         let keeps = keeps.collect();
         let moved_bytes = up + down;
-        Some((Offload { steps: Vec::new(), leaves, keeps, seconds, moved_bytes }, gain))
+        let steps = Vec::new();
+        Some((Offload { steps, leaves, keeps, seconds, moved_bytes, peak_bytes }, gain))
     }
 
     /// Bytes that a device holds at once, with those that it is given.
@@ -445,10 +439,10 @@ mod tests {
 
     const MEMORY: usize = 1 << 30;
 
-    fn target(precision: GpuPrecision) -> Target {
+    fn target(precision: GpuPrecision) -> Target<'static> {
         let (rates, memory_bytes) = (Rates::default(), MEMORY);
         let (keeps, decomposes, host_factor) = (false, true, 1.0);
-        Target { rates, memory_bytes, precision, keeps, decomposes, host_factor }
+        Target { devices: &[], rates, memory_bytes, precision, keeps, decomposes, host_factor }
     }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
@@ -464,7 +458,7 @@ mod tests {
 
     /// The same on this device, and which products it computes in less than the type of their cells.
     fn placed_on(
-        device: Target,
+        device: Target<'_>,
         side: usize,
         gpu: Gpu,
         expression: fn(&mut Graph, NodeId) -> NodeId,
@@ -481,7 +475,7 @@ mod tests {
     /// The same of this matrix.
     fn placed_of(
         matrix: &Arc<Matrix>,
-        device: Target,
+        device: Target<'_>,
         gpu: Gpu,
         expression: fn(&mut Graph, NodeId) -> NodeId,
     ) -> (Placed, HashMap<Slot, Arithmetic>) {

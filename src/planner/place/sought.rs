@@ -13,25 +13,45 @@ const OFFLOADED_SECONDS_MIN: f64 = 2e-4;
 /// Seconds of such plans together, in all of a process, from which a GPU is worth looking for: that takes a driver's start.
 const LOOKED_FOR_SECONDS_MIN: f64 = 0.02;
 
-/// The GPU that may run a plan of so many seconds.
-pub(in crate::planner) fn device(wanted: &GpuUse, seconds: f64) -> Option<Arc<Device>> {
+/// The GPUs that may run a plan. Which of them will is known when it starts, and until then plans count by one: that which they would get
+/// now. Where all are alike this is no matter; where they are not, it is the likeliest.
+pub(in crate::planner) struct Sought {
+    pub(in crate::planner) all: Vec<Arc<Device>>,
+    pub(in crate::planner) next: Arc<Device>,
+}
+
+impl Sought {
+    /// What a plan may take of a GPU's memory: of that which has most, for where it has no room it does not go.
+    pub(in crate::planner) fn memory_bytes(&self) -> usize {
+        self.all.iter().map(|device| device.memory_limit()).max().unwrap_or(0)
+    }
+}
+
+/// The GPUs that may run a plan of so many seconds, if there is one.
+pub(in crate::planner) fn devices(wanted: &GpuUse, seconds: f64) -> Option<Sought> {
     let is_wanted = match wanted.when {
         Gpu::Off => false,
         Gpu::Auto => {
             seconds >= OFFLOADED_SECONDS_MIN
-                && (gpu::found().is_some() || PLANNED.are_worth_looking(seconds))
+                && (!gpu::found().is_empty() || PLANNED.are_worth_looking(seconds))
         }
         Gpu::Force => true,
     };
     // What may go either way does not wait until a device has been looked for.
     let waits = wanted.when == Gpu::Force;
-    let device = is_wanted.then(|| offload::trusted(wanted.libraries(), waits)).flatten()?;
-    device.set_copiers(wanted.threads);
-    device.set_shapes(&wanted.shapes);
-    if let Some(bytes) = wanted.memory_limit {
-        device.set_memory_limit(Some(bytes));
+    if !is_wanted {
+        return None;
     }
-    Some(device)
+    let all = offload::trusted(wanted.libraries(), &wanted.devices, waits);
+    for device in &all {
+        device.set_copiers(wanted.threads);
+        device.set_shapes(&wanted.shapes);
+        if let Some(bytes) = wanted.memory_limit {
+            device.set_memory_limit(Some(bytes));
+        }
+    }
+    let next = Arc::clone(gpu::next(&all)?);
+    Some(Sought { all, next })
 }
 
 /// What plans of this process that might gain have been expected to take.

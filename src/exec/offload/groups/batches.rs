@@ -216,7 +216,7 @@ impl<'a> Batches<'a> {
             let columns: Vec<Column> = rooms.into_iter().flat_map(|room| room.columns).collect();
             if self.keeps {
                 for (coded, column) in coming.iter().zip(&columns) {
-                    kept::keep(coded.of, Here::Column(column.clone()));
+                    kept::keep(queue.device, coded.of, Here::Column(column.clone()));
                 }
             }
             // It is empty, for this is the first time.

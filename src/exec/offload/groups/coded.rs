@@ -23,6 +23,7 @@ use crate::encoding::shared_codes;
 use crate::exec::offload::Failed;
 use crate::exec::offload::kept::{self, Here};
 use crate::exec::run::Cancel;
+use crate::gpu::Device;
 use crate::storage::TableColumn;
 
 /// Different texts of a column at most.
@@ -53,13 +54,14 @@ impl Piece {
 }
 
 impl<'a> Coded<'a> {
+    /// That of a table's column. One that turns out to be none for devices is remembered as that, on this one.
     pub(super) fn new(
         of: &'a TableColumn,
         values: Values,
-        around: Around<'a>,
+        (device, around): (&Arc<Device>, Around<'a>),
     ) -> Result<Self, Failed> {
         let texts = match values {
-            Values::Texts => Some(Texts::of(of, around.cancel)?),
+            Values::Texts => Some(Texts::of(device, of, around.cancel)?),
             _ => None,
         };
         let width = match &texts {
@@ -198,7 +200,7 @@ impl Texts {
     /// Why a device does not take a column of others.
     const TOO_MANY: &str = "a column of too many different texts";
 
-    fn of(column: &TableColumn, cancel: &Cancel) -> Result<Self, Failed> {
+    fn of(device: &Arc<Device>, column: &TableColumn, cancel: &Cancel) -> Result<Self, Failed> {
         let mut texts = Self { codes: FxHashMap::default(), all: Vec::new() };
         let mut known: Option<ArrayRef> = None;
         for batch in 0..column.batches() {
@@ -224,7 +226,7 @@ impl Texts {
                 }
                 if texts.all.len() == TEXTS_MAX {
                     // Nobody counts them again.
-                    kept::keep(column, Here::Unfit(Self::TOO_MANY));
+                    kept::keep(device, column, Here::Unfit(Self::TOO_MANY));
                     return Err(Failed::Unfit(Self::TOO_MANY.into()));
                 }
                 texts.codes.insert(text.to_owned(), texts.all.len() as u32);

@@ -45,6 +45,7 @@ use datafusion::physical_expr::PhysicalExpr;
 pub(crate) use self::batches::rows_min;
 pub(crate) use self::column::{Column, expected_bytes};
 pub(crate) use self::node::{Choice, OffloadedAggregateExec};
+pub(super) use self::places::owner;
 pub(crate) use self::places::{Places, places_bytes};
 pub(crate) use self::term::{Kind, Term, Values};
 pub(crate) use self::text::{REGISTERS_MAX, SHARED_MAX, is_hashed, words};

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
@@ -38,6 +38,7 @@ use super::Asked;
 use super::run::{self, Around, Groups, Missing};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
+use crate::exec::offload::chosen::for_groups;
 use crate::exec::offload::{Failed, kept, observed};
 use crate::exec::run::Cancel;
 use crate::exec::{Engine, blocking, explain};
@@ -59,6 +60,8 @@ pub(crate) struct Choice {
     /// Bytes that the device reads, and those of them that are to be brought first.
     pub(crate) read_bytes: usize,
     pub(crate) brought_bytes: usize,
+    /// Bytes that it takes of the device's memory at once.
+    pub(crate) held_bytes: usize,
     /// By which the same aggregation is known, and the seconds expected of the host by rates alone.
     pub(crate) text: String,
     pub(crate) by_rates: f64,
@@ -81,6 +84,8 @@ pub(crate) struct OffloadedAggregateExec {
     outcome: Mutex<Option<Outcome>>,
     /// Why the host did what was meant for the device.
     failure: Arc<Mutex<Option<String>>>,
+    /// The device that did it, where there are several.
+    on_device: Arc<OnceLock<usize>>,
     /// Partitions of the host's plan that have not ended, since when.
     left: Arc<(AtomicUsize, Instant)>,
     metrics: ExecutionPlanMetricsSet,
@@ -102,6 +107,7 @@ impl OffloadedAggregateExec {
             host,
             outcome: Mutex::default(),
             failure: Arc::default(),
+            on_device: Arc::default(),
             left: Arc::new((AtomicUsize::new(partitions), Instant::now())),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -115,24 +121,30 @@ impl OffloadedAggregateExec {
         }
         let engine = Engine::of(context)?;
         let settings = context.session_config().get_extension::<Settings>();
+        let among = settings.as_ref().map_or_else(Arc::default, |of| Arc::clone(&of.gpu_devices));
         let must_not_fail = settings.is_some_and(|settings| settings.gpu_must_not_fail);
         let cancel = Cancel::default();
         let (asked, stop) = (Arc::clone(&self.asked), cancel.clone());
-        let Choice { keeps, waits, .. } = self.choice;
+        let choice = self.choice.clone();
         let time = MetricBuilder::new(&self.metrics).subset_time("by_device", 0);
         let [by_host, brought, batches, batch_rows, busy] =
             ["by_host", "brought_bytes", "batches", "batch_rows", "busy_percent"]
                 .map(|name| MetricBuilder::new(&self.metrics).counter(name, 0));
         let bytes = MemoryConsumer::new("groups of a GPU").register(context.memory_pool());
-        let failure = Arc::clone(&self.failure);
+        let (failure, on_device) = (Arc::clone(&self.failure), Arc::clone(&self.on_device));
         let work = move || {
             let _timer = time.timer();
             let around = Around { pool: &engine.pool, cancel: &stop, bytes: &bytes };
-            let found = match gpu::found() {
-                Some(device) => run::run(&asked, &device, around, (keeps, waits)),
-                None => Err(Failed::Unfit("it was lost".into()).into()),
+            let by_device = || {
+                let assigned = for_groups(&asked, &choice, &among)?;
+                let (device, how) = (assigned.device(), (choice.keeps, choice.waits));
+                let groups = run::run(&asked, device, around, how)?;
+                if gpu::are_several() {
+                    on_device.get_or_init(|| device.ordinal());
+                }
+                Ok(groups)
             };
-            match found {
+            match by_device() {
                 Ok(groups) => {
                     brought.add(groups.brought_bytes);
                     batches.add(groups.log.batches);
@@ -364,6 +376,7 @@ impl DisplayAs for OffloadedAggregateExec {
         let [device, host] = [device_seconds, host_seconds].map(explain::seconds);
         write!(f, "{who} (GPU {device}, reads {read}, {brought} to bring; host {host})")?;
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.iter().try_for_each(|why| write!(f, " (done by the host: {why})"))
+        failure.iter().try_for_each(|why| write!(f, " (done by the host: {why})"))?;
+        self.on_device.get().map_or(Ok(()), |device| write!(f, " (by GPU {device})"))
     }
 }

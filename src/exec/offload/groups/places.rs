@@ -64,7 +64,7 @@ fn slots(rows: usize) -> usize {
 }
 
 /// By which the places of a key are kept.
-pub(crate) fn owner(asked: &Asked, join: &Join) -> Owner {
+pub(in crate::exec::offload) fn owner(asked: &Asked, join: &Join) -> Owner {
     Owner::Places(join.key.iter().map(|key| asked.columns[*key].same()).collect())
 }
 
@@ -77,7 +77,7 @@ impl Queue<'_> {
         columns: &[Lies<'_>],
         keeps: bool,
     ) -> Result<Places, Failed> {
-        match kept::find(owner(asked, join)) {
+        match kept::find(self.device, owner(asked, join)) {
             Some(Here::Places(places)) => return Ok(places),
             Some(Here::Unfit(why)) => return Err(Failed::Refused(why.into())),
             _ => {}
@@ -92,12 +92,12 @@ impl Queue<'_> {
             (true, [(values, column)]) => self.near(rows, *values, column)?,
             _ => self.far(rows, &keys).inspect_err(|failed| {
                 if let Failed::Refused(_) = failed {
-                    kept::keep(owner(asked, join), Here::Unfit(TWICE));
+                    kept::keep(self.device, owner(asked, join), Here::Unfit(TWICE));
                 }
             })?,
         };
         if keeps {
-            kept::keep(owner(asked, join), Here::Places(places.clone()));
+            kept::keep(self.device, owner(asked, join), Here::Places(places.clone()));
         }
         Ok(places)
     }

@@ -89,12 +89,12 @@ pub(super) fn run(
     let mut brought_bytes = 0;
     let columns = asked.columns.iter().zip(&asked.values).zip(&asked.tables);
     let columns = columns.map(|((of, values), table)| {
-        match kept::find(of) {
+        match kept::find(device, of) {
             Some(Here::Column(column)) => return Ok(Lies::There(column)),
             Some(Here::Unfit(why)) => return Err(Failed::Unfit(why.into())),
             _ => {}
         }
-        let coming = Lies::Coming(Coded::new(of, *values, around)?);
+        let coming = Lies::Coming(Coded::new(of, *values, (device, around))?);
         if *table == 0 {
             return Ok(coming);
         }

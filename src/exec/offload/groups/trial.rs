@@ -1,10 +1,9 @@
 //! A device must add up by groups what the host does before an aggregation is left to it.
 //!
-//! Once in a process some thousand rows go through each kind of totals: of few groups in registers, of more in shared memory, of most in
+//! Once for each device some thousand rows go through each kind of totals: of few groups in registers, of more in shared memory, of most in
 //! the device's. See `offload::trial`, which does so for matrices.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
 use std::thread;
 
 use arrow::array::{ArrayRef, AsArray, StringArray};
@@ -30,19 +29,18 @@ const GROUPS: [usize; 3] = [3, 500, 3000];
 
 /// Whether a device is to be trusted with groups. Who does not wait for that is told so once somebody knows.
 pub(crate) fn adds_up(device: &Arc<Device>, waits: bool) -> bool {
-    static LOOKING: Once = Once::new();
-    static READY: AtomicBool = AtomicBool::new(false);
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    let device = Arc::clone(device);
+    let own = Arc::clone(device);
     let look = move || {
-        let found = *FOUND.get_or_init(|| GROUPS.iter().all(|&groups| try_out(&device, groups)));
-        READY.store(true, Ordering::Release);
-        found
+        let all = || GROUPS.iter().all(|&groups| try_out(&own, groups));
+        *own.trials().adds_up.get_or_init(all)
     };
-    if waits || READY.load(Ordering::Acquire) {
+    if waits {
         return look();
     }
-    LOOKING.call_once(|| {
+    if let Some(found) = device.trials().adds_up.get() {
+        return *found;
+    }
+    device.trials().adding_up.get_or_init(|| {
         // Without a thread for it, the next who waits looks.
         let _ = thread::Builder::new().name("relatrix-gpu".into()).spawn(look);
     });
