@@ -13,6 +13,7 @@ mod random_groups;
 mod rows;
 #[path = "../standin/sanitizer.rs"]
 mod sanitizer;
+mod several;
 mod shapes;
 mod standin;
 

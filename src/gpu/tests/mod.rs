@@ -9,6 +9,7 @@ mod faults;
 mod kernels;
 #[path = "../../../tests/standin/sanitizer.rs"]
 mod sanitizer;
+mod several;
 mod work;
 
 use std::ffi::{CString, c_char, c_long};
