@@ -62,6 +62,7 @@ fn a_process_goes_on_with_the_device_that_is_left() {
 fn devices_need_not_be_alike() {
     in_a_process(&["a_device_with_little_memory_is_avoided"], &[("STANDIN_memory_0", FEW_BYTES)]);
     in_a_process(&["a_device_that_does_not_do_is_passed_over"], &[("STANDIN_capability_0", "61")]);
+    in_a_process(&["what_a_device_does_not_do_another_does"], &[]);
 }
 
 #[test]
@@ -254,7 +255,8 @@ fn what_has_no_room_on_one_device_takes_nothing_from_another() {
     assert_clean(&pair);
 }
 
-/// Each allocation, copy, launch and product on each device in turn is refused, and the answer is the host's.
+/// Each allocation, copy, launch and product on the second device in turn is refused, and the answer is the host's. Of the first it is so
+/// where there is one alone.
 #[test]
 fn whatever_fails_on_one_device_the_host_does() {
     let Some(pair) = pair() else { return };
@@ -263,30 +265,29 @@ fn whatever_fails_on_one_device_the_host_does() {
     let statement =
         "SELECT s, count(*), sum(p * q) FROM t WHERE n LIKE 'name1%' GROUP BY s ORDER BY s";
     let failed = || super::count(&pair.device, "failed");
+    let first = count(&pair.device, 0, "launches");
     let mut refused = 0;
-    for (device, fault) in (0..2).flat_map(|of| standin::FAULTS[..4].iter().map(move |on| (of, on)))
-    {
-        for keep in ["off", "on"] {
-            for nth in 1.. {
-                let set = "SET gpu_keep = off; SET gpu_keep =";
-                let only = format!("{set} {keep}; SET gpu_devices = '{device}'");
-                pair.device.execute(&only).unwrap();
-                let before = failed();
-                standin::set(&format!("{fault}_{device}"), nth);
-                assert_close(expression, &pair.both(expression), 64.0);
-                assert_same(&pair, statement);
-                let is_over = standin::get(&format!("{fault}_{device}")) > 0;
-                forget();
-                refused += failed() - before;
-                pair.device.execute("SET gpu_devices = ''").unwrap();
-                assert_clean(&pair);
-                if is_over {
-                    break;
-                }
+    for (fault, keep) in standin::FAULTS[..4].iter().flat_map(|on| [(on, "off"), (on, "on")]) {
+        let fault = format!("{fault}_1");
+        for nth in 1.. {
+            let set = "SET gpu_devices = '1'; SET gpu_keep = off; SET gpu_keep =";
+            pair.device.execute(&format!("{set} {keep}")).unwrap();
+            let before = failed();
+            standin::set(&fault, nth);
+            assert_close(expression, &pair.both(expression), 64.0);
+            assert_same(&pair, statement);
+            let is_over = standin::get(&fault) > 0;
+            forget();
+            refused += failed() - before;
+            pair.device.execute("SET gpu_devices = ''").unwrap();
+            assert_clean(&pair);
+            if is_over {
+                break;
             }
         }
     }
     assert!(refused > 20, "{refused}");
+    assert_eq!(count(&pair.device, 0, "launches"), first);
 }
 
 #[test]
@@ -413,6 +414,20 @@ fn a_device_that_does_not_do_is_passed_over() {
         assert_close(expression, &pair.both(expression), 64.0);
     }
     assert_eq!(standin::get("crossed"), 0);
+}
+
+/// The planner asks the first whether it decomposes, and what is decomposed is kept on the second, which has not been tried and fails.
+#[test]
+fn what_a_device_does_not_do_another_does() {
+    let Some(pair) = pair() else { return };
+    pair.device.execute("SET gpu_on_failure = 'error'").unwrap();
+    assert_eq!(ran_by(&pair, &entries("x + 1")), Some(0));
+    assert_eq!(ran_by(&pair, &entries("y + 1")), Some(1));
+    standin::set("refuse_factorization_1", 1);
+    assert_eq!(ran_by(&pair, &entries("cholesky(t(y) @ y)")), Some(0));
+    assert_eq!(standin::get("refuse_factorization_1"), 0);
+    assert_close("cholesky(t(y) @ y)", &pair.both("cholesky(t(y) @ y)"), 4096.0);
+    assert_clean(&pair);
 }
 
 #[test]
