@@ -24,7 +24,7 @@ use crate::memory::{Limits, PoolLimits, Thresholds};
 
 pub(crate) use self::directories::{Compression, Directory};
 pub(crate) use self::fusion::{Fusion, Pattern, Patterns};
-pub(crate) use self::gpu::{Gpu, GpuDevices, GpuPrecision, GpuUse};
+pub(crate) use self::gpu::{Gpu, GpuDevices, GpuGraphs, GpuPrecision, GpuUse};
 #[cfg(test)]
 pub(crate) use self::launch_shapes::FREE;
 pub(crate) use self::launch_shapes::LaunchShapes;
@@ -100,6 +100,7 @@ pub(crate) struct Settings {
     /// Whether work that a GPU fails at is an error, rather than done by the host.
     pub(crate) gpu_must_not_fail: bool,
     pub(crate) gpu_precision: GpuPrecision,
+    pub(crate) gpu_graphs: GpuGraphs,
     pub(crate) gpu_launch_shapes: Arc<LaunchShapes>,
     /// Whether matrices that a GPU has read stay in its memory.
     pub(crate) gpu_keeps: bool,
@@ -174,6 +175,7 @@ impl Default for Settings {
             gpu_memory_limit_bytes: 0,
             gpu_must_not_fail: false,
             gpu_precision: GpuPrecision::Off,
+            gpu_graphs: GpuGraphs::Auto,
             gpu_launch_shapes: Arc::default(),
             gpu_keeps: true,
             result_cache: ResultCache::On,

@@ -127,6 +127,34 @@ impl GpuUse {
     }
 }
 
+/// Whether rounds of an iteration on a GPU are recorded, and started by one call each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GpuGraphs {
+    /// Where that is expected to be faster.
+    Auto,
+    Off,
+    /// Wherever they can be.
+    Force,
+}
+
+impl GpuGraphs {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let all = [Self::Auto, Self::Off, Self::Force];
+        let found = all.into_iter().find(|one| one.to_string().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| format!("'{text}' is none of auto, off, force"))
+    }
+}
+
+impl fmt::Display for GpuGraphs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Force => "force",
+        })
+    }
+}
+
 /// In what a GPU computes products, where that is less than what their cells are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GpuPrecision {

@@ -4,8 +4,8 @@
 
 use super::text::{at_least, number, one_of, parse_bytes, percent, switch};
 use super::{
-    Compression, Directory, Gpu, GpuDevices, GpuPrecision, LaunchShapes, ParquetCache, Patterns,
-    ResultCache, Settings,
+    Compression, Directory, Gpu, GpuDevices, GpuGraphs, GpuPrecision, LaunchShapes, ParquetCache,
+    Patterns, ResultCache, Settings,
 };
 
 /// One setting, as SHOW ALL presents it.
@@ -472,6 +472,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         get: |settings| settings.gpu_precision.to_string(),
         set: |settings, value| {
             settings.gpu_precision = GpuPrecision::read(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "gpu_graphs",
+        unit: "",
+        description: "auto (the default): rounds of an iteration on a GPU are recorded once and then started by one call each \
+                      where that is expected to be faster than starting their kernels one by one; off; force: wherever \
+                      they can be recorded. SHOW GPU counts them as replays",
+        get: |settings| settings.gpu_graphs.to_string(),
+        set: |settings, value| {
+            settings.gpu_graphs = GpuGraphs::read(value)?;
             Ok(())
         },
     },

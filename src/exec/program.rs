@@ -13,6 +13,7 @@ use super::labels::{AxisLabels, LabelCheck, RelationLabels};
 use super::multiply::{Algorithm, Rates};
 use super::operation::{Axis, Iteration, Operation, Stored};
 use super::recall::{Fingerprint, Watch};
+use crate::config::GpuGraphs;
 use crate::error::Place;
 use crate::gpu::Arithmetic;
 use crate::matrix::Element;
@@ -94,6 +95,8 @@ pub(crate) struct Offload {
     pub(crate) moved_bytes: f64,
     /// Bytes that it has in the device's memory at once.
     pub(crate) peak_bytes: f64,
+    /// Whether rounds are recorded.
+    pub(crate) graphs: GpuGraphs,
 }
 
 /// One reading of rows, in blocks.

@@ -14,8 +14,12 @@ use super::device::Device;
 use super::fault::Fault;
 use super::stream::Lane;
 
-/// Memory of the device. Who drops it need not wait: it is freed after the work that was queued with it.
-pub(crate) struct Buffer {
+/// Memory of the device. Who drops it need not wait: it is freed after the work that was queued with it, and after the
+/// graphs that work with it are gone.
+pub(crate) struct Buffer(Arc<Memory>);
+
+/// What a buffer is, and what a graph that works with it holds on to.
+pub(super) struct Memory {
     device: Arc<Device>,
     /// Where it is allocated, written and freed.
     home: Arc<Lane>,
@@ -32,6 +36,12 @@ pub(crate) struct Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Buffer");
         shown.field("number", &self.number).field("bytes", &self.bytes).finish_non_exhaustive()
     }
@@ -39,7 +49,7 @@ impl fmt::Debug for Buffer {
 
 impl Buffer {
     /// So many bytes, of any content. Where the driver has no memory left, waits until what was freed is, gives it
-    /// back, and asks once more.
+    /// back, and asks once more; while a graph is recorded nobody waits, and what was dropped meanwhile is taken first.
     pub(super) fn new(
         device: &Arc<Device>,
         home: &Arc<Lane>,
@@ -47,11 +57,14 @@ impl Buffer {
         what: &str,
     ) -> Result<Self, Fault> {
         device.enter()?;
+        if let Some(spare) = home.take_spare(bytes) {
+            return Ok(Self(spare));
+        }
         let number = device.reserve(bytes, what)?;
         let address =
             Self::allocate(device, home, bytes).inspect_err(|_| device.release(number))?;
         let (used, readers) = (AtomicU64::new(home.mark()), Mutex::default());
-        Ok(Self {
+        Ok(Self(Arc::new(Memory {
             device: Arc::clone(device),
             home: Arc::clone(home),
             address,
@@ -60,7 +73,7 @@ impl Buffer {
             used,
             is_shared: AtomicBool::new(false),
             readers,
-        })
+        })))
     }
 
     fn allocate(device: &Device, home: &Lane, bytes: usize) -> Result<CUdeviceptr, Fault> {
@@ -74,19 +87,54 @@ impl Buffer {
                 unsafe { result::malloc_async(home.stream(), bytes) }
             })
         };
-        device.with_room(allocate).map_err(|fault| fault.for_bytes(bytes))
+        let allocated = match home.is_recording() {
+            true => allocate(),
+            false => device.with_room(allocate),
+        };
+        allocated.map_err(|fault| fault.for_bytes(bytes))
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.0.bytes
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {
-        self.address
+        self.0.address
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.0
     }
 
     /// Lets work that is queued in a lane next find what was written here.
     pub(super) fn before(&self, lane: &Arc<Lane>) -> Result<(), Fault> {
+        self.0.before(lane)
+    }
+
+    /// Remembers that work with it was queued in a lane last.
+    pub(super) fn after(&self, lane: &Arc<Lane>) {
+        self.0.after(lane);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // Who records a graph takes it again, for nothing frees memory within one.
+        self.0.home.keep_spare(&self.0);
+    }
+}
+
+impl Memory {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether another lane has read it, so that nobody may write it any more.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+
+    fn before(&self, lane: &Arc<Lane>) -> Result<(), Fault> {
         if Arc::ptr_eq(lane, &self.home) {
             return Ok(());
         }
@@ -101,7 +149,7 @@ impl Buffer {
     pub(super) fn after(&self, lane: &Arc<Lane>) {
         let at = lane.queued();
         if Arc::ptr_eq(lane, &self.home) {
-            if !self.is_shared.load(Ordering::Acquire) {
+            if !self.is_shared() {
                 self.used.fetch_max(at, Ordering::Release);
             }
             return;
@@ -135,7 +183,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Memory {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // On a lost device there is nothing to free, and who asks next is told what went wrong.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute_enum, CUmemoryPool};
 use cudarc::driver::{DriverError, result};
@@ -48,6 +48,10 @@ pub(crate) struct Usage {
     pub(crate) live_bytes: usize,
     pub(crate) peak_bytes: usize,
     pub(crate) launches: u64,
+    /// Graphs that were started, each as many launches and products as were recorded in it.
+    pub(crate) replays: u64,
+    /// Rounds that were to be recorded, and could not be.
+    pub(crate) unrecorded: u64,
     pub(crate) products: u64,
     pub(crate) factorizations: u64,
     /// Texts that were compiled.
@@ -71,6 +75,8 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) launches: AtomicU64,
+    pub(super) replays: AtomicU64,
+    pub(super) unrecorded: AtomicU64,
     pub(super) products: AtomicU64,
     pub(super) factorizations: AtomicU64,
     pub(super) compiled: AtomicU64,
@@ -144,6 +150,8 @@ pub(crate) struct Device {
     pub(super) load: Load,
     /// What was chosen of the blocks of kernels.
     shapes: Mutex<Arc<LaunchShapes>>,
+    /// Read by those who record graphs, written by those who wait for the whole device.
+    pub(super) recordings: RwLock<()>,
 }
 
 /// What buffers may take where nobody says.
@@ -187,6 +195,7 @@ impl Device {
             trials: Trials::default(),
             load: Load::default(),
             shapes: Mutex::default(),
+            recordings: RwLock::default(),
         }
     }
 
@@ -227,6 +236,8 @@ impl Device {
             live_bytes: ledger.live_bytes,
             peak_bytes: ledger.peak_bytes,
             launches: count(&self.counts.launches),
+            replays: count(&self.counts.replays),
+            unrecorded: count(&self.counts.unrecorded),
             products: count(&self.counts.products),
             factorizations: count(&self.counts.factorizations),
             compiled: count(&self.counts.compiled),
@@ -295,11 +306,6 @@ impl Device {
         self.give_back()
     }
 
-    /// Waits for all that is queued.
-    pub(super) fn settle(&self) -> Result<(), Fault> {
-        self.call("cuCtxSynchronize", result::ctx::synchronize)
-    }
-
     /// Waits for all that is queued, and gives memory that was freed back.
     pub(super) fn give_back(&self) -> Result<(), Fault> {
         self.settle()?;
@@ -315,6 +321,11 @@ impl Device {
         let second = work()?;
         self.counts.trims.fetch_add(1, Ordering::Relaxed);
         Ok(second)
+    }
+
+    /// Counts what was to be recorded, and is done one by one.
+    pub(crate) fn note_unrecorded(&self) {
+        self.counts.unrecorded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps a lane for the next stream.

@@ -92,6 +92,7 @@ impl fmt::Display for Code {
             802 => "the system is not ready",
             803 => "the driver and its library are of different versions",
             804 => "the driver does not support this device",
+            900..=908 => "not while work is recorded",
             999 => "unknown error",
             _ => return write!(f, "error {} of the driver", self.0),
         };
@@ -105,7 +106,9 @@ impl Fault {
         match code as u32 {
             2 => Self::Memory { bytes: 0 },
             code @ (200 | 209 | 218 | 221 | 222) => Self::Image { entry: call.to_owned(), code },
-            code @ (1 | 400 | 401 | 500 | 701 | 720 | 801) => Self::Misuse { call, code },
+            code @ (1 | 400 | 401 | 500 | 701 | 720 | 801 | 900..=908) => {
+                Self::Misuse { call, code }
+            }
             code => Self::Lost { code },
         }
     }

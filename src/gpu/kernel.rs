@@ -315,7 +315,7 @@ impl Stream {
         }
         let mut pointers = words.each_mut().map(|word| std::ptr::from_mut(word).cast::<c_void>());
         let (grid, block) = ((blocks, 1, 1), (shape.block, 1, 1));
-        let (function, lane) = (kernel.0.function.0, self.lane().stream());
+        let (function, lane) = (kernel.0.function.0, self.lane().target());
         device.call("cuLaunchKernel", || {
             // SAFETY: the function's module is never unloaded, and the driver copies arguments of 8 bytes at most
             // each before it returns; the buffers are freed after what is queued here.
@@ -331,7 +331,7 @@ impl Stream {
             }
         })?;
         self.queued(&buffers);
-        device.counts.launches.fetch_add(1, Ordering::Relaxed);
+        self.count(&device.counts.launches);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use cudarc::{cublas, cusolver, driver, nvrtc};
 
 /// What this layer calls. cudarc looks a function up when it is called first, and panics where there is none.
-const DRIVER_SYMBOLS: [&str; 38] = [
+const DRIVER_SYMBOLS: [&str; 44] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGet",
@@ -42,6 +42,12 @@ const DRIVER_SYMBOLS: [&str; 38] = [
     "cuStreamSynchronize",
     "cuStreamQuery",
     "cuStreamWaitEvent",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",
@@ -71,9 +77,10 @@ const NVRTC_SYMBOLS: [&str; 12] = [
     "nvrtcGetPTXSize",
 ];
 
-const CUBLAS_SYMBOLS: [&str; 5] = [
+const CUBLAS_SYMBOLS: [&str; 6] = [
     "cublasCreate_v2",
     "cublasSetStream_v2",
+    "cublasSetWorkspace_v2",
     "cublasDgemm_v2_64",
     "cublasSgemm_v2_64",
     "cublasGemmEx_64",

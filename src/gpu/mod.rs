@@ -11,6 +11,7 @@
 //! image        kernel    ─► Kernel    loaded once in a process
 //! &[u8]        staging   ─► Buffer    through pinned blocks: one is filled while the last is copied
 //! Buffers      Stream    ─► Buffer    launches, products and factorizations, queued in order
+//! Stream       graph     ─► Graph     work that is recorded, to be queued by one call
 //! Buffer       staging   ─► &mut [u8]
 //! Stream       finish    ─► Fault     what went wrong in anything that was queued
 //! ```
@@ -35,6 +36,7 @@ mod buffer;
 mod compiler;
 mod device;
 mod fault;
+mod graph;
 mod kernel;
 mod library;
 mod probe;
@@ -53,6 +55,7 @@ pub(crate) use compiler::compile;
 pub(crate) use compiler::{Headers, Source};
 pub(crate) use device::{Device, Facts, Usage};
 pub(crate) use fault::{Absent, Fault};
+pub(crate) use graph::Graph;
 pub(crate) use kernel::{ARGUMENTS_MAX, Argument, Launch, Work};
 pub(crate) use library::Missing;
 pub(crate) use probe::{Seen, are_several, devices, found, is_absent};

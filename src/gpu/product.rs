@@ -6,16 +6,20 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 use cudarc::cublas::sys::{
     self, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cublasStatus_t, cudaDataType,
 };
+use cudarc::driver::sys::CUstream;
 
 use super::buffer::Buffer;
 use super::device::{Device, Handle};
 use super::fault::Fault;
 use super::stream::Stream;
+
+/// What products of a graph work in, as cuBLAS recommends it: without memory of its caller's each graph would have some of its own.
+const SCRATCH_BYTES: usize = 4 << 20;
+const HOPPER_SCRATCH_BYTES: usize = 32 << 20;
 
 /// In what products are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +148,10 @@ impl Stream {
         let mut products = self.lane().products();
         let handle = match &*products {
             Some(Products(handle)) => handle.0,
+            // What it needs takes memory, and is not for a graph.
+            None if self.lane().is_recording() => {
+                return Err(Fault::Misuse { call: "cublasCreate", code: 900 });
+            }
             None => products.insert(Products::new(device, self)?).0.0,
         };
         for buffer in [a, b, out] {
@@ -234,7 +242,33 @@ impl Stream {
         };
         done(device, status)?;
         self.queued(&[a, b, out]);
-        device.counts.products.fetch_add(1, Ordering::Relaxed);
+        self.count(&device.counts.products);
         Ok(())
+    }
+
+    /// Memory for products of a graph to work in; none where this lane has not multiplied.
+    pub(super) fn scratch(&self) -> Result<Option<Buffer>, Fault> {
+        let multiplies = self.lane().products().is_some();
+        let (major, _) = self.device().facts().capability;
+        let bytes = if major < 9 { SCRATCH_BYTES } else { HOPPER_SCRATCH_BYTES };
+        multiplies.then(|| self.alloc(bytes, "scratch of products")).transpose()
+    }
+
+    /// Queues the products of this lane in a stream from now on, and lets them work in this memory, or in that of cuBLAS.
+    pub(super) fn direct_products(
+        &self,
+        stream: CUstream,
+        scratch: Option<&Buffer>,
+    ) -> Result<(), Fault> {
+        let device = self.device();
+        let products = self.lane().products();
+        let Some(Products(handle)) = &*products else { return Ok(()) };
+        device.enter()?;
+        // SAFETY: as where it was made. Its working memory is that of cuBLAS again.
+        done(device, unsafe { sys::cublasSetStream_v2(handle.0, stream.cast()) })?;
+        let Some(scratch) = scratch else { return Ok(()) };
+        let (at, bytes) = (scratch.address() as *mut _, scratch.bytes());
+        // SAFETY: the memory is so long, lies at a multiple of 256 bytes as the driver allocates, and lives as long as the graph.
+        done(device, unsafe { sys::cublasSetWorkspace_v2(handle.0, at, bytes) })
     }
 }

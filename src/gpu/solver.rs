@@ -348,6 +348,7 @@ impl Stream {
         let device = self.device();
         device.facts().libraries.cusolver.clone()?;
         device.enter()?;
+        self.is_direct(what)?;
         if !fits {
             return Err(Fault::Misuse { call: what, code: 1 });
         }

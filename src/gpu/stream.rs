@@ -17,6 +17,7 @@ use cudarc::driver::{DriverError, result, sys};
 use super::buffer::Buffer;
 use super::device::{Device, Handle};
 use super::fault::Fault;
+use super::graph::Recorder;
 use super::product::Products;
 use super::solver::Solver;
 
@@ -38,6 +39,10 @@ pub(super) struct Lane {
     products: Mutex<Option<Products>>,
     /// For factorizations.
     solver: Mutex<Option<Solver>>,
+    /// For graphs.
+    pub(super) recorder: Mutex<Recorder>,
+    /// Kernels and products that were started here, one by one.
+    pub(super) launches: AtomicU64,
 }
 
 impl Lane {
@@ -52,6 +57,8 @@ impl Lane {
             done: AtomicU64::new(0),
             products: Mutex::default(),
             solver: Mutex::default(),
+            recorder: Mutex::default(),
+            launches: AtomicU64::new(0),
         })
     }
 
@@ -123,6 +130,11 @@ impl Stream {
         &self.lane
     }
 
+    /// Kernels and products that were started in its lane, one by one.
+    pub(crate) fn launches(&self) -> u64 {
+        self.lane.launches.load(Ordering::Relaxed)
+    }
+
     /// Memory of any content.
     ///
     /// # Errors
@@ -142,6 +154,7 @@ impl Stream {
     /// before lets this one wait for that ([`Stream::wait`]).
     pub(crate) fn write(&self, buffer: &Buffer, first: usize, bytes: &[u8]) -> Result<(), Fault> {
         self.device.enter()?;
+        self.is_direct("cuMemcpyHtoDAsync")?;
         if first.checked_add(bytes.len()).is_none_or(|end| end > buffer.bytes()) {
             return Err(Fault::Misuse { call: "write", code: 1 });
         }
@@ -155,6 +168,7 @@ impl Stream {
     /// The first bytes of a buffer, which are there when this returns.
     pub(crate) fn download(&self, buffer: &Buffer, out: &mut [u8]) -> Result<(), Fault> {
         self.device.enter()?;
+        self.is_direct("cuMemcpyDtoHAsync")?;
         if out.len() > buffer.bytes() {
             return Err(Fault::Misuse { call: "download", code: 1 });
         }
@@ -169,16 +183,27 @@ impl Stream {
     /// A buffer of the same bytes.
     pub(crate) fn copy(&self, buffer: &Buffer) -> Result<Buffer, Fault> {
         let copy = self.alloc(buffer.bytes(), "copy")?;
-        if buffer.bytes() > 0 {
-            buffer.before(&self.lane)?;
-            let (to, from, lane) = (copy.address(), buffer.address(), self.lane.stream());
+        self.overwrite(&copy, buffer)?;
+        Ok(copy)
+    }
+
+    /// Copies a buffer over another one of as many bytes.
+    pub(crate) fn overwrite(&self, to: &Buffer, from: &Buffer) -> Result<(), Fault> {
+        let bytes = from.bytes();
+        if to.bytes() != bytes {
+            return Err(Fault::Misuse { call: "cuMemcpyDtoDAsync", code: 1 });
+        }
+        if bytes > 0 {
+            from.before(&self.lane)?;
+            to.before(&self.lane)?;
+            let (target, source, lane) = (to.address(), from.address(), self.lane.target());
             self.device.call("cuMemcpyDtoDAsync", || {
                 // SAFETY: both are so long, and are freed after what is queued here.
-                unsafe { result::memcpy_dtod_async(to, from, buffer.bytes(), lane) }
+                unsafe { result::memcpy_dtod_async(target, source, bytes, lane) }
             })?;
-            self.queued(&[buffer, &copy]);
+            self.queued(&[from, to]);
         }
-        Ok(copy)
+        Ok(())
     }
 
     /// Sets all bytes to zero.
@@ -186,7 +211,7 @@ impl Stream {
         self.device.enter()?;
         if buffer.bytes() > 0 {
             buffer.before(&self.lane)?;
-            let (address, lane) = (buffer.address(), self.lane.stream());
+            let (address, lane) = (buffer.address(), self.lane.target());
             self.device.call("cuMemsetD8Async", || {
                 // SAFETY: it is so long, and is freed after what is queued here.
                 unsafe { result::memset_d8_async(address, 0, buffer.bytes(), lane) }
@@ -226,6 +251,7 @@ impl Stream {
     /// Waits for all that is queued, and tells what went wrong in any of it. With a flag, no longer than until that is
     /// set; the work goes on, and its buffers are freed after it.
     pub(crate) fn finish(&self, stop: Option<&AtomicBool>) -> Result<(), Fault> {
+        self.is_direct("cuStreamSynchronize")?;
         let last = self.lane.queued();
         match stop {
             None => self.device.call("cuStreamSynchronize", || {
@@ -261,6 +287,9 @@ impl Stream {
 
     /// Counts a piece of work that was queued, with the buffers it has to do with.
     pub(super) fn queued(&self, buffers: &[&Buffer]) {
+        if self.lane.touch(buffers) {
+            return;
+        }
         self.lane.mark();
         for buffer in buffers {
             buffer.after(&self.lane);

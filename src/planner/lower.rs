@@ -176,6 +176,7 @@ fn lower(
             memory_bytes: sought.memory_bytes(),
             precision: if place::has(device, precision) { precision } else { GpuPrecision::Off },
             keeps: settings.gpu_keeps,
+            graphs: settings.gpu_graphs,
             decomposes: place::decomposes(&steps, device),
             host_factor: offload::observed::factor(&text),
         };

@@ -153,8 +153,17 @@ fn used(device: &Arc<Device>) -> Vec<Row> {
     // First, for those whose matrices are gone are freed now.
     let kept = kept::usage(device);
     let Usage { live_buffers, live_bytes, peak_bytes, launches, .. } = device.usage();
-    let Usage { products, factorizations, compiled, cache_hits, bytes_up, bytes_down, .. } =
-        device.usage();
+    let Usage {
+        replays,
+        unrecorded,
+        products,
+        factorizations,
+        compiled,
+        cache_hits,
+        bytes_up,
+        bytes_down,
+        ..
+    } = device.usage();
     let mut rows = vec![
         row("memory_limit", device.memory_limit(), "bytes", "gpu_memory_limit of the process"),
         row("buffers", live_buffers, "buffers", "in its memory now"),
@@ -165,6 +174,8 @@ fn used(device: &Arc<Device>) -> Vec<Row> {
         row("kept_buffers", kept.buffers, "buffers", "of all, those of what is kept"),
         row("kept_bytes", kept.bytes, "bytes", "what they take, until there is no room"),
         row("launches", launches, "kernels", "that were started"),
+        row("replays", replays, "rounds", "that were recorded, and started by one call each"),
+        row("unrecorded", unrecorded, "iterations", "whose rounds could not be recorded"),
         row("products", products, "products", "that were started"),
         row("factorizations", factorizations, "calls", "of cuSOLVER that were started"),
         row("compiled", compiled, "kernels", "compiled by this process"),

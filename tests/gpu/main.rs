@@ -8,6 +8,7 @@ mod batches;
 #[path = "../standin/built.rs"]
 mod built;
 mod checked;
+mod graphs;
 mod groups;
 mod random_groups;
 mod rows;
@@ -44,6 +45,8 @@ impl Pair {
         let connection = |gpu: &str| {
             let builder = Database::builder().threads(2).set("gpu", gpu).unwrap();
             let builder = builder.set("result_cache", "off").unwrap();
+            // Tests of their own count what is recorded.
+            let builder = builder.set("gpu_graphs", "off").unwrap();
             let builder = builder.set("gpu_libraries", folder.to_str().unwrap()).unwrap();
             builder.build().unwrap().connect()
         };

@@ -9,6 +9,10 @@ use crate::built::folder;
 pub(crate) const FAULTS: [&str; 5] =
     ["fail_alloc", "refuse_copy", "refuse_launch", "refuse_product", "refuse_factorization"];
 
+/// The same of graphs: to begin one, to end it, to make it ready, to start it.
+pub(crate) const GRAPH_FAULTS: [&str; 4] =
+    ["refuse_capture", "refuse_captured", "refuse_graph", "refuse_replay"];
+
 fn library() -> &'static libloading::Library {
     static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -40,6 +44,6 @@ pub(crate) fn get(name: &str) -> i64 {
 
 /// Nothing fails any more.
 pub(crate) fn reset() {
-    FAULTS.iter().for_each(|fault| set(fault, 0));
+    FAULTS.iter().chain(&GRAPH_FAULTS).for_each(|fault| set(fault, 0));
     ["fail_allocs", "fail_compile", "order"].iter().for_each(|name| set(name, 0));
 }

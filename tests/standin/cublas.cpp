@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #define API extern "C" int
 
@@ -15,6 +16,8 @@ constexpr int SUCCESS = 0;
 constexpr int INVALID_VALUE = 7;
 constexpr int EXECUTION_FAILED = 13;
 constexpr int NOT_SUPPORTED = 15;
+// Of the driver.
+constexpr int ILLEGAL_ADDRESS = 700;
 
 // A block of a product.
 constexpr int64_t ROWS = 512, COLUMNS = 32;
@@ -25,6 +28,9 @@ constexpr int IN_FLOAT32 = 68, FAST_TF32 = 77;
 struct Handle {
     const void* device;
     void* stream;
+    // Memory of the caller's to work in.
+    void* workspace;
+    size_t bytes;
 };
 
 // A cell as it is multiplied.
@@ -54,7 +60,13 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
          const Cell* b, int64_t width_b, T beta, T* c, int64_t width_c) {
     if (width_a < (turn_a ? k : m) || width_b < (turn_b ? n : k) || width_c < m || beta != 0) return INVALID_VALUE;
     if (standin_fails("refuse_product")) return EXECUTION_FAILED;
-    const std::function<int()> work = [=] {
+    // Recorded, it would allocate memory of its own each time.
+    if (standin_captures(handle->stream) && !handle->workspace) return EXECUTION_FAILED;
+    const std::function<int()> work = [=, workspace = handle->workspace, bytes = handle->bytes]() -> int {
+        if (workspace) {
+            if (!standin_lives(workspace, bytes)) return ILLEGAL_ADDRESS;
+            memset(workspace, 0xC3, std::min<size_t>(bytes, 4096));
+        }
         auto factor = [=](int64_t at, int64_t column) {
             return As::of(turn_b ? b[column + at * width_b] : b[at + column * width_b]);
         };
@@ -94,7 +106,13 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
 
 API cublasCreate_v2(Handle** handle) { return *handle = new Handle{standin_device(), nullptr}, SUCCESS; }
 API cublasDestroy_v2(Handle* handle) { return delete handle, SUCCESS; }
-API cublasSetStream_v2(Handle* handle, void* stream) { return handle->stream = stream, SUCCESS; }
+// The memory to work in is the library's again.
+API cublasSetStream_v2(Handle* handle, void* stream) { return *handle = {stream, nullptr, 0}, SUCCESS; }
+
+API cublasSetWorkspace_v2(Handle* handle, void* workspace, size_t bytes) {
+    if ((size_t)workspace % 256) return INVALID_VALUE;
+    return handle->workspace = workspace, handle->bytes = bytes, SUCCESS;
+}
 
 API cublasDgemm_v2_64(Handle* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const double* alpha, const double* a,
                       int64_t width_a, const double* b, int64_t width_b, const double* beta, double* c, int64_t width_c) {

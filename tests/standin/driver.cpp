@@ -15,7 +15,9 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #define API extern "C" int
@@ -23,6 +25,12 @@
 namespace {
 
 using Address = unsigned long long;
+
+// Of what is allocated.
+constexpr size_t ALIGNMENT = 256;
+
+// Pieces of work that wait in a stream.
+constexpr size_t QUEUED_MAX = 1024;
 
 enum Code {
     SUCCESS = 0,
@@ -32,10 +40,13 @@ enum Code {
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     TOO_MANY_RESOURCES = 701,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
 };
 
 struct Stream;
@@ -49,10 +60,16 @@ struct Device {
     int lost = SUCCESS;
 };
 
+// Work that is queued whenever it is launched; as it was captured, and as it is launched.
+using Graph = std::vector<std::function<int()>>;
+
 struct Stream {
     Device* device;
     std::deque<std::function<int()>> queue;
     unsigned long done = 0, queued = 0;
+    // What is captured, if it is, and whether something was called that cannot be.
+    Graph* captured = nullptr;
+    bool is_invalid = false;
 };
 
 struct Event {
@@ -85,6 +102,8 @@ std::map<std::string, long long>& figures = *new std::map<std::string, long long
 std::map<int, Device>& devices = *new std::map<int, Device>;
 // That whose context is the thread's.
 thread_local Device* current = nullptr;
+// Graphs that are not destroyed.
+std::set<Graph*>& graphs = *new std::set<Graph*>;
 
 // A figure that was set, or in the environment as STANDIN_NAME, or this one.
 long long figure(const std::string& name, long long otherwise) {
@@ -118,9 +137,18 @@ int work_on(Stream* stream, unsigned long until) {
     return SUCCESS;
 }
 
+// What a captured stream is asked for is recorded, not done.
 void queue(Stream* stream, std::function<int()> work) {
+    if (stream->captured) return stream->captured->push_back(std::move(work));
     stream->queue.push_back(std::move(work));
     stream->queued++;
+}
+
+// Refuses what would wait for a captured stream, or needs it to be at work.
+bool is_captured(Stream* stream) {
+    if (!stream->captured) return false;
+    stream->is_invalid = true;
+    return true;
 }
 
 bool is_live(const Device* device, Address address, size_t bytes) {
@@ -169,6 +197,7 @@ void standin_set(const char* name, long long value) {
 
 long long standin_get(const char* name) {
     std::lock_guard<std::recursive_mutex> guard(alone);
+    if (!strcmp(name, "graphs")) return graphs.size();
     size_t buffers = 0;
     for (auto& [ordinal, device] : devices) {
         if (name == of_device("buffers", ordinal)) return device.live.size();
@@ -198,6 +227,16 @@ bool standin_queue(const void* device, void* stream, std::initializer_list<const
     for (const void* place : places) is_right &= !is_elsewhere(current, (Address)place);
     if (!is_right) return crossed(0);
     return queue((Stream*)stream, *work), true;
+}
+
+bool standin_captures(void* stream) {
+    std::lock_guard<std::recursive_mutex> guard(alone);
+    return ((Stream*)stream)->captured;
+}
+
+bool standin_lives(const void* address, size_t bytes) {
+    std::lock_guard<std::recursive_mutex> guard(alone);
+    return current && is_live(current, (Address)address, bytes);
 }
 
 API cuInit(unsigned) { return figure("init", SUCCESS); }
@@ -246,20 +285,25 @@ API cuMemPoolTrimTo(Device* pool, size_t) {
 API cuCtxSynchronize() {
     ALONE;
     for (Stream* stream : current->streams) {
+        if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
+    }
+    for (Stream* stream : current->streams) {
         if (int code = work_on(stream, stream->queued)) return code;
     }
     return SUCCESS;
 }
 
+// Memory that is allocated or freed within a graph is none that the engine asks for.
 API cuMemAllocAsync(Address* address, size_t bytes, Stream* stream) {
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
     size_t used = 0;
     for (auto [_, length] : current->live) used += length;
     const int own = current->ordinal;
     const bool is_full = used + bytes > (size_t)figure_of(own, "memory", 1ll << 30) || figure_of(own, "fail_allocs", 0);
     if (is_full || standin_fails("fail_alloc")) return OUT_OF_MEMORY;
-    *address = (Address)malloc(bytes);
+    *address = (Address)aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     memset((void*)*address, 0xA5, bytes);
     current->live[*address] = bytes;
     return SUCCESS;
@@ -269,6 +313,7 @@ API cuMemFreeAsync(Address address, Stream* stream) {
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
     if (is_elsewhere(current, address)) return crossed(INVALID_VALUE);
+    if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
     queue(stream, [=]() -> int {
         auto& live = stream->device->live;
         auto found = live.find(address);
@@ -324,6 +369,7 @@ API cuStreamCreate(Stream** stream, unsigned) {
 API cuStreamSynchronize(Stream* stream) {
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
     return work_on(stream, stream->queued);
 }
 
@@ -331,6 +377,7 @@ API cuStreamSynchronize(Stream* stream) {
 API cuStreamQuery(Stream* stream) {
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
     if (figure_of(current->ordinal, "never_done", 0)) return NOT_READY;
     if (stream->queue.empty()) return SUCCESS;
     const int code = work_on(stream, stream->done + 1);
@@ -340,22 +387,74 @@ API cuStreamQuery(Stream* stream) {
 API cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
     Stream* other = event->stream;
     const unsigned long until = event->at;
     if (other && other != stream) queue(stream, [=] { return work_on(other, until); });
     return SUCCESS;
 }
 
+API cuStreamBeginCapture_v2(Stream* stream, int) {
+    ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (stream->captured) return ILLEGAL_STATE;
+    if (standin_fails("refuse_capture")) return INVALID_VALUE;
+    graphs.insert(stream->captured = new Graph);
+    stream->is_invalid = false;
+    return SUCCESS;
+}
+
+// Ends it also where it was spoilt.
+API cuStreamEndCapture(Stream* stream, Graph** graph) {
+    ALONE;
+    *graph = std::exchange(stream->captured, nullptr);
+    if (!*graph) return ILLEGAL_STATE;
+    const bool is_refused = standin_fails("refuse_captured");
+    if (!is_refused && !stream->is_invalid) return SUCCESS;
+    graphs.erase(*graph);
+    delete *graph;
+    return *graph = nullptr, CAPTURE_INVALIDATED;
+}
+
+API cuGraphInstantiateWithFlags(Graph** made, Graph* graph, unsigned long long) {
+    ALONE;
+    if (!graphs.count(graph)) return INVALID_VALUE;
+    if (standin_fails("refuse_graph")) return OUT_OF_MEMORY;
+    graphs.insert(*made = new Graph(*graph));
+    return SUCCESS;
+}
+
+API cuGraphLaunch(Graph* graph, Stream* stream) {
+    ALONE;
+    if (!is_here(stream)) return crossed(INVALID_HANDLE);
+    if (!graphs.count(graph) || standin_fails("refuse_replay")) return INVALID_VALUE;
+    for (const auto& work : *graph) queue(stream, work);
+    // Whoever queues more than a driver has room for waits.
+    while (stream->queue.size() > QUEUED_MAX) {
+        if (int code = work_on(stream, stream->done + 1)) return code;
+    }
+    return SUCCESS;
+}
+
+API cuGraphDestroy(Graph* graph) {
+    ALONE;
+    if (!graphs.erase(graph)) return INVALID_VALUE;
+    return delete graph, SUCCESS;
+}
+
+// What was launched goes on.
+API cuGraphExecDestroy(Graph* graph) { return cuGraphDestroy(graph); }
+
 API cuEventCreate(Event** event, unsigned) {
     ALONE;
     return *event = new Event{current}, SUCCESS;
 }
-
 API cuEventDestroy_v2(Event* event) { return delete event, SUCCESS; }
 
 API cuEventRecord(Event* event, Stream* stream) {
     ALONE;
     if (!is_here(stream) || event->device != current) return crossed(INVALID_HANDLE);
+    if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
     *event = {current, stream, stream->queued};
     return SUCCESS;
 }

@@ -33,6 +33,11 @@ impl Matrix {
         Self { shape, ..self.clone() }
     }
 
+    /// The same memory, of which other cells have been made.
+    pub(super) fn changed(&self) -> Self {
+        Self { rounded: Arc::default(), ..self.clone() }
+    }
+
     pub(in crate::exec) fn bytes(&self) -> usize {
         self.shape.cells() * self.element.size_bytes()
     }

@@ -20,12 +20,14 @@ mod loops;
 mod matrix;
 pub(crate) mod observed;
 mod operations;
+mod replay;
 mod reshape;
 mod sparse;
 #[cfg(test)]
 mod tests;
 mod trial;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +38,7 @@ pub(crate) use self::decompose::taken;
 use self::kept::Here;
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
+use self::replay::Ran;
 use self::sparse::Sparse;
 pub(crate) use self::trial::{decomposes, distrust, is_used, known, multiplies, trusted};
 use super::evaluate::dense_of;
@@ -44,6 +47,7 @@ use super::operation::{Operation, Part, Stored};
 use super::program::{Offload, Pass, Program, Rounds, Sink, Slot, Step};
 use super::run::{Cancel, cells};
 use super::value::Value;
+use crate::config::GpuGraphs;
 use crate::error::{Error, ErrorKind};
 use crate::gpu::{Arithmetic, Device, Fault, Stream};
 use crate::matrix::{Cells, Element, Layout};
@@ -100,13 +104,16 @@ impl Found {
 /// What runs on a device one after the other.
 struct Queue<'a> {
     device: &'a Arc<Device>,
-    stream: Stream,
+    stream: Arc<Stream>,
     cancel: &'a Cancel,
+    /// Rows and columns of the numbers from 1 on that somebody has read.
+    numbered: RefCell<Vec<Matrix>>,
 }
 
 impl<'a> Queue<'a> {
     fn new(device: &'a Arc<Device>, cancel: &'a Cancel) -> Result<Self, Failed> {
-        Ok(Self { device, stream: device.stream()?, cancel })
+        let (stream, numbered) = (Arc::new(device.stream()?), RefCell::default());
+        Ok(Self { device, stream, cancel, numbered })
     }
 
     /// Waits for a value and brings it back, where the host has not got it.
@@ -124,6 +131,7 @@ pub(super) struct Run<'a> {
     program: &'a Program,
     /// What stays for the next who reads it.
     keeps: &'a [(Slot, Stored)],
+    graphs: GpuGraphs,
     /// Those of the host.
     values: &'a [Option<Value>],
     held: HashMap<Slot, Matrix>,
@@ -148,6 +156,7 @@ impl<'a> Run<'a> {
             queue,
             program,
             keeps,
+            graphs: offload.graphs,
             values,
             held: HashMap::new(),
             parts: HashMap::new(),
@@ -386,17 +395,26 @@ impl<'a> Run<'a> {
     fn iterate(&mut self, rounds: &Rounds) -> Result<(), Failed> {
         let mut last = self.matrix(rounds.start)?;
         self.bind(rounds, &last, &last);
-        let mut done = 0;
+        let (mut done, mut may_record) = (0, true);
         while rounds.iteration.times.is_none_or(|times| done < times) {
+            let launches = self.queue.stream.launches();
             self.steps(&rounds.step.steps)?;
             let next = self.matrix(rounds.step.result)?;
             self.bind(rounds, &next, &last);
-            last = next;
+            let prior = std::mem::replace(&mut last, next);
             done += 1;
             if let Some(until) = &rounds.until {
                 self.steps(&until.steps)?;
                 let decides = self.matrix(until.result)?;
                 if self.queue.download(&decides)?.cell(0, 0) != 0.0 {
+                    break;
+                }
+            }
+            let ran = Ran { done, launches: self.queue.stream.launches() - launches };
+            if may_record && self.is_worth_recording(rounds, &last, ran) {
+                may_record = false;
+                if let Some(made) = self.replayed(rounds, [&last, &prior], done)? {
+                    last = made;
                     break;
                 }
             }

@@ -97,8 +97,7 @@ impl Queue<'_> {
             Axis::Rows => (columns, Shape::new(1, columns)),
             Axis::Columns => (rows, Shape::new(rows, 1)),
         };
-        let places = (1..=count).map(|place| place as f64).collect();
-        let places = self.numbers(places, shape, a.element)?;
+        let places = self.numbered(count, shape, a.element)?;
         let mut builder = Builder::new();
         let [x, most_of, place] = [0, 1, 2].map(|at| builder.input(at));
         let is_most = builder.binary(BinaryFunction::Equal, x, most_of);
@@ -113,6 +112,18 @@ impl Queue<'_> {
         };
         let inputs = [a, &most, &places];
         self.reduce(&builder.finish(value), &inputs, a.element, goal, Reduction::Min)
+    }
+
+    /// The numbers from 1 on, brought once for all rounds that read them.
+    fn numbered(&self, count: usize, shape: Shape, element: Element) -> Result<Matrix, Failed> {
+        let is_it = |known: &&Matrix| (known.shape, known.element) == (shape, element);
+        if let Some(known) = self.numbered.borrow().iter().find(is_it) {
+            return Ok(known.clone());
+        }
+        let numbers = (1..=count).map(|place| place as f64).collect();
+        let places = self.numbers(numbers, shape, element)?;
+        self.numbered.borrow_mut().push(places.clone());
+        Ok(places)
     }
 
     fn product(

@@ -6,6 +6,7 @@
 
 mod checked;
 mod faults;
+mod graphs;
 mod kernels;
 #[path = "../../../tests/standin/sanitizer.rs"]
 mod sanitizer;

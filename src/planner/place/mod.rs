@@ -25,7 +25,7 @@ use self::work::{MEMORY_SHARE, Work};
 use super::estimate::Estimate;
 use super::graph::Graph;
 use super::patterns::Expected;
-use crate::config::{Gpu, GpuPrecision};
+use crate::config::{Gpu, GpuGraphs, GpuPrecision};
 use crate::exec::offload::{self, kept};
 use crate::exec::operation::{Operation as Op, Stored};
 use crate::exec::program::{Offload, Slot, Step};
@@ -57,6 +57,8 @@ pub(super) struct Target<'a> {
     pub(super) keeps: bool,
     /// Whether it decomposes matrices.
     pub(super) decomposes: bool,
+    /// Whether rounds are recorded.
+    pub(super) graphs: GpuGraphs,
     /// How many times of what is expected the host took for the same program before.
     pub(super) host_factor: f64,
 }
@@ -336,9 +338,10 @@ impl Placing<'_> {
         };
         let keeps = reads.iter().filter_map(|slot| Some((*slot, at_hand(slot)?.stored.clone())));
         let keeps = keeps.collect();
-        let moved_bytes = up + down;
+        let (moved_bytes, graphs) = (up + down, self.device.graphs);
         let steps = Vec::new();
-        Some((Offload { steps, leaves, keeps, seconds, moved_bytes, peak_bytes }, gain))
+        let offload = Offload { steps, leaves, keeps, seconds, moved_bytes, peak_bytes, graphs };
+        Some((offload, gain))
     }
 
     /// Bytes that a device holds at once, with those that it is given.
@@ -441,8 +444,9 @@ mod tests {
 
     fn target(precision: GpuPrecision) -> Target<'static> {
         let (rates, memory_bytes) = (Rates::default(), MEMORY);
-        let (keeps, decomposes, host_factor) = (false, true, 1.0);
-        Target { devices: &[], rates, memory_bytes, precision, keeps, decomposes, host_factor }
+        let (keeps, decomposes, graphs, host_factor) = (false, true, GpuGraphs::Off, 1.0);
+        let devices = &[];
+        Target { devices, rates, memory_bytes, precision, keeps, decomposes, graphs, host_factor }
     }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.
