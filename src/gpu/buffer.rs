@@ -115,6 +115,11 @@ impl Buffer {
     pub(super) fn after(&self, lane: &Arc<Lane>) {
         self.0.after(lane);
     }
+
+    /// Remembers that its own lane has written to it: who reads it next waits for that, too.
+    pub(super) fn written(&self) {
+        self.0.used.fetch_max(self.0.home.queued(), Ordering::Release);
+    }
 }
 
 impl Drop for Buffer {
@@ -159,11 +164,6 @@ impl Memory {
             Some((_, last)) => *last = at.max(*last),
             None => readers.push((Arc::clone(lane), at)),
         }
-    }
-
-    /// Remembers that its own lane has written to it: who reads it next waits for that, too.
-    pub(super) fn written(&self) {
-        self.used.fetch_max(self.home.queued(), Ordering::Release);
     }
 
     fn readers(&self) -> MutexGuard<'_, Vec<(Arc<Lane>, u64)>> {

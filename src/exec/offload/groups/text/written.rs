@@ -42,7 +42,7 @@ impl Text<'_> {
                 "    __shared__ u64 table[{}];\n    Shared<{groups}, {kinds}> totals(table);",
                 groups * words
             ),
-            Space::Global => writeln!(out, "    Global<{kinds}> totals(parts, first, count);"),
+            Space::Global => writeln!(out, "    Global<{kinds}> totals(to, first, count);"),
             Space::Hashed => {
                 writeln!(out, "    Hashed<{kinds}> totals(to, codes, slots, full, part, parts);")
             }
