@@ -10,6 +10,7 @@ mod built;
 mod checked;
 mod graphs;
 mod groups;
+mod images;
 mod random_groups;
 mod rows;
 #[path = "../standin/sanitizer.rs"]
@@ -345,6 +346,10 @@ fn whatever_fails_the_host_does() {
         ("solve(t(x) @ x, w) * 2", 4096.0),
         ("t(net) @ (net @ s) + 1", 4096.0),
         ("lu(x).p @ y + lu(x).l", 4096.0),
+        (
+            "avg_pool2d(relu(conv2d(x, w[1:5, 1:9], height => 5, kernel => 3)), channels => 5, kernel_height => 3, kernel_width => 2)",
+            64.0,
+        ),
         (
             "svd(x).u @ diag(1 / svd(x).s) @ svd(x).vt + qr(x).q * eigh(t(x) @ x).values[1, 1]",
             4096.0,

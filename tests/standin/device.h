@@ -22,7 +22,7 @@ void standin_barrier();
 double fabs(double), fma(double, double, double), copysign(double, double), sqrt(double);
 double floor(double), ceil(double), round(double), pow(double, double), erfc(double);
 double sin(double), cos(double), tan(double);
-float sqrtf(float);
+float sqrtf(float), fmaf(float, float, float);
 }
 
 #define threadIdx standin_thread

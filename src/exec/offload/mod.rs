@@ -15,6 +15,7 @@ mod chosen;
 mod decompose;
 mod expression;
 pub(crate) mod groups;
+mod images;
 pub(crate) mod kept;
 mod loops;
 mod matrix;

@@ -23,6 +23,7 @@ pub(crate) fn runs(operation: &Operation) -> bool {
             axis.is_some() || !matches!(aggregate, Aggregate::ArgMax)
         }
         Operation::Diagonal | Operation::Trace => true,
+        Operation::Convolve(_) | Operation::Pool(..) => true,
         _ => false,
     }
 }
@@ -66,6 +67,10 @@ impl Queue<'_> {
                 self.map(&builder.finish(result), &[condition, a, b], element)
             }
             (Operation::Diagonal, [a]) if !a.is_vector() => self.diagonal(a),
+            (Operation::Convolve(window), [images, filters]) => {
+                self.convolve(window, images, filters)
+            }
+            (Operation::Pool(pooling, window), [images]) => self.pool(*pooling, window, images),
             (Operation::Trace, [a]) if a.shape.rows == a.shape.columns => {
                 let sum = Operation::Reduce { aggregate: Aggregate::Sum, axis: None };
                 self.evaluate(&sum, &[self.diagonal(a)?], None)

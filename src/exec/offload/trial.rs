@@ -14,6 +14,7 @@ use crate::config::GpuDevices;
 use crate::exec::evaluate::evaluate;
 use crate::exec::kernels::Stop;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
+use crate::exec::kernels::images::{Pooling, Sides, Window};
 use crate::exec::operation::{Aggregate, Axis, Operation as Op, Span};
 use crate::exec::run::Cancel;
 use crate::gpu::{self, Arithmetic, Device, Seen};
@@ -131,9 +132,13 @@ impl Trial {
             (reduce(Aggregate::Sum, Some(Axis::Columns)), UNITS),
             (Op::Cross, UNITS),
             (Op::Outer, UNITS),
+            (Op::Convolve(window([1, SHAPE.columns], 1)), UNITS),
+            (Op::Pool(Pooling::Max, window([1, 7], 0)), 0.0),
+            (Op::Pool(Pooling::Mean, window([1, 7], 0)), 0.0),
         ];
         for (operation, units) in operations {
-            let is_of_two = matches!(operation, Op::Binary(_) | Op::Cross | Op::Outer);
+            let is_of_two =
+                matches!(operation, Op::Binary(_) | Op::Cross | Op::Outer | Op::Convolve(_));
             let inputs = if is_of_two { vec![&self.x, &self.y] } else { vec![&self.x] };
             let host = by_host(&operation, &inputs).map_err(|failed| failed.to_string())?;
             let found = by_device(device, &operation, &inputs, None);
@@ -198,6 +203,13 @@ impl Trial {
         let found = by_device(device, &Op::Cross, &inputs, Some(arithmetic))?;
         Ok(is_close(&found, &by_host(&Op::Cross, &inputs)?, bound))
     }
+}
+
+/// A window of this height and width over images of one row.
+fn window([height, width]: [usize; 2], padding: usize) -> Window {
+    let image = Sides { height: 1, width: SHAPE.columns };
+    let (kernel, stride) = (Sides { height, width }, Sides { height: 1, width: 1 + width / 3 });
+    Window { channels: 1, image, kernel, stride, padding }
 }
 
 fn by_host(operation: &Op, inputs: &[&Cells]) -> Result<Cells, Failed> {

@@ -18,11 +18,17 @@ pub(super) const MEMORY_SHARE: f64 = 0.75;
 /// Share of a device's rate of products that decompositions reach, beside what each of their columns takes (H200, 4096 a side).
 const DECOMPOSED_SHARE: f64 = 0.15;
 
+/// Share of a device's rate of products that convolutions reach, by the type of their cells: what shared memory hands a kernel that reads half
+/// a number for each multiplication and addition, or a quarter (derived from the H200's 128 bytes a cycle, and not measured).
+const CONVOLVED_SHARES: [f64; 2] = [0.25, 0.5];
+
 /// What is to be done, whoever does it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Work {
     /// Floating-point operations of products, of cells of 64 and of 32 bits.
     products: [f64; 2],
+    /// The same of convolutions, which no library computes.
+    convolved: [f64; 2],
     /// The same of decompositions.
     decomposed: [f64; 2],
     /// Launches that their columns take as long as, on a device.
@@ -42,8 +48,8 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn add(&mut self, other: Self, times: f64) {
-        let sums = self.products.iter_mut().chain(&mut self.decomposed);
-        for (sum, next) in sums.zip([other.products, other.decomposed].concat()) {
+        let sums = self.products.iter_mut().chain(&mut self.convolved).chain(&mut self.decomposed);
+        for (sum, next) in sums.zip([other.products, other.convolved, other.decomposed].concat()) {
             *sum += times * next;
         }
         self.columns += times * other.columns;
@@ -56,7 +62,7 @@ impl Work {
     }
 
     pub(super) fn host_seconds(&self, cost: &CostModel) -> f64 {
-        let [products, singles] = self.products;
+        let [products, singles] = [0, 1].map(|of| self.products[of] + self.convolved[of]);
         let loops = (self.cells / cost.constant(Constant::Elementwise))
             .max(self.bytes / cost.constant(Constant::Memory));
         let [decomposed, decomposed_singles] = self.decomposed;
@@ -73,8 +79,12 @@ impl Work {
         let moved = self.bytes + self.gathered;
         let loops = (self.cells / rates.products64).max(moved / (MEMORY_SHARE * rates.memory));
         let rate = |own| rates.products(arithmetic(*precision, own));
+        let [convolved, convolved_singles] =
+            [0, 1].map(|of| self.convolved[of] / CONVOLVED_SHARES[of]);
         products / rate(Element::Float64)
             + singles / rate(Element::Float32)
+            + convolved / rates.products64
+            + convolved_singles / rates.products32
             // About as long in single precision, for their columns wait for each other.
             + self.decomposed.iter().sum::<f64>() / (DECOMPOSED_SHARE * rates.products64)
             + loops
@@ -133,6 +143,10 @@ impl Placing<'_> {
             product if product.is_product() => {
                 let is_single = self.element(output) == Element::Float32;
                 work.products[usize::from(is_single)] = estimate.flops;
+            }
+            Op::Convolve(_) => {
+                let is_single = self.element(output) == Element::Float32;
+                work.convolved[usize::from(is_single)] = estimate.flops;
             }
             Op::Reshape(_) => return Some(Work::default()),
             _ => work.cells = estimate.flops,
