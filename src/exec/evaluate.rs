@@ -393,7 +393,7 @@ fn matrix(cells: impl Into<Cells>) -> Value {
 }
 
 /// A sparse result, dense where it has filled up.
-fn settled<T: Scalar>(csr: Csr<T>) -> Value {
+pub(super) fn settled<T: Scalar>(csr: Csr<T>) -> Value {
     let full = csr.shape().cells();
     if csr.stored() as f64 > DENSE_FROM * full as f64 {
         matrix(sparse::to_dense(&csr))

@@ -121,6 +121,7 @@ pub(crate) struct Trials {
     /// Whether it multiplies in each arithmetic.
     pub(crate) multiplies: [OnceLock<bool>; 4],
     pub(crate) decomposes: OnceLock<bool>,
+    pub(crate) finds_eigenvalues: OnceLock<bool>,
     pub(crate) adds_up: OnceLock<bool>,
     /// Whether somebody is at the last, for who does not wait.
     pub(crate) adding_up: OnceLock<()>,

@@ -107,6 +107,9 @@ const CUSOLVER_SYMBOLS: [&str; 18] = [
     "cusolverDnSorgqr",
 ];
 
+/// What cuSOLVER has since CUDA 12.6 alone.
+const CUSOLVER_EIGEN_SYMBOLS: [&str; 2] = ["cusolverDnXgeev_bufferSize", "cusolverDnXgeev"];
+
 /// Which libraries beside the driver there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Libraries {
@@ -116,6 +119,8 @@ pub(crate) struct Libraries {
     pub(crate) cublas: Result<(), Missing>,
     /// Their factors.
     pub(crate) cusolver: Result<(), Missing>,
+    /// The eigenvalues of any of them.
+    pub(crate) eigenvalues: Result<(), Missing>,
 }
 
 /// A library that is not there, or not as it is needed.
@@ -164,6 +169,13 @@ pub(super) fn cublas(named: Option<&Path>) -> Result<(), Missing> {
 pub(super) fn cusolver(named: Option<&Path>) -> Result<(), Missing> {
     static FOUND: OnceLock<Result<(), Missing>> = OnceLock::new();
     FOUND.get_or_init(|| CUSOLVER.find(named)).clone()
+}
+
+/// Whether cuSOLVER finds eigenvalues of matrices that are not symmetric, as those of CUDA 12.6 and later do.
+pub(super) fn eigenvalues(named: Option<&Path>) -> Result<(), Missing> {
+    cusolver(named)?;
+    // SAFETY: it is present.
+    has_all(CUSOLVER.name, unsafe { (CUSOLVER.opened)() }, &CUSOLVER_EIGEN_SYMBOLS)
 }
 
 /// A library that lies in a folder of a toolkit, or where the loader looks.

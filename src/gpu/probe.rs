@@ -155,6 +155,7 @@ fn facts(
             nvrtc: library::nvrtc(libraries),
             cublas: library::cublas(libraries),
             cusolver: library::cusolver(libraries),
+            eigenvalues: library::eigenvalues(libraries),
         },
     })
 }

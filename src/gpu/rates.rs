@@ -299,7 +299,8 @@ mod tests {
             libraries: Libraries {
                 nvrtc: Err(missing.clone()),
                 cublas: Err(missing.clone()),
-                cusolver: Err(missing),
+                cusolver: Err(missing.clone()),
+                eigenvalues: Err(missing),
             },
         }
     }

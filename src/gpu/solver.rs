@@ -303,6 +303,34 @@ impl Stream {
         )
     }
 
+    /// The eigenvalues of any square `a`, which is lost, and their vectors, of length one. `values` gets all real parts and behind them the
+    /// imaginary ones. Of a conjugate pair the one whose imaginary part is positive comes first, and both columns are parts of its vector:
+    /// the real and the imaginary one. Gives 0, or how many it did not find.
+    ///
+    /// # Errors
+    /// As for [`factor_lu`](Self::factor_lu); [`Fault::Missing`] with a cuSOLVER that only has this for symmetric matrices.
+    pub(crate) fn eigen_of_any(
+        &self,
+        a: Columns<'_>,
+        values: &Buffer,
+        vectors: Columns<'_>,
+    ) -> Result<i32, Fault> {
+        self.device().facts().libraries.eigenvalues.clone()?;
+        let none = cusolverEigMode_t::CUSOLVER_EIG_MODE_NOVECTOR;
+        let all = cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR;
+        let fits = a.fits() && vectors.fits() && a.rows == a.columns;
+        let fits = fits && (vectors.rows, vectors.columns) == (a.rows, a.columns);
+        let fits = fits && vectors.arithmetic == a.arithmetic;
+        let fits = fits && values.bytes() >= 2 * a.arithmetic.bytes() * a.rows;
+        let (n, kind, cells, right) = (a.rows as i64, a.kind(), a.cells(), vectors.cells());
+        let (at, left) = (values.address() as *mut c_void, ptr::null_mut());
+        factorize!(
+            self, "eigenvalues of any matrix", fits, &[a.buffer, values, vectors.buffer],
+            cusolverDnXgeev_bufferSize, cusolverDnXgeev,
+            (none, all, n, kind, cells, n, kind, at, kind, left, n, kind, right, n, kind) [] () []
+        )
+    }
+
     /// `a = u·diag(s)·t(v)` for `a` at least as tall as wide, which is lost; the values descend. Gives 0, or that it did not
     /// converge, and by how much it says that values may be off, for it moves those of a singular matrix.
     ///

@@ -178,6 +178,7 @@ fn lower(
             keeps: settings.gpu_keeps,
             graphs: settings.gpu_graphs,
             decomposes: place::decomposes(&steps, device),
+            finds_eigenvalues: place::finds_eigenvalues(&steps, device),
             host_factor: offload::observed::factor(&text),
         };
         let placed = place::place(steps, root.index(), expected, target, settings.gpu);

@@ -7,12 +7,13 @@ use std::process::Command;
 use super::{built, sanitizer};
 
 /// Loops, reductions, products with sparse matrices, transposes and what decompositions are made of, in four orders; rows that lanes and
-/// blocks share; factors of 16 bits; windows over images; totals of groups, and of joins.
-const TESTS: [&str; 7] = [
+/// blocks share; factors of 16 bits; windows over images; pairs of sparse matrices; totals of groups, and of joins.
+const TESTS: [&str; 8] = [
     "a_device_computes_what_the_host_computes",
     "rows::sums_of_a_row_depend_on_nothing_else",
     "only_products_of_dense_matrices_are_less_precise",
     "images::windows_show_what_they_show_on_the_host",
+    "sparse::products_of_sparse_matrices_have_the_bits_of_the_host",
     "groups::sums_of_doubles_are_nearer_than_the_hosts",
     "groups::a_device_adds_up_what_the_host_adds_up",
     "groups::rows_of_other_tables_are_found_by_their_keys",

@@ -121,6 +121,10 @@ fn an_image_is_convolved_the_same_beside_others() {
             format!("conv2d({images}, {filters}, channels => 3, height => 12, kernel_height => 3)");
         cells(&pair.device.matrix(&text).unwrap())
     };
+    assert!(
+        pair.explained("conv2d(p, many, channels => 3, height => 12, kernel_height => 3)")
+            .contains("on the GPU: ")
+    );
     let all = of("p", "many");
     let places = all.len() / 5 / 70;
     for image in 0..5 {

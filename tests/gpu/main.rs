@@ -8,6 +8,7 @@ mod batches;
 #[path = "../standin/built.rs"]
 mod built;
 mod checked;
+mod eigen;
 mod graphs;
 mod groups;
 mod images;
@@ -17,6 +18,7 @@ mod rows;
 mod sanitizer;
 mod several;
 mod shapes;
+mod sparse;
 mod standin;
 
 use std::path::{Path, PathBuf};
@@ -346,8 +348,10 @@ fn whatever_fails_the_host_does() {
         ("solve(t(x) @ x, w) * 2", 4096.0),
         ("t(net) @ (net @ s) + 1", 4096.0),
         ("lu(x).p @ y + lu(x).l", 4096.0),
+        ("net @ net + net", 0.0),
+        ("eig(s[1:20, 1:20]).values_re * 2", 1e6),
         (
-            "avg_pool2d(relu(conv2d(x, w[1:5, 1:9], height => 5, kernel => 3)), channels => 5, kernel_height => 3, kernel_width => 2)",
+            "avg_pool2d(relu(conv2d(x, w[1:5, 1:9], height => 5, kernel => 3)), channels => 5, height => 3, kernel_height => 3, kernel_width => 2)",
             64.0,
         ),
         (

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -327,6 +328,129 @@ int find_singular(bool with_vectors, bool thin, int64_t m, int64_t n, T* a, int6
     return 0;
 }
 
+using Complex = std::complex<double>;
+
+// The rotation [c s; -conj(s) c] of two rows that leaves nothing of the second of two cells.
+struct Rotation {
+    double c = 1;
+    Complex s = 0;
+
+    Rotation() = default;
+    Rotation(Complex x, Complex y) {
+        const double length = std::hypot(std::abs(x), std::abs(y));
+        if (length == 0) return;
+        c = std::abs(x) / length;
+        s = (c == 0 ? Complex(1) : x / std::abs(x)) * std::conj(y) / length;
+    }
+};
+
+void turn_rows(int64_t n, std::vector<Complex>& a, int64_t row, const Rotation& by) {
+    for (int64_t at = row; at < n * n; at += n) {
+        const Complex x = a[at], y = a[at + 1];
+        a[at] = by.c * x + by.s * y;
+        a[at + 1] = by.c * y - std::conj(by.s) * x;
+    }
+}
+
+void turn_columns(int64_t n, std::vector<Complex>& a, int64_t column, const Rotation& by) {
+    for (int64_t at = column * n; at < (column + 1) * n; at++) {
+        const Complex x = a[at], y = a[at + n];
+        a[at] = by.c * x + std::conj(by.s) * y;
+        a[at + n] = by.c * y - by.s * x;
+    }
+}
+
+// a = z·t·zᴴ with t upper triangular, in the place of `a`: steps of QR with Wilkinson's shifts. Returns whether there was an end.
+bool triangularize(int64_t n, std::vector<Complex>& t, std::vector<Complex>& z) {
+    auto cell = [&](int64_t row, int64_t column) -> Complex& { return t[row + column * n]; };
+    auto turn_both = [&](int64_t at, const Rotation& by) { turn_columns(n, t, at, by), turn_columns(n, z, at, by); };
+    z.assign(n * n, 0);
+    for (int64_t at = 0; at < n; at++) z[at + at * n] = 1;
+    for (int64_t column = 0; column + 2 < n; column++) {
+        for (int64_t row = n - 2; row > column; row--) {
+            const Rotation by(cell(row, column), cell(row + 1, column));
+            turn_rows(n, t, row, by), turn_both(row, by);
+            cell(row + 1, column) = 0;
+        }
+    }
+    int64_t last = n - 1;
+    for (int step = 1; last > 0; step++) {
+        int64_t first = last;
+        auto is_open = [&](int64_t at) {
+            const double beside = std::abs(cell(at, at)) + std::abs(cell(at - 1, at - 1));
+            return std::abs(cell(at, at - 1)) > std::numeric_limits<double>::epsilon() * beside;
+        };
+        while (first > 0 && is_open(first)) first--;
+        if (first > 0) cell(first, first - 1) = 0;
+        if (first == last) {
+            last--, step = 0;
+            continue;
+        }
+        if (step > SWEEPS) return false;
+        const Complex below = cell(last, last - 1), half = (cell(last - 1, last - 1) - cell(last, last)) / 2.0;
+        const Complex across = cell(last - 1, last) * below, root = std::sqrt(half * half + across);
+        const Complex far = std::abs(half + root) > std::abs(half - root) ? half + root : half - root;
+        const Complex shift = step % 10 == 0 || far == 0.0 ? cell(last, last) + std::abs(below) : cell(last, last) - across / far;
+        for (int64_t at = first; at <= last; at++) cell(at, at) -= shift;
+        std::vector<Rotation> turns;
+        for (int64_t at = first; at < last; at++) {
+            turns.emplace_back(cell(at, at), cell(at + 1, at));
+            turn_rows(n, t, at, turns.back());
+        }
+        for (int64_t at = first; at < last; at++) turn_both(at, turns[at - first]);
+        for (int64_t at = first; at <= last; at++) cell(at, at) += shift;
+    }
+    return true;
+}
+
+// Rubbish is left of the matrix. By complex numbers, so that of values that lie near each other a pair may not be found to be one.
+template <class T>
+int find_any_eigen(int64_t n, T* a, int64_t width, T* told, T* vectors, int64_t width_v) {
+    std::vector<double> cells(n * n);
+    for (int64_t column = 0; column < n; column++) {
+        for (int64_t row = 0; row < n; row++) cells[row + column * n] = a[row + column * width];
+        std::fill_n(a + column * width, n, T(NAN));
+    }
+    const double power = scale(cells);
+    std::vector<Complex> t(cells.begin(), cells.end()), z;
+    if (std::isnan(power) || !triangularize(n, t, z)) return 1;
+    const double norm = std::sqrt(dot(n * n, cells.data(), cells.data())), least = std::numeric_limits<double>::epsilon() * norm;
+    int64_t to = 0;
+    for (int64_t at = 0; at < n; at++) {
+        const Complex value = t[at + at * n];
+        const bool is_real = std::abs(value.imag()) <= 1000 * least;
+        // The other one of a pair comes by itself.
+        if (!is_real && value.imag() < 0) continue;
+        if (to + (is_real ? 1 : 2) > n) return 1;
+        std::vector<Complex> x(n), vector(n);
+        x[at] = 1;
+        for (int64_t row = at - 1; row >= 0; row--) {
+            for (int64_t column = row + 1; column <= at; column++) x[row] -= t[row + column * n] * x[column];
+            const Complex apart = t[row + row * n] - value;
+            x[row] /= std::abs(apart) < least ? Complex(least) : apart;
+        }
+        Complex most = 0;
+        double squares = 0;
+        for (int64_t row = 0; row < n; row++) {
+            for (int64_t column = 0; column <= at; column++) vector[row] += z[row + column * n] * x[column];
+            if (std::abs(vector[row]) > std::abs(most)) most = vector[row];
+        }
+        for (Complex& cell : vector) squares += std::norm(cell /= most);
+        for (int64_t row = 0; row < n; row++) {
+            vectors[row + to * width_v] = vector[row].real() / std::sqrt(squares);
+            if (!is_real) vectors[row + (to + 1) * width_v] = vector[row].imag() / std::sqrt(squares);
+        }
+        told[to] = value.real() * power, told[n + to] = is_real ? 0 : value.imag() * power, to++;
+        if (!is_real) told[to] = told[to - 1], told[n + to] = -told[n + to - 1], to++;
+    }
+    return to == n ? 0 : 1;
+}
+
+// Vectors of the left are never found.
+bool is_eigen_problem(int left, int right, int64_t n, int type, int64_t width, int type_w, int type_r, int64_t width_r, int compute) {
+    return left == 0 && right == 1 && is_matrix(type, compute, n, n, width) && type_w == type && is_matrix(type_r, type, n, n, width_r);
+}
+
 bool is_singular_problem(int vectors, int thin, int64_t m, int64_t n, int type, int64_t width, int type_s, int type_u, int64_t width_u,
                          int type_v, int64_t width_v, int compute) {
     return is_choice(vectors) && is_choice(thin) && is_matrix(type, compute, m, n, width) && type_s == type &&
@@ -448,6 +572,27 @@ API cusolverDnXsyevd(Handle* handle, void*, int vectors, int upper, int64_t n, i
         return find_eigen(vectors, upper, n, (T*)a, width, (T*)w);
     };
     return queue(handle, type, device, device_bytes, info, work, a, w);
+}
+
+API cusolverDnXgeev_bufferSize(Handle*, void*, int left, int right, int64_t n, int type, const void*, int64_t width, int type_w, const void*,
+                               int, const void*, int64_t, int type_r, const void*, int64_t width_r, int compute, size_t* device,
+                               size_t* host) {
+    if (!is_eigen_problem(left, right, n, type, width, type_w, type_r, width_r, compute)) return INVALID_VALUE;
+    return tell_room(Room(type, n, n), device, host);
+}
+
+API cusolverDnXgeev(Handle* handle, void*, int left, int right, int64_t n, int type, void* a, int64_t width, int type_w, void* w, int, void*,
+                    int64_t, int type_r, void* vectors, int64_t width_r, int compute, void* device, size_t device_bytes, void* host,
+                    size_t host_bytes, int* info) {
+    const Room needed(type, n, n);
+    if (!is_eigen_problem(left, right, n, type, width, type_w, type_r, width_r, compute)) return INVALID_VALUE;
+    if (device_bytes < needed.device || host_bytes < needed.host) return INVALID_VALUE;
+    spoil(host, host_bytes);
+    auto work = [=](auto cell) {
+        using T = decltype(cell);
+        return find_any_eigen(n, (T*)a, width, (T*)w, (T*)vectors, width_r);
+    };
+    return queue(handle, type, device, device_bytes, info, work, a, w, vectors);
 }
 
 API cusolverDnXgesvdp_bufferSize(Handle*, void*, int vectors, int thin, int64_t m, int64_t n, int type, const void*, int64_t width,

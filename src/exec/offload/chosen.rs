@@ -9,8 +9,9 @@
 use std::sync::Arc;
 
 use super::groups::{Asked, Choice, adds_up, expected_bytes, owner, places_bytes};
-use super::{Failed, decomposes, kept, known, multiplies, taken};
+use super::{Failed, decomposes, finds_eigenvalues, kept, known, multiplies, taken};
 use crate::config::GpuDevices;
+use crate::exec::operation::Operation;
 use crate::exec::program::{Offload, Program, Step};
 use crate::gpu::{Arithmetic, Assigned, Device, Piece, assign};
 
@@ -20,12 +21,15 @@ pub(in crate::exec) fn for_steps(
     offload: &Offload,
     among: &GpuDevices,
 ) -> Result<Assigned, Failed> {
-    let decomposed = has_decompositions(&offload.steps);
+    let decomposed = evaluates(&offload.steps, |of| taken(of).is_some());
+    let has_spectra = evaluates(&offload.steps, |of| matches!(of, Operation::ComplexEigen));
     let products = offload.steps.iter().flat_map(Step::products);
     let less: Vec<Arithmetic> =
         products.filter_map(|(_, made)| program.notes[made].arithmetic).collect();
     let can = |device: &Arc<Device>| {
-        (!decomposed || decomposes(device)) && less.iter().all(|&less| multiplies(device, less))
+        (!decomposed || decomposes(device))
+            && (!has_spectra || finds_eigenvalues(device))
+            && less.iter().all(|&less| multiplies(device, less))
     };
     let bringing = |device: &Arc<Device>| {
         let absent = offload.keeps.iter().map(|(_, stored)| &stored.matrix);
@@ -60,13 +64,13 @@ fn one_of(assigned: Option<Assigned>) -> Result<Assigned, Failed> {
     assigned.ok_or_else(|| Failed::Unfit("it was lost".into()))
 }
 
-/// Whether there are decompositions that devices do among steps.
-pub(crate) fn has_decompositions(steps: &[Step]) -> bool {
+/// Whether steps, or those of their rounds, evaluate such an operation.
+pub(crate) fn evaluates(steps: &[Step], is_one: fn(&Operation) -> bool) -> bool {
     steps.iter().any(|step| match step {
-        Step::Evaluate { operation, .. } => taken(operation).is_some(),
+        Step::Evaluate { operation, .. } => is_one(operation),
         Step::Iterate(iterated) => {
             let rounds = [Some(&iterated.step), iterated.until.as_ref()];
-            rounds.into_iter().flatten().any(|round| has_decompositions(&round.steps))
+            rounds.into_iter().flatten().any(|round| evaluates(&round.steps, is_one))
         }
         _ => false,
     })

@@ -5,6 +5,7 @@
 //! lu                   p·a = l·u of the matrix turned, no cell of l above one; p is made by the host of the swaps
 //! lstsq                a = q·r, and r⁻¹·t(q)·b where r is far from singular
 //! eigh                 rows of vectors, for the library's columns are our rows
+//! eig                  what the library finds, put in order by the host; a symmetric matrix as by eigh
 //! expm                 the steps of the host, of products, sums and a solution
 //! svd, pinv, rank      of a matrix at least as tall as wide, in double precision, and checked by its definition
 //! ```
@@ -18,14 +19,15 @@ use faer::MatMut;
 
 use super::matrix::Matrix;
 use super::{Failed, Found, Queue};
+use crate::exec::kernels::Real;
 use crate::exec::kernels::decompose::{
-    Steps, Triangle, exponential_by, permuted, reciprocal_condition_of,
+    Eig, Steps, Triangle, arranged, exponential_by, permuted, reciprocal_condition_of,
 };
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::{Builder, Value};
 use crate::exec::operation::{Aggregate, Axis, Operation, Span};
 use crate::gpu::{Arithmetic, Buffer, Columns};
-use crate::matrix::{Cells, Dense, Element, Shape};
+use crate::matrix::{Cells, Dense, Element, Shape, Storage};
 
 /// How far a decomposition may be from its definition, in units of rounding of the Frobenius norm, times the root of its shorter side.
 const UNITS: f64 = 100.0;
@@ -50,6 +52,8 @@ pub(crate) fn taken(operation: &Operation) -> Option<Taken> {
         Operation::Solve(None) => (1.7, 2.0),
         Operation::LeastSquares => (2.2, 4.0),
         Operation::Eigen { .. } => (2.5, 7.0),
+        // A guess: nobody has measured it. The library does a part of it on the host.
+        Operation::ComplexEigen => (100.0, 10.0),
         Operation::Exponential => (1.7, 10.0),
         Operation::Svd { .. } | Operation::PseudoInverse | Operation::Rank => (6.0, 12.0),
         _ => return None,
@@ -81,11 +85,14 @@ impl Queue<'_> {
         if let (Operation::Lu, [a]) = (operation, inputs) {
             return Ok(self.lu(a)?.into());
         }
+        if let (Operation::ComplexEigen, [a]) = (operation, inputs) {
+            return Ok(self.eigen_of_any(a)?.into());
+        }
         let parts = self.dense_parts(operation, inputs)?;
         Ok(parts.into_iter().map(Found::Here).collect())
     }
 
-    /// Those of a decomposition that has no sparse one.
+    /// Those of a decomposition that has none with the host.
     fn dense_parts(&self, operation: &Operation, inputs: &[Matrix]) -> Result<Vec<Matrix>, Failed> {
         match (operation, inputs) {
             (Operation::Solve(None), [a, b]) => Ok(vec![self.solution(a, b)?]),
@@ -226,6 +233,72 @@ impl Queue<'_> {
         let vectors = self.slice(&vectors, Axis::Rows, last)?;
         let vectors = self.scaled(&vectors, &self.signs_of_rows(&vectors)?)?;
         Ok([values, self.transpose(&vectors)?])
+    }
+
+    /// Real and imaginary parts of the values, and of the vectors.
+    fn eigen_of_any(&self, a: &Matrix) -> Result<[Found; 4], Failed> {
+        square(a)?;
+        self.norm_1(a)?;
+        let (side, element) = (a.shape.rows, a.element);
+        let turned = self.own_transpose(a)?;
+        if self.distance(a, Some(&turned))? == 0.0 {
+            let [values, vectors] = self.eigen(a, None)?;
+            let zeros = |of: &Matrix| -> Result<Matrix, Failed> {
+                let zeros = self.empty(of.shape, element)?;
+                self.stream.clear(&zeros.buffer)?;
+                Ok(zeros)
+            };
+            let (values_im, vectors_im) = (zeros(&values)?, zeros(&vectors)?);
+            return Ok([values, values_im, vectors, vectors_im].map(Found::Here));
+        }
+        // Column after column, the matrix itself; its vectors are rows here.
+        let vectors = self.empty(a.shape, element)?;
+        let values = self.empty(Shape::new(2, side), element)?;
+        let (of, to) = (columns(&turned), columns(&vectors));
+        let missing = self.with_room(0, || self.stream.eigen_of_any(of, &values.buffer, to))?;
+        if missing != 0 {
+            return Err(refused("a matrix whose eigenvalues do not converge"));
+        }
+        let both = self.read(&values)?;
+        let (re, im) = both.split_at(side);
+        self.check_eigen(a, &vectors, re, im)?;
+        let parts = match self.download(&vectors)? {
+            Cells::F64(Storage::Dense(vectors)) => told(re, im, &vectors),
+            Cells::F32(Storage::Dense(vectors)) => told(re, im, &vectors),
+            _ => None,
+        };
+        let parts = parts.ok_or_else(|| refused("eigenvalues that are not to be trusted"))?;
+        Ok(parts.map(Found::Host))
+    }
+
+    /// Refuses rows that are not `a`'s vectors: `t(v)·t(a)` has to be `b·t(v)`, where `b` has the real parts along its diagonal, and the
+    /// imaginary ones of a pair beside it.
+    fn check_eigen(
+        &self,
+        a: &Matrix,
+        vectors: &Matrix,
+        re: &[f64],
+        im: &[f64],
+    ) -> Result<(), Failed> {
+        let side = re.len();
+        let mut cells = vec![0.0; side * side];
+        for at in 0..side {
+            cells[at * side + at] = re[at];
+            match im[at] {
+                im if im > 0.0 && at + 1 < side => cells[at * side + at + 1] = -im,
+                im if im < 0.0 && at > 0 => cells[at * side + at - 1] = -im,
+                _ => {}
+            }
+        }
+        let b = self.numbers(cells, a.shape, a.element)?;
+        let left = self.evaluate(&Operation::Outer, &[vectors.clone(), a.clone()], None)?;
+        let right = self.evaluate(&Operation::Product, &[b, vectors.clone()], None)?;
+        let apart = self.distance(&left, Some(&right))?;
+        let bound = UNITS * epsilon(a.element) * (side as f64).sqrt() * self.distance(a, None)?;
+        match bound.is_finite() && apart <= bound {
+            true => Ok(()),
+            false => Err(refused("eigenvalues that are not to be trusted")),
+        }
     }
 
     /// `t(u)`, the values as a column, and `vt`.
@@ -512,6 +585,15 @@ impl Steps for Exponential<'_> {
     fn solve(&self, a: &Matrix, b: &Matrix) -> Result<Matrix, Failed> {
         self.queue.solution(a, b)
     }
+}
+
+/// Eigenvalues and vectors in the host's order, and of its length.
+fn told<T: Real>(re: &[f64], im: &[f64], vectors: &Dense<T>) -> Option<[Cells; 4]>
+where
+    Cells: From<Dense<T>>,
+{
+    let Eig { values_re, values_im, vectors_re, vectors_im } = arranged(re, im, vectors)?;
+    Some([values_re, values_im, vectors_re, vectors_im].map(Cells::from))
 }
 
 /// A matrix as cuSOLVER sees it: the transpose, column after column.

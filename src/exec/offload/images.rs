@@ -20,7 +20,7 @@ use crate::matrix::{Element, Shape};
 
 pub(super) const TEXT: &str = include_str!("../../../kernels/images.cu");
 
-/// Filters that one kernel has no less time for than the other, which wastes what it computes beyond them.
+/// So many filters, or fewer, have a kernel of their own: the other one computes no fewer than [`MANY`], wanted or not.
 const FEW: usize = 16;
 
 /// Results of a block of either kernel, in `f64` and `f32`.

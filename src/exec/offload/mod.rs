@@ -9,7 +9,7 @@
 //!             kept ┘  └──────────── rounds of an iteration ──┘
 //! ```
 //!
-//! Everything is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
+//! Everything that is made there is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
 
 mod chosen;
 mod decompose;
@@ -21,6 +21,7 @@ mod loops;
 mod matrix;
 pub(crate) mod observed;
 mod operations;
+mod pairs;
 mod replay;
 mod reshape;
 mod sparse;
@@ -33,15 +34,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use self::chosen::evaluates;
 pub(super) use self::chosen::for_steps;
-pub(crate) use self::chosen::has_decompositions;
 pub(crate) use self::decompose::taken;
 use self::kept::Here;
 use self::matrix::Matrix;
 pub(crate) use self::operations::runs;
 use self::replay::Ran;
 use self::sparse::Sparse;
-pub(crate) use self::trial::{decomposes, distrust, is_used, known, multiplies, trusted};
+pub(crate) use self::trial::{
+    decomposes, distrust, finds_eigenvalues, is_used, known, multiplies, trusted,
+};
 use super::evaluate::dense_of;
 use super::kernels::fused::Goal;
 use super::operation::{Operation, Part, Stored};
@@ -89,7 +92,8 @@ impl From<Fault> for Failed {
 pub(super) enum Found {
     /// In the device's memory.
     Here(Matrix),
-    /// With the host, and sparse: a permutation, which is made of a few numbers that the host has to see.
+    /// With the host: a permutation, which is made of a few numbers that it has to see, or a product of sparse matrices, of which nobody
+    /// knows how large it is before the host has counted its cells.
     Host(Cells),
 }
 
@@ -138,8 +142,8 @@ pub(super) struct Run<'a> {
     held: HashMap<Slot, Matrix>,
     /// Those of decompositions.
     parts: HashMap<Slot, Vec<Found>>,
-    /// Those of them that are with the host.
-    permutations: HashMap<Slot, Cells>,
+    /// What was made here and is with the host.
+    with_host: HashMap<Slot, Cells>,
     /// What is sparse, of the host's values alone.
     sparse: HashMap<Slot, Sparse>,
 }
@@ -161,7 +165,7 @@ impl<'a> Run<'a> {
             values,
             held: HashMap::new(),
             parts: HashMap::new(),
-            permutations: HashMap::new(),
+            with_host: HashMap::new(),
             sparse: HashMap::new(),
         })
     }
@@ -202,7 +206,8 @@ impl<'a> Run<'a> {
                 for slot in slots {
                     self.held.remove(slot);
                     self.parts.remove(slot);
-                    self.permutations.remove(slot);
+                    self.with_host.remove(slot);
+                    self.sparse.remove(slot);
                 }
             }
             Step::Gather { .. } | Step::Align { .. } | Step::Offload(_) => {
@@ -214,7 +219,7 @@ impl<'a> Run<'a> {
 
     /// What there is of a value that somebody reads on the host.
     pub(super) fn result(&mut self, slot: Slot) -> Result<Vec<Found>, Failed> {
-        match (self.parts.get(&slot), self.permutations.get(&slot)) {
+        match (self.parts.get(&slot), self.with_host.get(&slot)) {
             (Some(parts), _) => Ok(parts.clone()),
             (None, Some(cells)) => Ok(vec![Found::Host(cells.clone())]),
             (None, None) => Ok(vec![Found::Here(self.matrix(slot)?)]),
@@ -224,13 +229,14 @@ impl<'a> Run<'a> {
     fn hold(&mut self, slot: Slot, found: Found) {
         match found {
             Found::Here(matrix) => {
+                self.with_host.remove(&slot);
                 self.held.insert(slot, matrix);
             }
             Found::Host(cells) => {
                 // That of the last round was another one.
                 self.held.remove(&slot);
                 self.sparse.remove(&slot);
-                self.permutations.insert(slot, cells);
+                self.with_host.insert(slot, cells);
             }
         }
     }
@@ -240,7 +246,7 @@ impl<'a> Run<'a> {
         if let Some(matrix) = self.held.get(&slot) {
             return Ok(matrix.clone());
         }
-        if let Some(cells) = self.permutations.get(&slot) {
+        if let Some(cells) = self.with_host.get(&slot) {
             let matrix = self.queue.upload(&match cells.element() {
                 Element::Float64 => dense_of::<f64>(cells).into(),
                 Element::Float32 => dense_of::<f32>(cells).into(),
@@ -294,7 +300,7 @@ impl<'a> Run<'a> {
 
     /// A value of the host.
     fn cells(&self, slot: Slot) -> Result<&Cells, Failed> {
-        match self.permutations.get(&slot) {
+        match self.with_host.get(&slot) {
             Some(cells) => Ok(cells),
             None => cells(self.program, self.values, slot)
                 .map_err(|error| Failed::Unfit(error.to_string())),
@@ -339,11 +345,20 @@ impl<'a> Run<'a> {
         let is_turned = matches!(operation, Operation::Cross);
         let of_sparse = is_turned || matches!(operation, Operation::Product);
         let sparse = if of_sparse { self.sparse(inputs[0]) } else { None };
-        if let Some(sparse) = sparse {
-            let right = self.matrix(inputs[1])?;
-            let cells = self.cells(inputs[0])?;
-            let product = self.queue.sparse_product(&sparse, cells, is_turned, &right)?;
-            self.held.insert(output, product);
+        if let Some(left) = sparse {
+            let right = if is_turned { None } else { self.sparse(inputs[1]) };
+            let product = match right {
+                Some(right) => {
+                    let both = [self.cells(inputs[0])?, self.cells(inputs[1])?];
+                    Found::Host(self.queue.product_of_sparse([&left, &right], both)?)
+                }
+                None => {
+                    let right = self.matrix(inputs[1])?;
+                    let cells = self.cells(inputs[0])?;
+                    Found::Here(self.queue.sparse_product(&left, cells, is_turned, &right)?)
+                }
+            };
+            self.hold(output, product);
             return Ok(());
         }
         let inputs = self.matrices(inputs)?;
@@ -351,7 +366,7 @@ impl<'a> Run<'a> {
         if operation.is_elementwise() {
             result = self.queue.cast(&result, self.program.notes[output].element)?;
         }
-        self.held.insert(output, result);
+        self.hold(output, Found::Here(result));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! A sparse matrix in a device's memory, and its products with dense ones.
 //!
 //! It is there compressed by rows, or by the rows of its transpose, whichever its products read; the host turns it. What comes out is
-//! dense. A row of very many cells, as graphs have them, is cut, for one of a few threads would be waited for by all; its parts are
+//! dense; products of two sparse matrices are in [`super::pairs`]. A row of very many cells, as graphs have them, is cut, for one of a few threads would be waited for by all; its parts are
 //! added up by a product with a matrix of ones.
 
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,7 @@ pub(super) struct Sparse {
 }
 
 /// What is stored of each row, or of each piece of one.
-struct Rows {
+pub(super) struct Rows {
     shape: Shape,
     element: Element,
     /// Where each row begins, and where the last one ends.
@@ -37,22 +37,36 @@ struct Rows {
     places: Buffer,
     values: Buffer,
     stored: usize,
-    /// What adds pieces up to rows, where there are any.
-    sums: Option<Box<Rows>>,
+    /// What there is more where some rows are in pieces.
+    whole: Option<Box<Whole>>,
+}
+
+/// How pieces are rows.
+struct Whole {
+    /// Where each row begins, and where the last one ends.
+    offsets: Buffer,
+    /// What adds them up.
+    sums: Rows,
 }
 
 impl Rows {
-    fn buffers(&self) -> Vec<&Buffer> {
-        let Self { offsets, places, values, sums, .. } = self;
-        let sums = sums.iter().flat_map(|sums| sums.buffers());
-        [offsets, places, values].into_iter().chain(sums).collect()
+    /// Offsets, places and values of rows, whether or not some are in pieces.
+    pub(super) fn buffers(&self) -> [&Buffer; 3] {
+        let offsets = self.whole.as_ref().map_or(&self.offsets, |whole| &whole.offsets);
+        [offsets, &self.places, &self.values]
+    }
+
+    fn all_buffers(&self) -> Vec<&Buffer> {
+        let whole = self.whole.iter();
+        let more = whole.flat_map(|whole| [&whole.offsets].into_iter().chain(whole.sums.buffers()));
+        [&self.offsets, &self.places, &self.values].into_iter().chain(more).collect()
     }
 }
 
 impl Sparse {
     /// Its memory.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &Buffer> {
-        self.turned.iter().filter_map(|rows| rows.get()).flat_map(Rows::buffers)
+        self.turned.iter().filter_map(|rows| rows.get()).flat_map(Rows::all_buffers)
     }
 
     /// Whether nobody else has it.
@@ -70,13 +84,7 @@ impl Queue<'_> {
         is_turned: bool,
         b: &Matrix,
     ) -> Result<Matrix, Failed> {
-        let rows = match a.turned[usize::from(is_turned)].get() {
-            Some(rows) => rows,
-            None => {
-                let rows = self.rows(cells, is_turned)?;
-                a.turned[usize::from(is_turned)].get_or_init(|| rows)
-            }
-        };
+        let rows = self.brought(a, cells, is_turned)?;
         if b.shape.rows != rows.shape.columns {
             return Err(Failed::Unfit("sizes that do not fit".into()));
         }
@@ -84,9 +92,26 @@ impl Queue<'_> {
             return Err(Failed::Unfit("a sparse and a dense matrix of two types".into()));
         }
         let product = self.times(rows, b)?;
-        match &rows.sums {
-            Some(sums) => self.times(sums, &product),
+        match &rows.whole {
+            Some(whole) => self.times(&whole.sums, &product),
             None => Ok(product),
+        }
+    }
+
+    /// A matrix, or its transpose, brought when it is first read.
+    pub(super) fn brought<'a>(
+        &self,
+        a: &'a Sparse,
+        cells: &Cells,
+        is_turned: bool,
+    ) -> Result<&'a Rows, Failed> {
+        let place = &a.turned[usize::from(is_turned)];
+        match place.get() {
+            Some(rows) => Ok(rows),
+            None => {
+                let rows = self.rows(cells, is_turned)?;
+                Ok(place.get_or_init(|| rows))
+            }
         }
     }
 
@@ -139,7 +164,11 @@ impl Queue<'_> {
             let sums = Shape::new(x.shape().rows, shape.rows);
             let places: Vec<u32> = (0..shape.rows as u32).collect();
             let ones = vec![T::ONE; shape.rows];
-            rows.sums = Some(Box::new(self.bring_rows(sums, &firsts, &places, &ones)?));
+            let sums = self.bring_rows(sums, &firsts, &places, &ones)?;
+            let own: &[u8] = bytemuck::cast_slice(x.offsets());
+            let bring = || self.stream.upload(own, "a sparse matrix");
+            let offsets = self.with_room(own.len(), bring)?;
+            rows.whole = Some(Box::new(Whole { offsets, sums }));
         }
         Ok(rows)
     }
@@ -161,7 +190,7 @@ impl Queue<'_> {
             places: bring(bytemuck::cast_slice(places))?,
             values: bring(bytemuck::cast_slice(values))?,
             stored: values.len(),
-            sums: None,
+            whole: None,
         })
     }
 }

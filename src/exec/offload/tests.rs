@@ -8,7 +8,7 @@ use std::env;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use super::{groups, images, loops, reshape, sparse};
+use super::{groups, images, loops, pairs, reshape, sparse};
 use crate::config::FREE;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::tests::{BINARY, REDUCTIONS, UNARY};
@@ -54,6 +54,7 @@ fn texts() -> Vec<(String, String)> {
         ("reshape".to_owned(), reshape::TEXT.to_owned()),
         ("sparse".to_owned(), sparse::TEXT.to_owned()),
         ("images".to_owned(), images::TEXT.to_owned()),
+        ("pairs".to_owned(), pairs::TEXT.to_owned()),
     ];
     texts.extend(groups::tests::texts());
     for element in [Element::Float64, Element::Float32] {

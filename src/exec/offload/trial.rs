@@ -93,6 +93,13 @@ pub(crate) fn decomposes(device: &Arc<Device>) -> bool {
     *found.get_or_init(|| Trial::new().decompose(device).unwrap_or(false))
 }
 
+/// Whether a device finds the eigenvalues of any matrix as the host does.
+pub(crate) fn finds_eigenvalues(device: &Arc<Device>) -> bool {
+    let found = &device.trials().finds_eigenvalues;
+    device.facts().libraries.eigenvalues.is_ok()
+        && *found.get_or_init(|| Trial::new().find_eigenvalues(device).unwrap_or(false))
+}
+
 struct Trial {
     x: Cells,
     y: Cells,
@@ -148,7 +155,7 @@ impl Trial {
             }
         }
         let is_same = self.multiply_sparse(device).map_err(|failed| failed.to_string())?;
-        let why = "a sparse matrix times a dense one has another result than on the host";
+        let why = "products with a sparse matrix have another result than on the host";
         is_same.then_some(()).ok_or_else(|| why.to_owned())
     }
 
@@ -160,7 +167,11 @@ impl Trial {
         let (kept, right) = (Sparse::default(), queue.upload(&self.y)?);
         let found = queue.download(&queue.sparse_product(&kept, &sparse, true, &right)?)?;
         let host = by_host(&Op::Cross, &[&positive, &self.y])?;
-        Ok(is_close(&found, &host, UNITS * f64::EPSILON * largest(&host)))
+        let across = by_host(&Op::Transpose, &[&sparse])?;
+        let both = [&sparse, &across];
+        let square = queue.product_of_sparse([&kept, &Sparse::default()], both)?;
+        Ok(is_close(&found, &host, UNITS * f64::EPSILON * largest(&host))
+            && is_close(&square, &by_host(&Op::Product, &both)?, 0.0))
     }
 
     /// Whether decompositions are those of the host, up to rounding and the condition of the trial.
@@ -176,21 +187,14 @@ impl Trial {
             (Op::Eigen { rank: None }, vec![&gram]),
             (Op::Svd { rank: None }, vec![x]),
         ];
-        let cancel = Cancel::default();
-        let queue = Queue::new(device, &cancel)?;
-        for (operation, inputs) in operations {
-            let host = evaluate(&operation, &inputs, Stop::NEVER);
-            let host = host.map_err(|error| Failed::Unfit(error.to_string()))?;
-            let inputs = inputs.iter().map(|cells| queue.upload(cells));
-            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-            for (at, part) in queue.decompose(&operation, &inputs)?.into_iter().enumerate() {
-                let host = host.part(at);
-                if !is_close(&queue.fetch(part)?, host, DECOMPOSED * largest(host)) {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
+        has_parts(device, &operations)
+    }
+
+    /// The same of the eigenvalues of a matrix that is not symmetric.
+    fn find_eigenvalues(&self, device: &Arc<Device>) -> Result<bool, Failed> {
+        let range = Span { start: 0, count: SHAPE.columns };
+        let square = by_host(&Op::Slice { axis: Axis::Rows, range }, &[&self.regular])?;
+        has_parts(device, &[(Op::ComplexEigen, vec![&square])])
     }
 
     /// Whether a product has an error that its arithmetic explains; that a device cuts digits off, rather than rounds, doubles it.
@@ -210,6 +214,25 @@ fn window([height, width]: [usize; 2], padding: usize) -> Window {
     let image = Sides { height: 1, width: SHAPE.columns };
     let (kernel, stride) = (Sides { height, width }, Sides { height: 1, width: 1 + width / 3 });
     Window { channels: 1, image, kernel, stride, padding }
+}
+
+/// Whether the parts of decompositions are those of the host.
+fn has_parts(device: &Arc<Device>, operations: &[(Op, Vec<&Cells>)]) -> Result<bool, Failed> {
+    let cancel = Cancel::default();
+    let queue = Queue::new(device, &cancel)?;
+    for (operation, inputs) in operations {
+        let host = evaluate(operation, inputs, Stop::NEVER);
+        let host = host.map_err(|error| Failed::Unfit(error.to_string()))?;
+        let inputs = inputs.iter().map(|cells| queue.upload(cells));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        for (at, part) in queue.decompose(operation, &inputs)?.into_iter().enumerate() {
+            let host = host.part(at);
+            if !is_close(&queue.fetch(part)?, host, DECOMPOSED * largest(host)) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn by_host(operation: &Op, inputs: &[&Cells]) -> Result<Cells, Failed> {

@@ -59,6 +59,8 @@ pub(super) struct Target<'a> {
     pub(super) decomposes: bool,
     /// Whether rounds are recorded.
     pub(super) graphs: GpuGraphs,
+    /// Whether it finds eigenvalues of those that are not symmetric.
+    pub(super) finds_eigenvalues: bool,
     /// How many times of what is expected the host took for the same program before.
     pub(super) host_factor: f64,
 }
@@ -80,7 +82,14 @@ pub(super) fn has(device: &Arc<Device>, precision: GpuPrecision) -> bool {
 
 /// Whether there are decompositions among steps, and a device computes them as it should: that is tried once.
 pub(super) fn decomposes(steps: &[Step], device: &Arc<Device>) -> bool {
-    offload::has_decompositions(steps) && offload::decomposes(device)
+    offload::evaluates(steps, |of| offload::taken(of).is_some()) && offload::decomposes(device)
+}
+
+/// The same of eigenvalues of matrices that are not symmetric.
+pub(super) fn finds_eigenvalues(steps: &[Step], device: &Arc<Device>) -> bool {
+    offload::evaluates(steps, |of| matches!(of, Op::ComplexEigen))
+        && offload::decomposes(device)
+        && offload::finds_eigenvalues(device)
 }
 
 /// In what a device multiplies cells of a type.
@@ -363,9 +372,16 @@ impl Placing<'_> {
         peak
     }
 
-    /// Bytes that a decomposition works in.
+    /// Bytes that a decomposition works in, or that pairs of two sparse matrices take, of which none may become one cell.
     fn worked_in(&self, step: &Step) -> f64 {
         match step {
+            Step::Evaluate { operation: Op::Product, inputs, output }
+            | Step::Multiply { inputs, output, .. }
+                if self.is_sparse(inputs) =>
+            {
+                let pair_bytes = size_of::<u32>() + self.element(*output).size_bytes();
+                self.estimate(*output).flops / 2.0 * pair_bytes as f64
+            }
             Step::Evaluate { operation, inputs, .. } => offload::taken(operation)
                 .map_or(0.0, |taken| taken.copies * self.estimate(inputs[0]).bytes),
             _ => 0.0,
@@ -398,6 +414,10 @@ impl Placing<'_> {
         let bytes: f64 =
             converted.iter().map(|(&slot, copied)| self.estimate(slot).bytes + copied).sum();
         bytes / (MEMORY_SHARE * rates.memory) + converted.len() as f64 * rates.launch_seconds
+    }
+
+    fn is_sparse(&self, slots: &[Slot]) -> bool {
+        slots.iter().all(|&slot| self.estimate(slot).layout == Layout::Csr)
     }
 
     fn is_dense(&self, slots: &[Slot]) -> bool {
@@ -444,9 +464,19 @@ mod tests {
 
     fn target(precision: GpuPrecision) -> Target<'static> {
         let (rates, memory_bytes) = (Rates::default(), MEMORY);
-        let (keeps, decomposes, graphs, host_factor) = (false, true, GpuGraphs::Off, 1.0);
-        let devices = &[];
-        Target { devices, rates, memory_bytes, precision, keeps, decomposes, graphs, host_factor }
+        let (keeps, decomposes, finds_eigenvalues) = (false, true, true);
+        let (devices, graphs, host_factor) = (&[], GpuGraphs::Off, 1.0);
+        Target {
+            devices,
+            rates,
+            memory_bytes,
+            precision,
+            keeps,
+            decomposes,
+            finds_eigenvalues,
+            graphs,
+            host_factor,
+        }
     }
 
     /// The steps of an expression of a matrix of this side, once they are placed on a device like those of data centres.

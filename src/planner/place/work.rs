@@ -9,7 +9,7 @@ use crate::exec::offload;
 use crate::exec::operation::Operation as Op;
 use crate::exec::program::{BlockStep, Pass, Sink, Slot, Source, Step};
 use crate::matrix::{Element, Layout};
-use crate::planner::cost::CostModel;
+use crate::planner::cost::{CostModel, PLACED};
 use crate::planner::estimate::{Estimate, rounds};
 
 /// Share of a device's bandwidth that loops reach.
@@ -21,6 +21,13 @@ const DECOMPOSED_SHARE: f64 = 0.15;
 /// Share of a device's rate of products that convolutions reach, by the type of their cells: what shared memory hands a kernel that reads half
 /// a number for each multiplication and addition, or a quarter (derived from the H200's 128 bytes a cycle, and not measured).
 const CONVOLVED_SHARES: [f64; 2] = [0.25, 0.5];
+
+/// What a pair of cells of two sparse matrices takes of a device, in bytes of its memory: it reads and writes some 40 of them and is sorted,
+/// log₂ pairs times, in shared memory (derived, and not measured).
+const PAIR_BYTES: f64 = 128.0;
+
+/// Kernels of their product: one for each room that rows are given, and one that closes them up.
+const PAIR_LAUNCHES: f64 = 8.0;
 
 /// What is to be done, whoever does it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,6 +43,8 @@ pub(super) struct Work {
     /// Those of products with a sparse matrix, and bytes of the dense one that a device reads again and again for it.
     sparse: f64,
     gathered: f64,
+    /// Those of products of two sparse matrices, with what it takes the host to put cells in order.
+    pairs: f64,
     /// Those of single cells, in units of an addition.
     cells: f64,
     /// Bytes read and written.
@@ -55,6 +64,7 @@ impl Work {
         self.columns += times * other.columns;
         self.sparse += times * other.sparse;
         self.gathered += times * other.gathered;
+        self.pairs += times * other.pairs;
         self.cells += times * other.cells;
         self.bytes += times * other.bytes;
         self.launches += times * other.launches;
@@ -70,6 +80,7 @@ impl Work {
             + singles / cost.constant(Constant::Products32)
             + (decomposed + decomposed_singles / 2.0) / cost.constant(Constant::Decompositions)
             + self.sparse / cost.constant(Constant::SparseProducts)
+            + self.pairs / cost.constant(Constant::SparsePairs)
             + loops
             + self.launches * cost.constant(Constant::Steps)
     }
@@ -131,6 +142,13 @@ impl Placing<'_> {
         let bytes = all.iter().map(|&slot| self.estimate(slot).bytes).sum();
         let mut work = Work { bytes, launches: 1.0, ..Work::default() };
         match operation {
+            Op::Product if self.is_sparse(&all) => {
+                work.pairs = estimate.flops + PLACED * estimate.stored();
+                work.gathered = PAIR_BYTES * estimate.flops / 2.0;
+                (work.launches, work.decisions) = (PAIR_LAUNCHES, 1.0);
+                let is_of_one_type = self.element(inputs[0]) == self.element(inputs[1]);
+                return is_of_one_type.then_some(work);
+            }
             Op::Product | Op::Cross if self.estimate(inputs[0]).layout == Layout::Csr => {
                 let [sparse, dense] = [inputs[0], inputs[1]];
                 let Estimate { columns, .. } = *self.estimate(dense);
@@ -155,7 +173,11 @@ impl Placing<'_> {
     }
 
     fn decomposition(&self, operation: &Op, inputs: &[Slot], output: Slot) -> Option<Work> {
-        let taken = offload::taken(operation).filter(|_| self.device.decomposes)?;
+        let is_there = match operation {
+            Op::ComplexEigen => self.device.finds_eigenvalues,
+            _ => self.device.decomposes,
+        };
+        let taken = offload::taken(operation).filter(|_| is_there)?;
         let Estimate { rows, columns, .. } = *self.estimate(inputs[0]);
         if matches!(operation, Op::LeastSquares) && rows < columns {
             return None;

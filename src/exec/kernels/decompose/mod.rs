@@ -29,6 +29,7 @@ mod triangular;
 mod work;
 
 pub use cholesky::cholesky;
+pub(crate) use eigen::arranged;
 pub use eigen::{Eig, eig};
 pub use exponential::exponential;
 pub(crate) use exponential::{Steps, exponential_by};

@@ -26,6 +26,7 @@ pub use multiply::{
     NonFinite, cross_dense, cross_dense_into, dense_times, dense_times_into, times_dense,
     times_dense_into,
 };
+pub(crate) use product::finite_pairs;
 pub use product::{gram, product};
 pub use reshape::{gather_columns, gather_rows, hstack, kron, slice_columns, vstack};
 pub use sampled::sampled;

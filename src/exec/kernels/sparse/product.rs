@@ -27,7 +27,7 @@ use crate::matrix::{Csr, Shape};
 pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
     assert_eq!(a.shape().columns, b.shape().rows, "inner sizes");
     let sums = of_stored(a, b, stop);
-    if all_finite(stored_values(a)) && all_finite(stored_values(b)) {
+    if are_finite(a, b) {
         return sums;
     }
     let (left, right) = (non_finite(a), non_finite(b));
@@ -68,6 +68,20 @@ fn of_stored<T: Real>(a: &Csr<T>, b: &Csr<T>, stop: Stop<'_>) -> Csr<T> {
         rows
     };
     join(shape, in_parts(row_cuts(shape.rows, |row| before[row]), scratch, rows))
+}
+
+/// Whether no cell that is stored makes more of one that is not than a zero.
+fn are_finite<T: Real>(a: &Csr<T>, b: &Csr<T>) -> bool {
+    all_finite(stored_values(a)) && all_finite(stored_values(b))
+}
+
+/// Pairs of stored cells that meet in the rows of `a·b` before each of them, where these are all that it is made of: where all are finite.
+///
+/// # Panics
+/// Where the inner sizes differ.
+pub(crate) fn finite_pairs<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Option<Vec<usize>> {
+    assert_eq!(a.shape().columns, b.shape().rows, "inner sizes");
+    are_finite(a, b).then(|| pairs_before(a, b))
 }
 
 /// Pairs of stored cells that meet in the rows of `a·b` before each of them.

@@ -68,6 +68,25 @@ pub fn eig<T: Real>(a: &Dense<T>, stop: Stop<'_>) -> Result<Eig<T>> {
     Ok(spectrum.sorted(scale))
 }
 
+/// What another has found of a matrix that is not symmetric, in this order and with vectors of this kind: real parts of values and the imaginary
+/// ones, of a pair the positive one first, and `vectors` as rows, of a pair the two parts of its first. None where that is not what they are.
+pub(crate) fn arranged<T: Real>(re: &[f64], im: &[f64], vectors: &Dense<T>) -> Option<Eig<T>> {
+    let n = re.len();
+    let (mut starts, mut values, mut at) = (Vec::with_capacity(n + 1), Vec::with_capacity(n), 0);
+    while at < n {
+        starts.push(at);
+        values.push(Value { re: re[at], im: im[at] });
+        let is_pair = im[at] != 0.0;
+        if is_pair && !(im[at] > 0.0 && im.get(at + 1) == Some(&-im[at])) {
+            return None;
+        }
+        at += 1 + usize::from(is_pair);
+    }
+    starts.push(n);
+    let vectors = Mat::from_fn(n, n, |i, j| vectors.row(j)[i]);
+    Some(Spectrum { blocks: starts, values, vectors }.sorted(T::ONE))
+}
+
 /// Values and vectors as the Schur form has them.
 struct Spectrum<T> {
     /// Where each value, or pair, begins.
