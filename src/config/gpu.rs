@@ -99,6 +99,8 @@ impl Named {
 #[derive(Debug, Clone)]
 pub(crate) struct GpuUse {
     pub(crate) when: Gpu,
+    /// Whether its failures are errors.
+    must_not_fail: bool,
     /// Where its libraries are looked for first; empty is nowhere.
     libraries: Arc<str>,
     pub(crate) devices: Arc<GpuDevices>,
@@ -113,12 +115,22 @@ impl GpuUse {
     pub(super) fn of(settings: &Settings) -> Self {
         Self {
             when: settings.gpu,
+            must_not_fail: settings.gpu_must_not_fail,
             libraries: settings.gpu_libraries.as_str().into(),
             devices: Arc::clone(&settings.gpu_devices),
             memory_limit: settings.gpu_memory_limit(),
             keeps: settings.gpu_keeps,
             threads: settings.threads,
             shapes: Arc::clone(&settings.gpu_launch_shapes),
+        }
+    }
+
+    /// Why something is not for a GPU any more; whoever insists on one has it tried again.
+    pub(crate) fn fallen(&self, why: impl FnOnce() -> Option<String>) -> Option<String> {
+        match self.when {
+            Gpu::Off => None,
+            Gpu::Force if self.must_not_fail => None,
+            Gpu::Auto | Gpu::Force => why(),
         }
     }
 

@@ -24,6 +24,9 @@ pub(super) fn steps(
             write!(f, ", next best {} by {text}", seconds(*taken))?;
         }
     }
+    if let Some(why) = &program.fallen {
+        write!(f, "\n    by the host ({why})")?;
+    }
     Writer { program, measured, is_by_host: false }.steps(&program.steps, 1, f)
 }
 

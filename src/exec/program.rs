@@ -50,6 +50,8 @@ pub(crate) struct Program {
     pub(crate) missed: Vec<(Stored, f64)>,
     /// Seconds that the host is expected to take, where it runs all of what a device could run.
     pub(crate) host_seconds: Option<f64>,
+    /// Why no device is given any of it, where one has failed at it.
+    pub(crate) fallen: Option<String>,
     /// The labels of each relation, where they are known before it runs.
     pub(crate) known_labels: Vec<Option<RelationLabels>>,
     /// What tells the value asked for from every other one, where that can be told.

@@ -414,6 +414,9 @@ impl Run<'_> {
             Err(Failed::Refused(why)) => (why, false),
             Err(failed) => (failed.to_string(), true),
         };
+        if is_failure {
+            offload::falls::note(&self.program.text, &why);
+        }
         if is_failure && self.around.gpu_must_not_fail {
             return Err(ErrorKind::Gpu(why).into());
         }

@@ -203,7 +203,9 @@ struct Capture<'a> {
 
 impl<'a> Capture<'a> {
     fn begin(stream: &'a Stream, scratch: Option<&Buffer>) -> Result<Self, Fault> {
-        stream.is_direct("cuStreamBeginCapture")?;
+        if RECORDS.get() {
+            return Err(Fault::Misuse { call: "cuStreamBeginCapture", code: UNSUPPORTED });
+        }
         let recorder = stream.recorder()?;
         let device = stream.device();
         let alone = device.recording()?;

@@ -168,7 +168,10 @@ fn lower(
     let texts = texts(graph);
     let text = texts[root.index()].clone();
     let (mut arithmetics, mut missed, mut host_seconds) = (HashMap::new(), Vec::new(), None);
-    if let Some(sought) = place::devices(&settings.gpu_use(), seconds[0]) {
+    let gpu = settings.gpu_use();
+    let fallen = gpu.fallen(|| offload::falls::why(&text));
+    let sought = place::devices(&gpu, seconds[0]).filter(|_| fallen.is_none());
+    if let Some(sought) = sought {
         let (device, precision) = (&sought.next, settings.gpu_precision);
         let target = place::Target {
             devices: &sought.all,
@@ -215,6 +218,7 @@ fn lower(
         is_by_measured_costs,
         missed,
         host_seconds,
+        fallen,
         known_labels: recalled.labels.clone(),
         root_part: recalled.root_part(),
     };

@@ -9,7 +9,7 @@ use sqlparser::ast::{Expr, Ident, ObjectName, Set, Statement, Value, ValueWithSp
 use super::{Session, Started, locked};
 use crate::config::{Gpu, SETTINGS, Setting, Settings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::offload::kept;
+use crate::exec::offload::{falls, kept};
 use crate::gpu;
 use crate::query::ResultStream;
 use crate::sql;
@@ -119,6 +119,9 @@ impl Session {
         self.shared.columns.set_limits(new.parquet_cache_limits());
         if (old.gpu, old.gpu_keeps) != (new.gpu, new.gpu_keeps) {
             kept::forget();
+        }
+        if (old.gpu, old.gpu_must_not_fail) != (new.gpu, new.gpu_must_not_fail) {
+            falls::forget();
         }
         for device in gpu::found() {
             if old.gpu_memory_limit() != new.gpu_memory_limit() {

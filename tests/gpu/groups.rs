@@ -430,6 +430,7 @@ fn whatever_fails_the_host_adds_up() {
             for nth in 1.. {
                 // What an earlier run has left there would hide a copy.
                 pair.device.execute(&format!("SET gpu_keep = off; SET gpu_keep = {keep}")).unwrap();
+                pair.try_again();
                 standin::reset();
                 standin::set(fault, nth);
                 assert_eq!(answer(&pair.device, statement), expected, "{statement}, {fault} {nth}");

@@ -8,7 +8,9 @@ mod batches;
 #[path = "../standin/built.rs"]
 mod built;
 mod checked;
+mod compiling;
 mod eigen;
+mod falls;
 mod graphs;
 mod groups;
 mod images;
@@ -54,6 +56,7 @@ impl Pair {
             builder.build().unwrap().connect()
         };
         let pair = Self { device: connection("force"), host: connection("off"), _alone: alone };
+        pair.try_again();
         pair.execute(
             "CREATE MATRIX x = randn(300, 40, 1); CREATE MATRIX y = randn(300, 40, 2);
              CREATE MATRIX w = randn(40, 17, 3); CREATE MATRIX v = randn(300, 1, 4);
@@ -71,6 +74,12 @@ impl Pair {
         for connection in [&self.device, &self.host] {
             connection.execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         }
+    }
+
+    /// What the device has failed at too often is given to it again.
+    fn try_again(&self) {
+        let again = "SET gpu_on_failure = 'error'; SET gpu_on_failure = 'host'";
+        self.device.execute(again).unwrap();
     }
 
     /// The same expression on both.
@@ -369,6 +378,7 @@ fn whatever_fails_the_host_does() {
         for (expression, units) in expressions {
             let expected = pair.host.matrix(expression).unwrap();
             for nth in 1.. {
+                pair.try_again();
                 standin::reset();
                 standin::set(fault, nth);
                 let found = pair.device.matrix(expression);
@@ -588,6 +598,7 @@ fn what_a_device_fails_at_has_the_precision_of_the_host() {
     assert!(error(&rounded, &exact, &exact) > 1e-5);
     for fault in standin::FAULTS {
         for nth in 1.. {
+            pair.try_again();
             standin::set(fault, nth);
             let found = cells(&pair.device.matrix("x @ w").unwrap());
             let is_over = standin::get(fault) > 0;

@@ -104,10 +104,10 @@ int gemm(Handle* handle, bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t
 
 }  // namespace
 
-API cublasCreate_v2(Handle** handle) { return *handle = new Handle{standin_device(), nullptr}, SUCCESS; }
+API cublasCreate_v2(Handle** handle) { return *handle = new Handle{standin_device(), nullptr, nullptr, 0}, SUCCESS; }
 API cublasDestroy_v2(Handle* handle) { return delete handle, SUCCESS; }
 // The memory to work in is the library's again.
-API cublasSetStream_v2(Handle* handle, void* stream) { return *handle = {stream, nullptr, 0}, SUCCESS; }
+API cublasSetStream_v2(Handle* handle, void* stream) { return handle->stream = stream, handle->workspace = nullptr, handle->bytes = 0, SUCCESS; }
 
 API cublasSetWorkspace_v2(Handle* handle, void* workspace, size_t bytes) {
     if ((size_t)workspace % 256) return INVALID_VALUE;

@@ -303,7 +303,10 @@ API cuMemAllocAsync(Address* address, size_t bytes, Stream* stream) {
     const int own = current->ordinal;
     const bool is_full = used + bytes > (size_t)figure_of(own, "memory", 1ll << 30) || figure_of(own, "fail_allocs", 0);
     if (is_full || standin_fails("fail_alloc")) return OUT_OF_MEMORY;
-    *address = (Address)aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    void* memory = nullptr;
+    // Not a byte more, so that who leaves it is seen.
+    if (posix_memalign(&memory, ALIGNMENT, bytes)) return OUT_OF_MEMORY;
+    *address = (Address)memory;
     memset((void*)*address, 0xA5, bytes);
     current->live[*address] = bytes;
     return SUCCESS;

@@ -14,6 +14,7 @@
 mod chosen;
 mod decompose;
 mod expression;
+pub(crate) mod falls;
 pub(crate) mod groups;
 mod images;
 pub(crate) mod kept;

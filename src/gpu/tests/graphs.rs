@@ -120,10 +120,9 @@ fn what_cannot_be_recorded_is_refused_and_nothing_happens() {
             ("cuMemcpyDtoHAsync", |stream, x| stream.download(x, &mut [0; 8])),
             ("cuStreamSynchronize", |stream, _| stream.finish(None)),
             ("cuCtxSynchronize", |stream, _| stream.device().trim()),
-            ("cuGraphLaunch", |stream, x| {
+            ("cuStreamBeginCapture", |stream, x| {
                 let other = stream.device().stream()?;
-                let graph = Stream::record(&other, || halve(&other, x))?.1;
-                stream.replay(&graph)
+                other.record(|| halve(&other, x)).map(drop)
             }),
             ("cuStreamBeginCapture", |stream, x| recorded(stream, x).map(drop)),
         ];
@@ -141,6 +140,13 @@ fn what_cannot_be_recorded_is_refused_and_nothing_happens() {
             });
             assert_eq!(found, expected, "{call}");
         }
+        let x = stream.upload(&bytes_of(&start()), "x").unwrap();
+        let graph = recorded(&stream, &x).unwrap();
+        let fault = stream.record(|| stream.replay(&graph)).map(drop).unwrap_err();
+        assert_eq!(fault, Fault::Misuse { call: "cuGraphLaunch", code: 900 });
+        let fault = device.stream().unwrap().replay(&graph).unwrap_err();
+        assert_eq!(fault, Fault::Misuse { call: "cuGraphLaunch", code: 1 });
+        drop((x, graph));
         for step in ["refuse_capture", "refuse_captured", "refuse_graph", "refuse_launch"] {
             let found = rounds(&stream, 3, |x| {
                 stand_in.set(step, 1);

@@ -46,7 +46,7 @@ use crate::exec::offload::groups::{
     Asked, Choice, Key, Kind, OffloadedAggregateExec, PARTS_MAX, REGISTERS_MAX, SHARED_MAX, State,
     Term, Values, What, adds_up, expected_bytes, is_hashed, places_bytes, rows_min, words,
 };
-use crate::exec::offload::{kept, observed};
+use crate::exec::offload::{falls, kept, observed};
 use crate::gpu::{self, Rates};
 
 /// Rows below which nobody asks for a device.
@@ -316,6 +316,7 @@ fn choice(
     }
     let text = format!("{}", displayable(plan.as_ref()).indent(false));
     let host_seconds = by_rates * observed::factor(&text);
+    let fallen = wanted.fallen(|| falls::why(&text));
     let rates = sought.next.rates();
     // What joins look up is to be there, too.
     let places = asked.joins.iter().map(|join| places_bytes(asked, join));
@@ -374,10 +375,14 @@ fn choice(
     let reading = back_bytes / rates.download + costs.kept(groups * words) * 1e-9;
     let working = adding + reading;
     let in_all = |bringing: f64| adding.max(bringing) + reading;
-    let by_device = force || place::is_clearly_faster(in_all(unpaid_seconds), host_seconds);
+    let is_faster = force || place::is_clearly_faster(in_all(unpaid_seconds), host_seconds);
+    let by_device = is_faster && fallen.is_none();
     let gain = host_seconds - working;
-    let is_missed =
-        !by_device && wanted.keeps && has_room && place::is_clearly_faster(working, host_seconds);
+    let is_missed = !is_faster
+        && fallen.is_none()
+        && wanted.keeps
+        && has_room
+        && place::is_clearly_faster(working, host_seconds);
     let missed = absent.iter().filter(|_| is_missed);
     let missed = missed.map(|&(at, seconds)| (at, gain * seconds / absent_seconds)).collect();
     Some(Choice {
@@ -390,6 +395,7 @@ fn choice(
         read_bytes,
         brought_bytes,
         held_bytes,
+        fallen,
         text,
         by_rates,
         missed,

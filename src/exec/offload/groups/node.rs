@@ -39,7 +39,7 @@ use super::run::{self, Around, Groups, Missing};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::exec::offload::chosen::for_groups;
-use crate::exec::offload::{Failed, kept, observed};
+use crate::exec::offload::{Failed, falls, kept, observed};
 use crate::exec::run::Cancel;
 use crate::exec::{Engine, blocking, explain};
 use crate::gpu;
@@ -62,6 +62,8 @@ pub(crate) struct Choice {
     pub(crate) brought_bytes: usize,
     /// Bytes that it takes of the device's memory at once.
     pub(crate) held_bytes: usize,
+    /// Why it is not for a device any more, where one has failed at it.
+    pub(crate) fallen: Option<String>,
     /// By which the same aggregation is known, and the seconds expected of the host by rates alone.
     pub(crate) text: String,
     pub(crate) by_rates: f64,
@@ -159,11 +161,12 @@ impl OffloadedAggregateExec {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
                     Ok(None)
                 }
-                Err(Missing::Failed(failed)) if must_not_fail => {
-                    Err(ErrorKind::Gpu(failed.to_string()).into())
-                }
                 Err(Missing::Failed(failed)) => {
                     let why = failed.to_string();
+                    falls::note(&choice.text, &why);
+                    if must_not_fail {
+                        return Err(ErrorKind::Gpu(why).into());
+                    }
                     engine.failures.note(&why);
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
                     Ok(None)
@@ -375,6 +378,7 @@ impl DisplayAs for OffloadedAggregateExec {
         let [read, brought] = [read_bytes, brought_bytes].map(|of| explain::bytes(of as f64));
         let [device, host] = [device_seconds, host_seconds].map(explain::seconds);
         write!(f, "{who} (GPU {device}, reads {read}, {brought} to bring; host {host})")?;
+        self.choice.fallen.iter().try_for_each(|why| write!(f, " ({why})"))?;
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.iter().try_for_each(|why| write!(f, " (done by the host: {why})"))?;
         self.on_device.get().map_or(Ok(()), |device| write!(f, " (by GPU {device})"))
