@@ -5,7 +5,7 @@
 //! lu                   p·a = l·u of the matrix turned, no cell of l above one; p is made by the host of the swaps
 //! lstsq                a = q·r, and r⁻¹·t(q)·b where r is far from singular
 //! eigh                 rows of vectors, for the library's columns are our rows
-//! eig                  what the library finds, put in order by the host; a symmetric matrix as by eigh
+//! eig                  in `super::eigen`
 //! expm                 the steps of the host, of products, sums and a solution
 //! svd, pinv, rank      of a matrix at least as tall as wide, in double precision, and checked by its definition
 //! ```
@@ -19,18 +19,17 @@ use faer::MatMut;
 
 use super::matrix::Matrix;
 use super::{Failed, Found, Queue};
-use crate::exec::kernels::Real;
 use crate::exec::kernels::decompose::{
-    Eig, Steps, Triangle, arranged, exponential_by, permuted, reciprocal_condition_of,
+    Steps, Triangle, exponential_by, permuted, reciprocal_condition_of,
 };
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::{Builder, Value};
 use crate::exec::operation::{Aggregate, Axis, Operation, Span};
 use crate::gpu::{Arithmetic, Buffer, Columns};
-use crate::matrix::{Cells, Dense, Element, Shape, Storage};
+use crate::matrix::{Cells, Dense, Element, Shape};
 
 /// How far a decomposition may be from its definition, in units of rounding of the Frobenius norm, times the root of its shorter side.
-const UNITS: f64 = 100.0;
+pub(super) const UNITS: f64 = 100.0;
 
 /// What a decomposition takes of a device beside its flops.
 #[derive(Debug, Clone, Copy)]
@@ -218,7 +217,7 @@ impl Queue<'_> {
     }
 
     /// The values, ascending, and the vectors as columns.
-    fn eigen(&self, a: &Matrix, rank: Option<usize>) -> Result<[Matrix; 2], Failed> {
+    pub(super) fn eigen(&self, a: &Matrix, rank: Option<usize>) -> Result<[Matrix; 2], Failed> {
         square(a)?;
         self.norm_1(a)?;
         let side = a.shape.rows;
@@ -233,72 +232,6 @@ impl Queue<'_> {
         let vectors = self.slice(&vectors, Axis::Rows, last)?;
         let vectors = self.scaled(&vectors, &self.signs_of_rows(&vectors)?)?;
         Ok([values, self.transpose(&vectors)?])
-    }
-
-    /// Real and imaginary parts of the values, and of the vectors.
-    fn eigen_of_any(&self, a: &Matrix) -> Result<[Found; 4], Failed> {
-        square(a)?;
-        self.norm_1(a)?;
-        let (side, element) = (a.shape.rows, a.element);
-        let turned = self.own_transpose(a)?;
-        if self.distance(a, Some(&turned))? == 0.0 {
-            let [values, vectors] = self.eigen(a, None)?;
-            let zeros = |of: &Matrix| -> Result<Matrix, Failed> {
-                let zeros = self.empty(of.shape, element)?;
-                self.stream.clear(&zeros.buffer)?;
-                Ok(zeros)
-            };
-            let (values_im, vectors_im) = (zeros(&values)?, zeros(&vectors)?);
-            return Ok([values, values_im, vectors, vectors_im].map(Found::Here));
-        }
-        // Column after column, the matrix itself; its vectors are rows here.
-        let vectors = self.empty(a.shape, element)?;
-        let values = self.empty(Shape::new(2, side), element)?;
-        let (of, to) = (columns(&turned), columns(&vectors));
-        let missing = self.with_room(0, || self.stream.eigen_of_any(of, &values.buffer, to))?;
-        if missing != 0 {
-            return Err(refused("a matrix whose eigenvalues do not converge"));
-        }
-        let both = self.read(&values)?;
-        let (re, im) = both.split_at(side);
-        self.check_eigen(a, &vectors, re, im)?;
-        let parts = match self.download(&vectors)? {
-            Cells::F64(Storage::Dense(vectors)) => told(re, im, &vectors),
-            Cells::F32(Storage::Dense(vectors)) => told(re, im, &vectors),
-            _ => None,
-        };
-        let parts = parts.ok_or_else(|| refused("eigenvalues that are not to be trusted"))?;
-        Ok(parts.map(Found::Host))
-    }
-
-    /// Refuses rows that are not `a`'s vectors: `t(v)·t(a)` has to be `b·t(v)`, where `b` has the real parts along its diagonal, and the
-    /// imaginary ones of a pair beside it.
-    fn check_eigen(
-        &self,
-        a: &Matrix,
-        vectors: &Matrix,
-        re: &[f64],
-        im: &[f64],
-    ) -> Result<(), Failed> {
-        let side = re.len();
-        let mut cells = vec![0.0; side * side];
-        for at in 0..side {
-            cells[at * side + at] = re[at];
-            match im[at] {
-                im if im > 0.0 && at + 1 < side => cells[at * side + at + 1] = -im,
-                im if im < 0.0 && at > 0 => cells[at * side + at - 1] = -im,
-                _ => {}
-            }
-        }
-        let b = self.numbers(cells, a.shape, a.element)?;
-        let left = self.evaluate(&Operation::Outer, &[vectors.clone(), a.clone()], None)?;
-        let right = self.evaluate(&Operation::Product, &[b, vectors.clone()], None)?;
-        let apart = self.distance(&left, Some(&right))?;
-        let bound = UNITS * epsilon(a.element) * (side as f64).sqrt() * self.distance(a, None)?;
-        match bound.is_finite() && apart <= bound {
-            true => Ok(()),
-            false => Err(refused("eigenvalues that are not to be trusted")),
-        }
     }
 
     /// `t(u)`, the values as a column, and `vt`.
@@ -475,7 +408,7 @@ impl Queue<'_> {
     }
 
     /// The largest sum of absolute values down a column; refused where a cell is not finite.
-    fn norm_1(&self, a: &Matrix) -> Result<f64, Failed> {
+    pub(super) fn norm_1(&self, a: &Matrix) -> Result<f64, Failed> {
         let sum = Operation::Reduce { aggregate: Aggregate::Sum, axis: Some(Axis::Columns) };
         let magnitudes =
             self.evaluate(&Operation::Unary(UnaryFunction::Abs), slice::from_ref(a), None)?;
@@ -487,7 +420,7 @@ impl Queue<'_> {
     }
 
     /// The Frobenius norm of a matrix, or of its difference from another.
-    fn distance(&self, a: &Matrix, b: Option<&Matrix>) -> Result<f64, Failed> {
+    pub(super) fn distance(&self, a: &Matrix, b: Option<&Matrix>) -> Result<f64, Failed> {
         let apart = match b {
             Some(b) => {
                 let subtract = Operation::Binary(BinaryFunction::Subtract);
@@ -543,7 +476,7 @@ impl Queue<'_> {
     }
 
     /// The cells of a small matrix, row after row.
-    fn read(&self, matrix: &Matrix) -> Result<Vec<f64>, Failed> {
+    pub(super) fn read(&self, matrix: &Matrix) -> Result<Vec<f64>, Failed> {
         let cells = self.download(matrix)?;
         let Shape { rows, columns } = matrix.shape;
         Ok((0..rows * columns).map(|at| cells.cell(at / columns, at % columns)).collect())
@@ -587,17 +520,8 @@ impl Steps for Exponential<'_> {
     }
 }
 
-/// Eigenvalues and vectors in the host's order, and of its length.
-fn told<T: Real>(re: &[f64], im: &[f64], vectors: &Dense<T>) -> Option<[Cells; 4]>
-where
-    Cells: From<Dense<T>>,
-{
-    let Eig { values_re, values_im, vectors_re, vectors_im } = arranged(re, im, vectors)?;
-    Some([values_re, values_im, vectors_re, vectors_im].map(Cells::from))
-}
-
 /// A matrix as cuSOLVER sees it: the transpose, column after column.
-fn columns(matrix: &Matrix) -> Columns<'_> {
+pub(super) fn columns(matrix: &Matrix) -> Columns<'_> {
     let arithmetic = match matrix.element {
         Element::Float64 => Arithmetic::F64,
         Element::Float32 => Arithmetic::F32,
@@ -607,17 +531,17 @@ fn columns(matrix: &Matrix) -> Columns<'_> {
 }
 
 /// The unit of rounding that the host's kernels go by.
-fn epsilon(element: Element) -> f64 {
+pub(super) fn epsilon(element: Element) -> f64 {
     match element {
         Element::Float64 => f64::EPSILON,
         Element::Float32 => f64::from(f32::EPSILON),
     }
 }
 
-fn square(a: &Matrix) -> Result<(), Failed> {
+pub(super) fn square(a: &Matrix) -> Result<(), Failed> {
     if a.shape.rows == a.shape.columns { Ok(()) } else { Err(refused("sizes that do not fit")) }
 }
 
-fn refused(what: &str) -> Failed {
+pub(super) fn refused(what: &str) -> Failed {
     Failed::Refused(what.to_owned())
 }

@@ -13,6 +13,7 @@
 
 mod chosen;
 mod decompose;
+mod eigen;
 mod expression;
 pub(crate) mod falls;
 pub(crate) mod groups;
