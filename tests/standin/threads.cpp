@@ -1,12 +1,14 @@
 // The threads of a kernel: one block after the other, and in it one thread after the other, each until a barrier or its end.
 //
-// A thread is a fiber, so that it can stop at a barrier. Where the first of a block meets none, the others run as plain calls. As on a
+// A thread is a fiber, so that it can stop at a barrier, as kernels that sort do dozens of times. Where the first of a block meets none, the others run as plain calls. As on a
 // device, all threads of a block must come to a barrier: one that has ended never does, and those who wait for it fail.
 
 #include "driver.h"
 
 #include <link.h>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -26,15 +28,70 @@ constexpr int LAUNCH_FAILED = 719;
 
 enum class State { Ready, AtBarrier, Done };
 
+#ifdef __x86_64__
+
+// Where somebody has stopped: what a function leaves as it was is on his stack.
+using Context = void*;
+
+// swapcontext but for the mask of signals, for which that calls the system twice.
+extern "C" void standin_switch(Context* own, Context other);
+asm(R"(
+.text
+.type standin_switch, @function
+standin_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size standin_switch, .-standin_switch
+)");
+
+void change(Context& own, Context& other) { standin_switch(&own, other); }
+
+// A function at its first instruction, which never returns.
+void prepare(Context& context, char* stack, void (*entry)()) {
+    void** top = (void**)(((size_t)stack + STACK_BYTES) & ~(size_t)15);
+    *--top = nullptr;
+    *--top = (void*)entry;
+    for (int saved = 0; saved < 6; saved++) *--top = nullptr;
+    context = top;
+}
+
+#else
+
+using Context = ucontext_t;
+
+void change(Context& own, Context& other) { swapcontext(&own, &other); }
+
+void prepare(Context& context, char* stack, void (*entry)()) {
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&context, entry, 0);
+}
+
+#endif
+
 struct Fiber {
-    ucontext_t context;
+    Context context;
     std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
     State state;
 };
 
 // Never given back: a process may end while a kernel runs.
 std::vector<Fiber>& fibers = *new std::vector<Fiber>;
-ucontext_t scheduler;
+Context scheduler;
 Fiber* running;
 bool failed;
 void (*kernel)(void**);
@@ -43,24 +100,20 @@ void** given;
 void begin() {
     kernel(given);
     running->state = State::Done;
-    swapcontext(&running->context, &scheduler);
+    change(running->context, scheduler);
 }
 
 void resume(unsigned thread) {
     running = &fibers[thread];
     standin_thread = {thread, 0, 0};
-    swapcontext(&scheduler, &running->context);
+    change(scheduler, running->context);
     running = nullptr;
 }
 
 void start(unsigned thread) {
     Fiber& fiber = fibers[thread];
     fiber.state = State::Ready;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = STACK_BYTES;
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, begin, 0);
+    prepare(fiber.context, fiber.stack.get(), begin);
     resume(thread);
 }
 
@@ -135,7 +188,7 @@ void standin_barrier() {
         return;
     }
     running->state = State::AtBarrier;
-    swapcontext(&running->context, &scheduler);
+    change(running->context, scheduler);
 }
 
 int run_kernel(void (*enter)(void**), void** parameters, unsigned blocks, unsigned threads, long long seed) {
