@@ -3,21 +3,17 @@
 //     Slots            a slot for each code that came, wherever codes are
 //     Hashed           a table of groups that have such slots
 //     place, found     rows of another table by their codes, as in `groups.cuh` by near numbers
-//     count_groups     how many of a block's groups have rows    ┐
-//     scan_counts      how many the blocks before it have        │ so that groups keep their order, whoever is first
-//     gather_groups    their codes and words                     ┘
+//     count_groups, gather_groups    those that have rows, by `there.cuh`
 #pragma once
 
 #include "groups.cuh"
+#include "there.cuh"
 
 #define NO_CODE 0xffffffffffffffffull
 #define NO_SLOT 0xffffffffu
 
 // Slots that are looked at for a code before the table is taken to be full.
 #define LOOKS 128
-
-// Groups that a thread looks at before the threads of its block tell each other how many there are.
-#define SIDE_BY_SIDE 8
 
 // Codes that differ little are far apart: the last steps of MurmurHash3.
 __device__ __forceinline__ u64 mixed(u64 code) {
@@ -103,78 +99,18 @@ __device__ __forceinline__ void clear_codes(u64* codes, u64 slots) {
     for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < slots; at += (u64)gridDim.x * THREADS) codes[at] = NO_CODE;
 }
 
-// What the threads of a block before this one have together, and what all of them have; all take part.
-__device__ __forceinline__ u32 before(u32 own, u32& all) {
-    __shared__ u32 sums[2][THREADS];
-    u32 from = 0;
-    sums[from][threadIdx.x] = own;
-    __syncthreads();
-    for (u32 width = 1; width < THREADS; width *= 2) {
-        const u32 earlier = threadIdx.x >= width ? sums[from][threadIdx.x - width] : 0;
-        sums[1 - from][threadIdx.x] = sums[from][threadIdx.x] + earlier;
-        from = 1 - from;
-        __syncthreads();
-    }
-    all = sums[from][THREADS - 1];
-    const u32 own_and_before = sums[from][threadIdx.x];
-    // Nobody writes the next sums before these were read.
-    __syncthreads();
-    return own_and_before - own;
-}
-
-// The groups of a block, in rounds of a few side by side for each thread: `f(group, there)`, in which all take part, with a bit for each from `group` on that
-// has rows.
-template <u32 WORDS, class F>
-__device__ __forceinline__ void each_groups(const u64* __restrict__ table, u64 groups, F f) {
-    const u64 own = (groups + gridDim.x - 1) / gridDim.x, first = own * blockIdx.x;
-    const u64 end = first + own < groups ? first + own : groups;
-    for (u64 round = first; round < end; round += THREADS * SIDE_BY_SIDE) {
-        const u64 group = round + threadIdx.x * SIDE_BY_SIDE;
-        u32 there = 0;
-        #pragma unroll
-        for (u32 k = 0; k < SIDE_BY_SIDE; k++) {
-            if (group + k < end && table[(group + k) * WORDS] > 0) there |= 1u << k;
-        }
-        f(group, there);
-    }
-}
-
+// How many of a block's groups have rows.
 template <u32 WORDS>
 __device__ __forceinline__ void count_groups(u64* counts, const u64* __restrict__ table, u64 groups) {
-    u32 own = 0, all;
-    each_groups<WORDS>(table, groups, [&](u64, u32 there) { own += __popc(there); });
-    before(own, all);
-    if (threadIdx.x == 0) counts[blockIdx.x] = all;
+    count_there(counts, groups, [&](u64 group) { return table[group * WORDS] > 0; });
 }
 
-// By one block: in the place of each count the sum of those before it, and behind the last that of all.
-__device__ __forceinline__ void scan_counts(u64* counts, u64 blocks) {
-    u64 sum = 0;
-    for (u64 round = 0; round < blocks; round += THREADS) {
-        const u64 at = round + threadIdx.x;
-        u32 all;
-        const u32 own = before(at < blocks ? (u32)counts[at] : 0, all);
-        if (at < blocks) counts[at] = sum + own;
-        sum += all;
-    }
-    if (threadIdx.x == 0) counts[blocks] = sum;
-}
-
-// Without codes that of a group is its number.
+// Their codes and words. Without codes that of a group is its number.
 template <u32 WORDS>
 __device__ __forceinline__ void gather_groups(u64* out_codes, u64* out, const u64* counts, const u64* __restrict__ table, u64 groups, const u64* codes) {
-    u64 place = counts[blockIdx.x];
-    each_groups<WORDS>(table, groups, [&](u64 group, u32 there) {
-        u32 all;
-        u64 own = place + before(__popc(there), all);
-        place += all;
-        #pragma unroll 1
-        for (u32 k = 0; k < SIDE_BY_SIDE; k++, group++) {
-            if (!(there >> k & 1)) continue;
-            out_codes[own] = codes ? codes[group] : group;
-            #pragma unroll 4
-            for (u32 word = 0; word < WORDS; word++) out[own * WORDS + word] = table[group * WORDS + word];
-            own++;
-        }
+    gather_there(counts, groups, [&](u64 group) { return table[group * WORDS] > 0; }, [&](u64 place, u64 group) {
+        out_codes[place] = codes ? codes[group] : group;
+        #pragma unroll 4
+        for (u32 word = 0; word < WORDS; word++) out[place * WORDS + word] = table[group * WORDS + word];
     });
 }

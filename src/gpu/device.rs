@@ -122,9 +122,16 @@ pub(crate) struct Trials {
     pub(crate) multiplies: [OnceLock<bool>; 4],
     pub(crate) decomposes: OnceLock<bool>,
     pub(crate) finds_eigenvalues: OnceLock<bool>,
-    pub(crate) adds_up: OnceLock<bool>,
-    /// Whether somebody is at the last, for who does not wait.
-    pub(crate) adding_up: OnceLock<()>,
+    pub(crate) adds_up: Tried,
+    pub(crate) sorts: Tried,
+}
+
+/// What is found out by whoever waits, or by a thread for who does not.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    pub(crate) found: OnceLock<bool>,
+    /// Whether there is such a thread.
+    pub(crate) looking: OnceLock<()>,
 }
 
 /// A device that this process has a context of.

@@ -46,14 +46,14 @@ mod solver;
 mod staging;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use assigned::{Assigned, Piece, assign, next};
 pub(crate) use buffer::Buffer;
 #[cfg(test)]
 pub(crate) use compiler::compile;
 pub(crate) use compiler::{Headers, Source};
-pub(crate) use device::{Device, Facts, Usage};
+pub(crate) use device::{Device, Facts, Trials, Tried, Usage};
 pub(crate) use fault::{Absent, Fault};
 pub(crate) use graph::Graph;
 pub(crate) use kernel::{ARGUMENTS_MAX, Argument, Launch, Work};

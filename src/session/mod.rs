@@ -65,7 +65,7 @@ use crate::planner::cooperative::{self, CooperativeJoins};
 use crate::planner::encoded::EncodedScans;
 use crate::planner::in_order::{self, RowsInOrder};
 use crate::planner::modify::{self, ModifyPlanner};
-use crate::planner::offloaded::OffloadedAggregates;
+use crate::planner::offloaded::OffloadedOperators;
 use crate::planner::ordered_aggregates::OrderedAggregates;
 use crate::planner::remembered::WatchedPlanner;
 use crate::planner::shared::{RunOnce, SharedPlanner};
@@ -117,7 +117,7 @@ pub(crate) fn new_state(settings: &Settings, resources: &Resources) -> Result<Se
         .with_physical_optimizer_rules(relational::physical_optimizer_rules(&evidence))
         .with_physical_optimizer_rule(Arc::new(ParquetByPages(by_pages)))
         .with_physical_optimizer_rule(Arc::new(NearestRows))
-        .with_physical_optimizer_rule(Arc::new(OffloadedAggregates::new(evidence.clone())))
+        .with_physical_optimizer_rule(Arc::new(OffloadedOperators::new(evidence.clone())))
         .with_physical_optimizer_rule(Arc::new(TransformFilter))
         .with_physical_optimizer_rule(Arc::new(OrderedAggregates))
         .with_physical_optimizer_rule(Arc::new(ComputedExpressions))

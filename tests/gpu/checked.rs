@@ -7,8 +7,8 @@ use std::process::Command;
 use super::{built, sanitizer};
 
 /// Loops, reductions, products with sparse matrices, transposes and what decompositions are made of, in four orders; rows that lanes and
-/// blocks share; factors of 16 bits; windows over images; pairs of sparse matrices; totals of groups, and of joins.
-const TESTS: [&str; 8] = [
+/// blocks share; factors of 16 bits; windows over images; pairs of sparse matrices; totals of groups, and of joins; sorts.
+const TESTS: [&str; 9] = [
     "a_device_computes_what_the_host_computes",
     "rows::sums_of_a_row_depend_on_nothing_else",
     "only_products_of_dense_matrices_are_less_precise",
@@ -17,6 +17,7 @@ const TESTS: [&str; 8] = [
     "groups::sums_of_doubles_are_nearer_than_the_hosts",
     "groups::a_device_adds_up_what_the_host_adds_up",
     "groups::rows_of_other_tables_are_found_by_their_keys",
+    "sorts::a_device_sorts_as_the_host_does",
 ];
 
 #[test]

@@ -408,20 +408,10 @@ fn a_column_stays_as_long_as_its_rows() {
     assert_eq!((count(&pair.device, "kept_columns"), count(&pair.device, "buffers")), (0, 0));
 }
 
-/// Each allocation, copy and launch in turn is refused, and the answer is the host's.
-#[test]
-fn whatever_fails_the_host_adds_up() {
-    let Some(pair) = Pair::new() else { return };
-    table(&pair);
-    named_tables(&pair);
-    let statements = [
-        JOINED[2],
-        "SELECT v, count(*) FROM t JOIN far ON t.b * 3000000007 = far.k GROUP BY v ORDER BY v",
-        "SELECT s, count(*), sum(p * q) FROM t WHERE n LIKE 'name1%' GROUP BY s ORDER BY s",
-        "SELECT e, n, count(*), sum(a) FROM t GROUP BY e, n ORDER BY e, n",
-    ];
-    // Whether it adds up is found out once, while nothing fails.
-    statements.iter().for_each(|statement| assert_same(&pair, statement));
+/// Each allocation, copy and launch in turn is refused, and the answers are the host's.
+pub(crate) fn assert_survives(pair: &Pair, statements: &[&str]) {
+    // Whether it does such work is found out once, while nothing fails.
+    statements.iter().for_each(|statement| assert_same(pair, statement));
     for (fault, keep) in
         standin::FAULTS[..3].iter().flat_map(|fault| [(fault, "off"), (fault, "on")])
     {
@@ -443,6 +433,20 @@ fn whatever_fails_the_host_adds_up() {
             }
         }
     }
+}
+
+#[test]
+fn whatever_fails_the_host_adds_up() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair);
+    named_tables(&pair);
+    let statements = [
+        JOINED[2],
+        "SELECT v, count(*) FROM t JOIN far ON t.b * 3000000007 = far.k GROUP BY v ORDER BY v",
+        "SELECT s, count(*), sum(p * q) FROM t WHERE n LIKE 'name1%' GROUP BY s ORDER BY s",
+        "SELECT e, n, count(*), sum(a) FROM t GROUP BY e, n ORDER BY e, n",
+    ];
+    assert_survives(&pair, &statements);
     assert!(count(&pair.device, "failed") > 3);
     // A text that does not compile is not tried again.
     standin::set("fail_compile", 1);

@@ -20,6 +20,7 @@ mod rows;
 mod sanitizer;
 mod several;
 mod shapes;
+mod sorts;
 mod sparse;
 mod standin;
 

@@ -52,11 +52,31 @@ static inline unsigned long long __shfl_down_sync(unsigned, unsigned long long o
     return __builtin_bit_cast(unsigned long long, standin_lane(__builtin_bit_cast(double, own), standin_thread.x % width + by, width));
 }
 
+static inline void __syncwarp(unsigned) { standin_barrier(); }
+
+// The lanes of a warp that show the same number.
+static inline unsigned __match_any_sync(unsigned, unsigned own) {
+    const unsigned at = standin_thread.x, turn = standin_turn[at]++ & 1;
+    standin_shown[turn][at] = own;
+    standin_barrier();
+    unsigned same = 0;
+    for (unsigned lane = 0; lane < 32; lane++) same |= (unsigned)(standin_shown[turn][at - at % 32 + lane] == own) << lane;
+    return same;
+}
+
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long by) {
     const unsigned long long before = *at;
     return *at += by, before;
+}
+static inline unsigned atomicAdd(unsigned* at, unsigned by) {
+    const unsigned before = *at;
+    return *at += by, before;
+}
+static inline unsigned long long atomicOr(unsigned long long* at, unsigned long long other) {
+    const unsigned long long before = *at;
+    return *at = before | other, before;
 }
 static inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected, unsigned long long other) {
     const unsigned long long before = *at;

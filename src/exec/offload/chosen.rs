@@ -1,6 +1,6 @@
 //! Which device runs what was planned for one, chosen when it starts: only then is it known what is kept where and what is under way.
 //!
-//! Enters: an offload, or an aggregation by groups, and which devices may be used. Leaves: one of them. Not here: how one is chosen
+//! Enters: an offload, or an aggregation or a sort of rows, and which devices may be used. Leaves: one of them. Not here: how one is chosen
 //! among others (`gpu::assign`), and whether any is worth it (`planner`).
 //!
 //! The planner has not known which it will be: it counted by one of them. So what only some devices do, to decompose or to multiply in
@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use super::groups::{Asked, Choice, adds_up, expected_bytes, owner, places_bytes};
+use super::groups::{expected_bytes, owner, places_bytes};
+use super::operator::{Choice, Work};
 use super::{Failed, decomposes, finds_eigenvalues, kept, known, multiplies, taken};
 use crate::config::GpuDevices;
 use crate::exec::operation::Operation;
@@ -40,12 +41,13 @@ pub(in crate::exec) fn for_steps(
     one_of(assign(known(among), piece, bringing, can))
 }
 
-/// The device for an aggregation.
-pub(super) fn for_groups(
-    asked: &Asked,
+/// The device for an aggregation or a sort.
+pub(super) fn for_work(
+    work: &dyn Work,
     choice: &Choice,
     among: &GpuDevices,
 ) -> Result<Assigned, Failed> {
+    let asked = work.asked();
     let bringing = |device: &Arc<Device>| {
         let columns = asked.columns.iter().zip(&asked.values);
         let absent = columns.filter(|(column, _)| !kept::is_there(device, *column));
@@ -56,7 +58,7 @@ pub(super) fn for_groups(
         columns.chain(places).sum::<usize>() as f64 / device.rates().upload
     };
     let piece = Piece { seconds: choice.device_seconds, bytes: choice.held_bytes };
-    let can = |device: &Arc<Device>| adds_up(device, choice.waits);
+    let can = |device: &Arc<Device>| work.is_right_on(device, choice.waits);
     one_of(assign(known(among), piece, bringing, can))
 }
 

@@ -19,7 +19,9 @@ pub(super) static HEADERS: Headers = Headers(&[
     ("cells.cuh", include_str!("../../../kernels/cells.cuh")),
     ("fused.cuh", include_str!("../../../kernels/fused.cuh")),
     ("groups.cuh", include_str!("../../../kernels/groups.cuh")),
+    ("there.cuh", include_str!("../../../kernels/there.cuh")),
     ("slots.cuh", include_str!("../../../kernels/slots.cuh")),
+    ("sort.cuh", include_str!("../../../kernels/sort.cuh")),
 ]);
 
 /// Cells of a part of a reduction at least, and blocks that make parts at most: by the shape alone, for they decide the order of additions.

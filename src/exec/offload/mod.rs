@@ -23,13 +23,16 @@ mod loops;
 mod matrix;
 pub(crate) mod observed;
 mod operations;
+pub(crate) mod operator;
 mod pairs;
 mod replay;
 mod reshape;
+pub(crate) mod sorts;
 mod sparse;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod tried;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -59,7 +62,8 @@ use crate::gpu::{Arithmetic, Device, Fault, Stream};
 use crate::matrix::{Cells, Element, Layout};
 
 /// Why a device did not run steps.
-pub(super) enum Failed {
+#[derive(Debug)]
+pub(crate) enum Failed {
     /// It refused, or went wrong.
     Device(Fault),
     /// Something is not for devices that the planner could not see, as a matrix that turned out to be sparse.

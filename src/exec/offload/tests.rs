@@ -8,7 +8,7 @@ use std::env;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use super::{groups, images, loops, pairs, reshape, sparse};
+use super::{groups, images, loops, pairs, reshape, sorts, sparse};
 use crate::config::FREE;
 use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::tests::{BINARY, REDUCTIONS, UNARY};
@@ -57,6 +57,7 @@ fn texts() -> Vec<(String, String)> {
         ("pairs".to_owned(), pairs::TEXT.to_owned()),
     ];
     texts.extend(groups::tests::texts());
+    texts.extend(sorts::tests::texts());
     for element in [Element::Float64, Element::Float32] {
         let input = |stretch| (stretch, element);
         let flat = [input(Stretch::Cells), input(Stretch::Scalar)];

@@ -18,3 +18,5 @@ pub(crate) mod shared;
 pub(crate) mod sort;
 mod tasks;
 pub(crate) mod window;
+
+pub(in crate::exec) use self::tasks::joined;

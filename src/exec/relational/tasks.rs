@@ -85,7 +85,7 @@ async fn by_any_thread() {
 ///
 /// # Errors
 /// Where it panicked.
-pub(super) async fn joined<T: 'static>(task: SpawnedTask<T>) -> Result<T> {
+pub(in crate::exec) async fn joined<T: 'static>(task: SpawnedTask<T>) -> Result<T> {
     let made = task.join_unwind().await;
     Ok(made.map_err(|stopped| Error::from(ErrorKind::Internal(stopped.to_string())))?)
 }

@@ -30,20 +30,34 @@ const INSIDE: &str = "RELATRIX_TEST_INSIDE";
 
 /// Runs the rest of a test in a process of its own, with these variables and an empty cache: true there.
 fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
-    let Some(output) = outcome(test, variables) else { return true };
+    is_inside_of(&path(test), variables)
+}
+
+/// The same of a test by its whole path.
+fn is_inside_of(test: &str, variables: &[(&str, &str)]) -> bool {
+    let Some(output) = outcome_of(test, variables) else { return true };
     let text = text(&output);
     assert!(output.status.success() && text.contains("1 passed"), "{test}, inside:\n{text}");
     false
 }
 
+/// That of a test of ours.
+fn path(test: &str) -> String {
+    format!("{}::{test}", module_path!().split_once("::").unwrap().1)
+}
+
 /// The same, however that process ends; none there.
 fn outcome(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
+    outcome_of(&path(test), variables)
+}
+
+fn outcome_of(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         return None;
     }
     let cache = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("{}::{test}", module_path!().split_once("::").unwrap().1)])
+        .args(["--exact", test])
         .args(["--nocapture", "--test-threads", "1"])
         .env(INSIDE, test)
         .env("XDG_CACHE_HOME", cache.path())
@@ -110,6 +124,20 @@ fn with_stand_in(test: &str, variables: &[(&str, &str)], work: fn(Arc<Device>, S
         let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) };
         work(device, StandIn(library.unwrap()));
     })
+}
+
+/// The same of a test elsewhere, by its whole path, which may choose in which order threads have their turns.
+pub(crate) fn with_device(test: &str, work: fn(&Arc<Device>, &dyn Fn(i64))) {
+    let Some(folder) = folder("RELATRIX_STANDIN").filter(|_| is_inside_of(test, &[])) else {
+        return;
+    };
+    let device = device(Some(&folder)).unwrap();
+    // SAFETY: it is open already.
+    let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) };
+    let stand_in = StandIn(library.unwrap());
+    work(&device, &|order| stand_in.set("order", order));
+    device.trim().unwrap();
+    assert_eq!((device.live(), stand_in.live()), (vec![], 0));
 }
 
 fn with_folder(test: &str, variables: &[(&str, &str)], work: impl FnOnce(PathBuf)) -> bool {

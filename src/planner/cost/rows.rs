@@ -119,6 +119,16 @@ impl RowCosts {
         values * self.each(Constant::Kept)
     }
 
+    /// Values read here and there, and written one after the other.
+    pub(in crate::planner) fn gathered(&self, values: f64) -> f64 {
+        values * self.each(Constant::Gathered)
+    }
+
+    /// Values compared with one.
+    pub(in crate::planner) fn compared(&self, values: f64) -> f64 {
+        values * self.each(Constant::Compared)
+    }
+
     /// Rows put in order.
     pub(in crate::planner) fn sorted(&self, rows: f64) -> f64 {
         rows * self.each(Constant::Sorted)

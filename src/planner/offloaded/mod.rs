@@ -1,5 +1,5 @@
-//! Which aggregations a device may run: those of rows of a table in memory, by keys of few values, beside rows of others that they are
-//! joined to by a key.
+//! Which operators a device may run: aggregations of rows of a table in memory, by keys of few values, beside rows of others that they are
+//! joined to by a key; and sorts of rows of a table.
 //!
 //! ```text
 //! AggregateExec: mode=Final               OffloadedAggregateExec: by the GPU (…)
@@ -10,14 +10,15 @@
 //! ```
 //!
 //! A device runs what it is expected to be clearly faster at, as with matrices (`place`). Columns at hand stay there once they were
-//! brought; what plans would have saved, had they been there, is owed to them, and one that is owed as much as bringing it takes is
-//! brought as if that took nothing. The host's side is what rates of rows say, and once it has run, what it took.
+//! brought (`bringing`). The host's side is what rates of rows say, and once it has run, what it took.
 //!
 //! After the rules that tie operators together, so that constants have their values, and before those that put other operators in the
 //! places of DataFusion's: the host's plan is below, and they go through it as ever.
 
+mod bringing;
 mod keys;
 mod rows;
+mod sorts;
 mod terms;
 
 use std::collections::BTreeSet;
@@ -26,14 +27,15 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::config::ConfigOptions;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
-use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use self::bringing::{Bringing, Host, Working};
 use self::rows::Rows;
 use self::terms::Terms;
 use super::Evidence;
@@ -43,10 +45,11 @@ use super::place;
 use super::spilling::phases;
 use crate::config::{ForRules, Gpu, GpuUse};
 use crate::exec::offload::groups::{
-    Asked, Choice, Key, Kind, OffloadedAggregateExec, PARTS_MAX, REGISTERS_MAX, SHARED_MAX, State,
-    Term, Values, What, adds_up, expected_bytes, is_hashed, places_bytes, rows_min, words,
+    Aggregation, Asked, Key, Kind, PARTS_MAX, REGISTERS_MAX, SHARED_MAX, State, Term, Values, What,
+    adds_up, expected_bytes, is_hashed, places_bytes, rows_min, words,
 };
-use crate::exec::offload::{falls, kept, observed};
+use crate::exec::offload::kept;
+use crate::exec::offload::operator::{Choice, OffloadedExec};
 use crate::gpu::{self, Rates};
 
 /// Rows below which nobody asks for a device.
@@ -72,17 +75,17 @@ const ADDITIONS: f64 = 5e9;
 
 /// The rule; see the header of this file.
 #[derive(Debug)]
-pub(crate) struct OffloadedAggregates {
+pub(crate) struct OffloadedOperators {
     evidence: Evidence,
 }
 
-impl OffloadedAggregates {
+impl OffloadedOperators {
     pub(crate) fn new(evidence: Evidence) -> Self {
         Self { evidence }
     }
 }
 
-impl PhysicalOptimizerRule for OffloadedAggregates {
+impl PhysicalOptimizerRule for OffloadedOperators {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -99,11 +102,14 @@ impl PhysicalOptimizerRule for OffloadedAggregates {
             return Ok(plan);
         }
         let costs = self.evidence.costs(config);
-        with_others(plan, &mut |operator| offloaded(operator, wanted, &costs))
+        with_others(plan, &mut |operator| match aggregation(operator, wanted, &costs)? {
+            Some(aggregation) => Ok(Some(aggregation)),
+            None => sorts::offloaded(operator, wanted, &costs),
+        })
     }
 
     fn name(&self) -> &str {
-        "offloaded_aggregates"
+        "offloaded_operators"
     }
 
     fn schema_check(&self) -> bool {
@@ -112,7 +118,7 @@ impl PhysicalOptimizerRule for OffloadedAggregates {
 }
 
 /// The operator over an aggregation that a device may run.
-fn offloaded(
+fn aggregation(
     plan: &Arc<dyn ExecutionPlan>,
     wanted: &GpuUse,
     costs: &RowCosts,
@@ -128,7 +134,9 @@ fn offloaded(
         if wanted.when == Gpu::Auto && asked.rows < ROWS_MIN {
             return Ok(None);
         }
-        let Some(choice) = choice(&asked, wanted, costs, plan) else { return Ok(None) };
+        let Some((choice, is_exact)) = choice(&asked, wanted, costs, plan) else {
+            return Ok(None);
+        };
         // To look at all values of a column is worth it where it decides something.
         if choice.by_device || !choice.missed.is_empty() {
             // What is no key will not be taken for one again.
@@ -136,19 +144,14 @@ fn offloaded(
                 continue;
             }
             let may_be_many = asked.keys.iter().any(|key| codes(&asked, key).is_none());
-            let is_rounded = (choice.is_exact || may_be_many) && !has_digits(&mut asked)?;
-            if is_rounded && choice.is_exact {
+            let is_rounded = (is_exact || may_be_many) && !has_digits(&mut asked)?;
+            if is_rounded && is_exact {
                 return Ok(None);
             }
         }
-        let calls = first.aggr_expr().to_vec();
+        let work = Aggregation { asked, calls: first.aggr_expr().to_vec() };
         let host = Arc::clone(plan);
-        return Ok(Some(Arc::new(OffloadedAggregateExec::new(
-            Arc::new(asked),
-            calls,
-            choice,
-            host,
-        ))));
+        return Ok(Some(Arc::new(OffloadedExec::new(Arc::new(work), choice, host))));
     }
 }
 
@@ -177,16 +180,7 @@ fn asked(first: &AggregateExec, rows: &Rows<'_>) -> Result<Option<Asked>> {
             None => return Ok(None),
         }
     }
-    let mut conditions = Vec::new();
-    for of in rows.conditions.iter().flat_map(split_conjunction) {
-        let Some(of) = (!is_volatile(of)).then(|| terms.term(of)).flatten() else {
-            return Ok(None);
-        };
-        if of.kind(&terms.values) != Some(Kind::Truth) {
-            return Ok(None);
-        }
-        conditions.push(of);
-    }
+    let Some(conditions) = terms.conditions() else { return Ok(None) };
     let groups = groups.expr().iter().map(|(key, _)| rows.over(key)).collect::<Result<Vec<_>>>()?;
     let Some((keys, shown)) = keys::of(&groups, rows, &mut terms) else { return Ok(None) };
     let mut states = Vec::new();
@@ -283,13 +277,13 @@ fn states_of(
     Ok(states.collect())
 }
 
-/// Who is to run it; nothing where there is no device, or it has no room.
+/// Who is to run it, and whether doubles are added up as whole numbers; nothing where there is no device, or it has no room.
 fn choice(
     asked: &Asked,
     wanted: &GpuUse,
     costs: &RowCosts,
     plan: &Arc<dyn ExecutionPlan>,
-) -> Option<Choice> {
+) -> Option<(Choice, bool)> {
     let rows = asked.rows as f64;
     let codes: f64 = asked.keys.iter().map(|key| codes(asked, key).unwrap_or(TEXTS)).product();
     if codes > CODES_MAX {
@@ -314,45 +308,26 @@ fn choice(
     if !adds_up(&sought.next, force) {
         return None;
     }
-    let text = format!("{}", displayable(plan.as_ref()).indent(false));
-    let host_seconds = by_rates * observed::factor(&text);
-    let fallen = wanted.fallen(|| falls::why(&text));
+    let host = Host::of(plan, by_rates);
     let rates = sought.next.rates();
     // What joins look up is to be there, too.
     let places = asked.joins.iter().map(|join| places_bytes(asked, join));
     let mut there_bytes: usize = places.clone().sum();
     let mut read_bytes: usize = places.map(|bytes| gathered(asked.rows, bytes)).sum();
-    let mut brought_bytes = 0;
-    let (mut absent, mut unpaid_seconds, mut absent_seconds) = (Vec::new(), 0.0_f64, 0.0_f64);
-    // What those that are not there take at least, where rows come in batches, and more where they come whole.
+    let bringing = Bringing::of(asked, wanted, costs, &sought);
+    // What comes with the rows takes less where these come in batches, and more where it comes whole.
     let mut more_bytes = 0;
-    for (at, (column, &values)) in asked.columns.iter().zip(&asked.values).enumerate() {
-        let own = |rows| expected_bytes(rows, values, column.nulls() > 0);
-        let (bytes, is_first) = (own(column.rows()), asked.tables[at] == 0);
-        read_bytes += if is_first { bytes } else { gathered(asked.rows, bytes) };
-        let (is_there, owed) = match wanted.keeps {
-            true => kept::state(&sought.all, column),
-            false => (false, 0.0),
+    for (at, (&table, bytes)) in asked.tables.iter().zip(bringing::bytes(asked)).enumerate() {
+        read_bytes += if table == 0 { bytes } else { gathered(asked.rows, bytes) };
+        let least = match table == 0 && bringing.has(at) {
+            true => {
+                let column = &asked.columns[at];
+                expected_bytes(rows_min(column.rows()), asked.values[at], column.nulls() > 0)
+            }
+            false => bytes,
         };
-        if is_there || !is_first {
-            there_bytes += bytes;
-        } else {
-            let least = own(rows_min(column.rows()));
-            there_bytes += least;
-            more_bytes += bytes - least;
-        }
-        if is_there {
-            continue;
-        }
-        // It is decoded by the host while what was decoded before is on its way.
-        let decoding = costs.kept(column.rows() as f64) * 1e-9 / wanted.threads.max(1) as f64;
-        let seconds = (bytes as f64 / rates.upload).max(decoding);
-        brought_bytes += bytes;
-        absent_seconds += seconds;
-        if owed < seconds {
-            unpaid_seconds += seconds;
-        }
-        absent.push((at, seconds));
+        there_bytes += least;
+        more_bytes += bytes - least;
     }
     // A table, and what comes back of it: of a part of the groups at a time where there is no room for all.
     let (table_bytes, back_bytes) =
@@ -364,42 +339,18 @@ fn choice(
     let mut parts = parts.take_while(|parts| *parts == 1 || is_many && *parts <= PARTS_MAX);
     let parts = parts.find(|parts| needed_bytes(*parts) <= sought.memory_bytes())?;
     let held_bytes = needed_bytes(parts);
-    // Where columns have no room to stay they are brought each time.
-    let has_room = held_bytes + more_bytes <= sought.memory_bytes();
-    if !has_room {
-        unpaid_seconds = absent_seconds;
-    }
     // What comes is added up on its way. The host reads what came back.
     let adding =
         parts as f64 * working_seconds(asked, rates, [codes, words, table_bytes], read_bytes);
     let reading = back_bytes / rates.download + costs.kept(groups * words) * 1e-9;
-    let working = adding + reading;
-    let in_all = |bringing: f64| adding.max(bringing) + reading;
-    let is_faster = force || place::is_clearly_faster(in_all(unpaid_seconds), host_seconds);
-    let by_device = is_faster && fallen.is_none();
-    let gain = host_seconds - working;
-    let is_missed = !is_faster
-        && fallen.is_none()
-        && wanted.keeps
-        && has_room
-        && place::is_clearly_faster(working, host_seconds);
-    let missed = absent.iter().filter(|_| is_missed);
-    let missed = missed.map(|&(at, seconds)| (at, gain * seconds / absent_seconds)).collect();
-    Some(Choice {
-        by_device,
-        is_exact,
-        waits: force,
-        keeps: wanted.keeps,
-        device_seconds: in_all(absent_seconds),
-        host_seconds,
+    let working = Working {
+        seconds: adding + reading,
+        while_coming: adding,
         read_bytes,
-        brought_bytes,
         held_bytes,
-        fallen,
-        text,
-        by_rates,
-        missed,
-    })
+        has_room: held_bytes + more_bytes <= sought.memory_bytes(),
+    };
+    Some((bringing.choice(&working, host, wanted), is_exact))
 }
 
 /// Bytes that so many looks at places of what takes so many read of a device's memory.

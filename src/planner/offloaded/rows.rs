@@ -1,4 +1,4 @@
-//! The rows that an aggregation reads, as what is computed of those of one table and of the rows of others that each of them names.
+//! The rows that an aggregation, or a sort, reads, as what is computed of those of one table and of the rows of others that each of them names.
 //!
 //! ```text
 //! HashJoinExec: l_orderkey = o_orderkey       tables       lineitem, orders
@@ -33,7 +33,7 @@ use crate::exec::relational::join::SpillingJoinExec;
 use crate::storage::{TableColumn, TableScan};
 
 /// An expression over the columns of all tables, one table after the other.
-type Over = Arc<dyn PhysicalExpr>;
+pub(super) type Over = Arc<dyn PhysicalExpr>;
 
 /// See the header of this file.
 #[derive(Clone)]
@@ -291,7 +291,7 @@ impl Table<'_> {
 }
 
 /// An expression with these in the places of the columns that it reads.
-fn replaced(columns: &[Over], expr: &Over) -> Result<Over> {
+pub(super) fn replaced(columns: &[Over], expr: &Over) -> Result<Over> {
     let column = |expr: Over| {
         let column = expr.downcast_ref::<Column>().map(|column| column.index());
         Ok(match column.and_then(|at| columns.get(at)) {

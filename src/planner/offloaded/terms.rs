@@ -8,12 +8,12 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal,
     NegativeExpr, NotExpr,
 };
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 
 use super::rows::{Named, Rows};
@@ -55,6 +55,16 @@ impl<'a> Terms<'a> {
     pub(super) fn term(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Option<Term> {
         let term = self.part(expr)?;
         term.fits(&self.values).then_some(term)
+    }
+
+    /// By what rows are kept; nothing where a part of that is none for devices.
+    pub(super) fn conditions(&mut self) -> Option<Vec<Term>> {
+        let all = self.rows.conditions.iter().flat_map(split_conjunction);
+        let of = |of: &Arc<dyn PhysicalExpr>| {
+            let own = (!is_volatile(of)).then(|| self.term(of)).flatten()?;
+            (own.kind(&self.values) == Some(Kind::Truth)).then_some(own)
+        };
+        all.map(of).collect()
     }
 
     /// The number of a column that is read.
@@ -117,7 +127,7 @@ impl<'a> Terms<'a> {
     }
 
     /// What is computed of each value of the only column of an expression.
-    fn look_up(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    pub(super) fn look_up(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         let columns = collect_columns(expr);
         let mut columns = columns.into_iter();
         let (Some(only), None) = (columns.next(), columns.next()) else { return None };

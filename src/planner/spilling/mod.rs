@@ -12,3 +12,4 @@ pub(crate) use aggregates::SpillingAggregates;
 pub(super) use aggregates::phases;
 pub(crate) use operators::SpillingOperators;
 pub(crate) use sorts::SpillingSorts;
+pub(super) use sorts::merge_below;

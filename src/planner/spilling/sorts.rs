@@ -106,7 +106,7 @@ impl Finder {
 }
 
 /// A merge of columns of sorted rows as the merge of these rows, and the columns that are to be chosen above it.
-fn merge_below(
+pub(in crate::planner) fn merge_below(
     plan: &Arc<dyn ExecutionPlan>,
 ) -> Option<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)> {
     let merge: &SortPreservingMergeExec = plan.downcast_ref()?;

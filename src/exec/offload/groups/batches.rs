@@ -54,7 +54,7 @@ pub(crate) fn rows_min(rows: usize) -> usize {
 }
 
 /// The rows of a table, beside columns of those that are joined to it.
-pub(super) struct Batches<'a> {
+pub(in crate::exec::offload) struct Batches<'a> {
     rows: usize,
     columns: Vec<Lies<'a>>,
     /// Of which table each is, the first being that with the rows.
@@ -67,7 +67,7 @@ pub(super) struct Batches<'a> {
 }
 
 /// Where a column is.
-pub(super) enum Lies<'a> {
+pub(in crate::exec::offload) enum Lies<'a> {
     There(Column),
     /// It comes with the rows of the table.
     Coming(Coded<'a>),
@@ -83,7 +83,7 @@ impl Lies<'_> {
 }
 
 /// Some rows of the table.
-pub(super) struct Batch<'a> {
+pub(in crate::exec::offload) struct Batch<'a> {
     pub(super) rows: Range<usize>,
     /// What is there of each column, and the row of that with which the batch begins.
     pub(super) columns: Vec<(&'a Column, usize)>,
@@ -111,7 +111,7 @@ impl Decoded {
 
 impl<'a> Batches<'a> {
     /// So many rows, of the first of these tables; what comes is kept where `keeps`.
-    pub(super) fn new(
+    pub(in crate::exec::offload) fn new(
         rows: usize,
         (columns, tables): (Vec<Lies<'a>>, &'a [usize]),
         keeps: bool,
@@ -121,6 +121,11 @@ impl<'a> Batches<'a> {
 
     pub(super) fn form(&self, column: usize) -> &Form {
         self.columns[column].form()
+    }
+
+    /// All rows, of columns of which none is to come.
+    pub(in crate::exec::offload) fn all(&self) -> Batch<'_> {
+        self.batch(0..self.rows, &[], 0)
     }
 
     /// What is done with batches.

@@ -17,11 +17,11 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::column::{Form, Width};
-use super::run::Around;
 use super::term::Values;
 use crate::encoding::shared_codes;
 use crate::exec::offload::Failed;
 use crate::exec::offload::kept::{self, Here};
+use crate::exec::offload::operator::Around;
 use crate::exec::run::Cancel;
 use crate::gpu::Device;
 use crate::storage::TableColumn;
@@ -30,7 +30,7 @@ use crate::storage::TableColumn;
 const TEXTS_MAX: usize = 1 << 16;
 
 /// A column of which the form is known, and nothing is there yet.
-pub(super) struct Coded<'a> {
+pub(in crate::exec::offload) struct Coded<'a> {
     pub(super) of: &'a TableColumn,
     pub(super) form: Form,
     values: Values,

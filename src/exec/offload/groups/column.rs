@@ -17,11 +17,11 @@ use super::term::Values;
 use crate::gpu::Buffer;
 
 /// Cells that a thread of a device reads at once, which a column's memory ends with.
-pub(super) const PACK: usize = 8;
+pub(in crate::exec::offload) const PACK: usize = 8;
 
 /// What a cell of a column is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Width {
+pub(in crate::exec::offload) enum Width {
     U8,
     U16,
     U32,
@@ -76,11 +76,11 @@ impl fmt::Display for Width {
 
 /// How a column lies there.
 #[derive(Debug, Clone)]
-pub(super) struct Form {
-    pub(super) width: Width,
-    pub(super) is_nullable: bool,
+pub(in crate::exec::offload) struct Form {
+    pub(in crate::exec::offload) width: Width,
+    pub(in crate::exec::offload) is_nullable: bool,
     /// The texts, by their codes.
-    pub(super) texts: Option<ArrayRef>,
+    pub(in crate::exec::offload) texts: Option<ArrayRef>,
 }
 
 impl Form {
@@ -94,10 +94,10 @@ impl Form {
 /// A column that is there, or some of its rows. A copy shares its memory.
 #[derive(Clone)]
 pub(crate) struct Column {
-    pub(super) form: Form,
-    pub(super) cells: Arc<Buffer>,
+    pub(in crate::exec::offload) form: Form,
+    pub(in crate::exec::offload) cells: Arc<Buffer>,
     /// A bit for each row that has a value, where some have none.
-    pub(super) valid: Option<Arc<Buffer>>,
+    pub(in crate::exec::offload) valid: Option<Arc<Buffer>>,
 }
 
 impl Column {

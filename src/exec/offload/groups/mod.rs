@@ -22,11 +22,11 @@
 //!   order, and keep what they lose to rounding, so they are as near as the host's or nearer. By many groups they are whole numbers of
 //!   the last digit that any of them has, and exact.
 
+mod answers;
 mod batches;
 mod coded;
 mod column;
 mod found;
-mod node;
 mod pace;
 mod places;
 mod run;
@@ -42,12 +42,17 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 
+pub(crate) use self::answers::Aggregation;
 pub(crate) use self::batches::rows_min;
+pub(super) use self::batches::{Batches, Lies};
 pub(crate) use self::column::{Column, expected_bytes};
-pub(crate) use self::node::{Choice, OffloadedAggregateExec};
+pub(super) use self::column::{Form, PACK, Width};
+pub(super) use self::pace::Log;
 pub(super) use self::places::owner;
 pub(crate) use self::places::{Places, places_bytes};
+pub(super) use self::run::{Looked, Run, brought};
 pub(crate) use self::term::{Kind, Term, Values};
+pub(super) use self::text::{ENTRY, Facts, Parameter, Text};
 pub(crate) use self::text::{REGISTERS_MAX, SHARED_MAX, is_hashed, words};
 pub(crate) use self::totals::PARTS_MAX;
 pub(crate) use self::trial::adds_up;
@@ -60,7 +65,7 @@ pub(crate) const LOOKED_UP_MAX: u64 = 1 << 16;
 const DIGITS_MAX: u32 = 95;
 
 /// What is asked of the rows of a table, the first, and of those of others that they are joined to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Asked {
     /// Of the first table.
     pub(crate) rows: usize,

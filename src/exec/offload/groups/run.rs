@@ -1,4 +1,4 @@
-//! Rows added up by groups on a device: what it needs of columns, keys and look-ups, and which kernel.
+//! Rows added up by groups on a device: what it needs of columns, keys and look-ups, and which kernel. A sort needs the same of columns and look-ups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,9 +7,7 @@ use std::thread;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, new_null_array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::{Field, Schema};
-use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
-use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 
 use super::batches::{Batch, Batches, Lies};
@@ -22,22 +20,12 @@ use super::text::{Facts, Kernel, Parameter};
 use super::totals::{Adding, sources};
 use super::{Asked, Key, LOOKED_UP_MAX, LookUp};
 use crate::exec::offload::kept::{self, Here};
+use crate::exec::offload::operator::{Around, Missing};
 use crate::exec::offload::{Failed, Queue};
-use crate::exec::run::Cancel;
 use crate::gpu::{Argument, Buffer, Device, Source};
 
 /// Rows that may be added up: of as many lower halves the sum is within a word.
 const ROWS_MAX: usize = 1 << 31;
-
-/// What an aggregation has of its statement.
-#[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
-    /// Threads that decode columns.
-    pub(super) pool: &'a rayon::ThreadPool,
-    pub(super) cancel: &'a Cancel,
-    /// What its memory on this side is counted in.
-    pub(super) bytes: &'a MemoryReservation,
-}
 
 /// What a device found.
 pub(super) struct Groups {
@@ -50,86 +38,72 @@ pub(super) struct Groups {
     pub(super) log: Log,
 }
 
-/// Why it found nothing.
-pub(super) enum Missing {
-    Failed(Failed),
-    /// Its kernel is being compiled, for who asks next.
-    Compiling,
-}
-
-impl<E: Into<Failed>> From<E> for Missing {
-    fn from(failed: E) -> Self {
-        Self::Failed(failed.into())
-    }
-}
-
-impl From<ArrowError> for Failed {
-    fn from(error: ArrowError) -> Self {
-        Self::Unfit(error.to_string())
-    }
-}
-
-impl From<DataFusionError> for Failed {
-    fn from(error: DataFusionError) -> Self {
-        Self::Unfit(error.to_string())
-    }
-}
-
-/// The groups of the rows. Columns that are brought stay where they may; who does not wait has no kernel before it is compiled.
+/// The groups of the rows.
 pub(super) fn run(
     asked: &Asked,
     device: &Arc<Device>,
     around: Around<'_>,
-    (keeps, waits): (bool, bool),
 ) -> Result<Groups, Missing> {
     let queue = Queue::new(device, around.cancel)?;
+    let (columns, mut brought_bytes) = brought(&queue, asked, around, false)?;
+    let places = asked.joins.iter().map(|join| queue.places(asked, join, &columns, around.keeps));
+    let places: Vec<Places> = places.collect::<Result<_, _>>()?;
+    let rows = Batches::new(asked.rows, (columns, &asked.tables), around.keeps);
+    brought_bytes += rows.coming_bytes();
+    let groups = Run { asked, queue, rows, places, waits: around.waits }.groups(around.bytes)?;
+    Ok(Groups { brought_bytes, ..groups })
+}
+
+/// The columns that are read, and how many bytes were brought for that; these stay where they may. Those of the first table come with
+/// its rows, unless they are to be there as a whole.
+pub(in crate::exec::offload) fn brought<'a>(
+    queue: &Queue<'_>,
+    asked: &'a Asked,
+    around: Around<'a>,
+    as_a_whole: bool,
+) -> Result<(Vec<Lies<'a>>, usize), Failed> {
     if asked.rows > ROWS_MAX {
-        return Err(Failed::Unfit("more rows than a device counts".into()).into());
+        return Err(Failed::Unfit("more rows than a device counts".into()));
     }
     let mut brought_bytes = 0;
     let columns = asked.columns.iter().zip(&asked.values).zip(&asked.tables);
     let columns = columns.map(|((of, values), table)| {
-        match kept::find(device, of) {
+        match kept::find(queue.device, of) {
             Some(Here::Column(column)) => return Ok(Lies::There(column)),
             Some(Here::Unfit(why)) => return Err(Failed::Unfit(why.into())),
             _ => {}
         }
-        let coming = Lies::Coming(Coded::new(of, *values, (device, around))?);
-        if *table == 0 {
+        let coming = Lies::Coming(Coded::new(of, *values, (queue.device, around))?);
+        if *table == 0 && !as_a_whole {
             return Ok(coming);
         }
         // Rows of others are looked up, wherever they are.
-        let own = Batches::new(of.rows(), (vec![coming], &[0]), keeps);
+        let own = Batches::new(of.rows(), (vec![coming], &[0]), around.keeps);
         brought_bytes += own.coming_bytes();
-        own.whole(&queue, around.bytes).map(Lies::There)
+        own.whole(queue, around.bytes).map(Lies::There)
     });
-    let columns: Vec<Lies<'_>> = columns.collect::<Result<_, Failed>>()?;
-    let places = asked.joins.iter().map(|join| queue.places(asked, join, &columns, keeps));
-    let places: Vec<Places> = places.collect::<Result<_, _>>()?;
-    let rows = Batches::new(asked.rows, (columns, &asked.tables), keeps);
-    brought_bytes += rows.coming_bytes();
-    let groups = Run { asked, queue, rows, places, waits }.groups(around.bytes)?;
-    Ok(Groups { brought_bytes, ..groups })
+    let columns = columns.collect::<Result<_, Failed>>()?;
+    Ok((columns, brought_bytes))
 }
 
-/// An aggregation of which the columns of other tables are there.
-pub(super) struct Run<'a> {
-    pub(super) asked: &'a Asked,
-    pub(super) queue: Queue<'a>,
-    pub(super) rows: Batches<'a>,
+/// An aggregation, or a sort, of which the columns of other tables are there.
+pub(in crate::exec::offload) struct Run<'a> {
+    pub(in crate::exec::offload) asked: &'a Asked,
+    pub(in crate::exec::offload) queue: Queue<'a>,
+    pub(in crate::exec::offload) rows: Batches<'a>,
     /// Of the key of each join.
-    pub(super) places: Vec<Places>,
+    pub(in crate::exec::offload) places: Vec<Places>,
     /// Whether a kernel that there is none of yet is waited for.
-    pub(super) waits: bool,
+    pub(in crate::exec::offload) waits: bool,
 }
 
 /// What is looked up, on the device and here.
-pub(super) struct Looked {
-    there: Buffer,
+pub(in crate::exec::offload) struct Looked {
+    pub(in crate::exec::offload) there: Buffer,
     /// The place of what there is for NULL.
-    last: usize,
-    /// The different values, of a key.
-    pub(super) different: Option<ArrayRef>,
+    pub(in crate::exec::offload) last: usize,
+    /// The different values, of a key of groups.
+    pub(in crate::exec::offload) different: Option<ArrayRef>,
 }
 
 impl Run<'_> {
@@ -168,18 +142,22 @@ impl Run<'_> {
         let all = codes.iter().try_fold(1_usize, |all, codes| all.checked_mul(*codes));
         let all = all.filter(|all| i64::try_from(*all).is_ok());
         let all = all.ok_or_else(|| Failed::Unfit("more codes than a number has".into()))?;
-        let facts = (0..self.asked.values.len()).map(|at| {
-            let form = self.rows.form(at);
-            Facts { width: form.width, is_nullable: form.is_nullable }
-        });
-        let facts: Vec<Facts> = facts.collect();
-        let kernel = Kernel::new(self.asked, &facts, all as u64);
+        let kernel = Kernel::new(self.asked, &self.facts(), all as u64);
         // How many texts there are may not have been known before.
         Ok((kernel.map_err(|why| Failed::Refused(why.into()))?, all))
     }
 
+    /// How the columns lie there.
+    pub(in crate::exec::offload) fn facts(&self) -> Vec<Facts> {
+        let facts = |column| {
+            let form = self.rows.form(column);
+            Facts { width: form.width, is_nullable: form.is_nullable }
+        };
+        (0..self.asked.values.len()).map(facts).collect()
+    }
+
     /// Has a kernel compiled for who asks next, who is told what went wrong.
-    fn compile_beside(&self, sources: Vec<Source>) -> Missing {
+    pub(in crate::exec::offload) fn compile_beside(&self, sources: Vec<Source>) -> Missing {
         let device = Arc::clone(self.queue.device);
         let compile = move || {
             let _ = sources.iter().try_for_each(|source| device.kernel(source).map(drop));
@@ -191,7 +169,7 @@ impl Run<'_> {
     }
 
     /// What a kernel is given of some rows.
-    pub(super) fn argument<'b>(
+    pub(in crate::exec::offload) fn argument<'b>(
         &'b self,
         of: Parameter,
         batch: &Batch<'b>,
@@ -225,8 +203,8 @@ impl Run<'_> {
         }
     }
 
-    /// What is computed of each value of a column, and of NULL.
-    fn looked(&self, of: &LookUp, is_key: bool) -> Result<Looked, Failed> {
+    /// What is computed of each value of a column, and of NULL at the last place.
+    pub(in crate::exec::offload) fn computed(&self, of: &LookUp) -> Result<ArrayRef, Failed> {
         let form = self.rows.form(of.column);
         let data_type = self.asked.columns[of.column].data_type();
         let values = match (&form.texts, self.asked.values[of.column]) {
@@ -238,12 +216,20 @@ impl Run<'_> {
             }
             _ => return Err(Failed::Unfit("a number of too many different values".into())),
         };
-        let last = values.len();
         let values = concat(&[values.as_ref(), new_null_array(data_type, 1).as_ref()])?;
         let schema = Schema::new(vec![Field::new("value", data_type.clone(), true)]);
         let batch = RecordBatch::try_new(Arc::new(schema), vec![values])?;
-        let made = of.of.evaluate(&batch)?.into_array(batch.num_rows())?;
-        let what = "what is looked up";
+        Ok(of.of.evaluate(&batch)?.into_array(batch.num_rows())?)
+    }
+
+    /// The same on the device: of a key the codes of the different values, else truths.
+    pub(in crate::exec::offload) fn looked(
+        &self,
+        of: &LookUp,
+        is_key: bool,
+    ) -> Result<Looked, Failed> {
+        let made = self.computed(of)?;
+        let (last, what) = (made.len() - 1, "what is looked up");
         if is_key {
             let (codes, different) = different(&made)?;
             let there = self.upload(bytemuck::cast_slice(&codes), what)?;
@@ -256,7 +242,11 @@ impl Run<'_> {
         Ok(Looked { there, last, different: None })
     }
 
-    fn upload(&self, bytes: &[u8], what: &str) -> Result<Buffer, Failed> {
+    pub(in crate::exec::offload) fn upload(
+        &self,
+        bytes: &[u8],
+        what: &str,
+    ) -> Result<Buffer, Failed> {
         self.queue.with_room(bytes.len(), || self.queue.stream.upload(bytes, what))
     }
 

@@ -36,7 +36,7 @@ use crate::exec::kernels::selection::Comparison;
 use crate::gpu::ARGUMENTS_MAX;
 
 /// The entries of a text: what goes through the rows, what adds the parts of blocks up, and what clears a table for all.
-pub(super) const ENTRY: &str = "run";
+pub(in crate::exec::offload) const ENTRY: &str = "run";
 pub(super) const FINISH: &str = "finish_totals";
 pub(super) const CLEAR: &str = "clear_totals";
 /// What tells the groups that there are.
@@ -60,14 +60,14 @@ const CODES_MIN: u64 = 1 << 22;
 
 /// A column as it lies on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) width: Width,
-    pub(super) is_nullable: bool,
+pub(in crate::exec::offload) struct Facts {
+    pub(in crate::exec::offload) width: Width,
+    pub(in crate::exec::offload) is_nullable: bool,
 }
 
 /// What a kernel is given behind the place for its totals and the numbers of rows, in this order.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Parameter {
+pub(in crate::exec::offload) enum Parameter {
     /// The cells of a column, their bits for what is NULL, the least value.
     Cells(usize),
     Valid(usize),
@@ -132,7 +132,7 @@ pub(super) struct Kernel {
 
 /// What was made of a term.
 #[derive(Debug, Clone)]
-enum Made {
+pub(in crate::exec::offload) enum Made {
     /// Without `valid` there is always one.
     Number { value: String, valid: Option<String> },
     /// Without `fails` it fails where it does not hold.
@@ -140,7 +140,7 @@ enum Made {
 }
 
 impl Made {
-    fn value(&self) -> &str {
+    pub(in crate::exec::offload) fn value(&self) -> &str {
         match self {
             Self::Number { value, .. } => value,
             Self::Truth { holds, .. } => holds,
@@ -155,7 +155,7 @@ impl Made {
     }
 
     /// When there is a number, or a truth is one; nothing where that is always so.
-    fn valid(&self) -> Option<String> {
+    pub(in crate::exec::offload) fn valid(&self) -> Option<String> {
         match self {
             Self::Number { valid, .. } => valid.clone(),
             Self::Truth { holds, fails } => {
@@ -214,11 +214,11 @@ enum Sums {
 }
 
 /// A text that is being written.
-struct Text<'a> {
+pub(in crate::exec::offload) struct Text<'a> {
     asked: &'a Asked,
     columns: &'a [Facts],
-    parameters: Vec<Parameter>,
-    lines: Vec<String>,
+    pub(in crate::exec::offload) parameters: Vec<Parameter>,
+    pub(in crate::exec::offload) lines: Vec<String>,
     known: Vec<(Term, Made)>,
     words: Vec<Word>,
     sums: Sums,
@@ -263,13 +263,8 @@ impl Kernel {
 }
 
 impl<'a> Text<'a> {
-    /// What is done for each row, and where the states of aggregates are among the totals.
-    fn of(
-        asked: &'a Asked,
-        columns: &'a [Facts],
-        is_hashed: bool,
-        sums: Sums,
-    ) -> (Self, Vec<Words>) {
+    /// What is done for each row before anything becomes of it: it goes on where it is kept, beside those of other tables that it names.
+    pub(in crate::exec::offload) fn of_rows(asked: &'a Asked, columns: &'a [Facts]) -> Self {
         let mut text = Text {
             asked,
             columns,
@@ -277,7 +272,7 @@ impl<'a> Text<'a> {
             lines: Vec::new(),
             known: Vec::new(),
             words: vec![Word::Rows],
-            sums,
+            sums: Sums::Rounded,
         };
         // What lies behind the last row is any cell, and nobody is to look anything up by it.
         text.lines.push("if (k >= count) continue;".to_owned());
@@ -286,6 +281,17 @@ impl<'a> Text<'a> {
             text.join(join);
             text.keep(join + 1);
         }
+        text
+    }
+
+    /// What is done for each row, and where the states of aggregates are among the totals.
+    fn of(
+        asked: &'a Asked,
+        columns: &'a [Facts],
+        is_hashed: bool,
+        sums: Sums,
+    ) -> (Self, Vec<Words>) {
+        let mut text = Self { sums, ..Self::of_rows(asked, columns) };
         let code = text.code(if is_hashed { "u64" } else { "u32" });
         text.lines.push(format!("const u32 group = totals.place({code});"));
         text.lines.push("if (!totals.has(group)) continue;".to_owned());
@@ -303,7 +309,7 @@ impl Text<'_> {
     }
 
     /// The place of a parameter, which is passed once.
-    fn parameter(&mut self, of: Parameter) -> usize {
+    pub(in crate::exec::offload) fn parameter(&mut self, of: Parameter) -> usize {
         let known = self.parameters.iter().position(|known| *known == of);
         known.unwrap_or_else(|| {
             self.parameters.push(of);
@@ -330,7 +336,7 @@ impl Text<'_> {
         }
     }
 
-    fn made(&mut self, term: &Term) -> Made {
+    pub(in crate::exec::offload) fn made(&mut self, term: &Term) -> Made {
         if let Some((_, made)) = self.known.iter().find(|(known, _)| known == term) {
             return made.clone();
         }
@@ -488,7 +494,7 @@ impl Text<'_> {
     }
 
     /// When a column has a value; nothing where it always has.
-    fn valid(&mut self, at: usize) -> Option<String> {
+    pub(in crate::exec::offload) fn valid(&mut self, at: usize) -> Option<String> {
         self.parameter(Parameter::Cells(at));
         self.columns[at].is_nullable.then(|| {
             self.parameter(Parameter::Valid(at));
@@ -500,7 +506,7 @@ impl Text<'_> {
     }
 
     /// The cell of a column in a row.
-    fn cell(&self, at: usize) -> String {
+    pub(in crate::exec::offload) fn cell(&self, at: usize) -> String {
         match self.asked.tables[at] {
             0 => format!("p{at}[k]"),
             table => format!("c{at}[r{table}]"),
@@ -523,7 +529,7 @@ impl Text<'_> {
     }
 
     /// The place in a look-up of a row's value.
-    fn looked_at(&mut self, look_up: usize) -> String {
+    pub(in crate::exec::offload) fn looked_at(&mut self, look_up: usize) -> String {
         let column = self.asked.look_ups[look_up].column;
         let (valid, cell) = (self.valid(column), self.cell(column));
         match valid {

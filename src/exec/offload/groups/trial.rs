@@ -4,7 +4,6 @@
 //! the device's. See `offload::trial`, which does so for matrices.
 
 use std::sync::Arc;
-use std::thread;
 
 use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
@@ -17,6 +16,7 @@ use super::term::{Term, Values};
 use super::{Asked, Join, Key, Shown, State, What};
 use crate::exec::kernels::elementwise::BinaryFunction;
 use crate::exec::kernels::selection::Comparison;
+use crate::exec::offload::tried::holds;
 use crate::exec::offload::{Failed, Queue};
 use crate::exec::run::Cancel;
 use crate::gpu::{Buffer, Device};
@@ -27,24 +27,10 @@ const ROWS: usize = 20_001;
 /// Of each kind of totals.
 const GROUPS: [usize; 3] = [3, 500, 3000];
 
-/// Whether a device is to be trusted with groups. Who does not wait for that is told so once somebody knows.
+/// Whether a device is to be trusted with groups; see [`holds`].
 pub(crate) fn adds_up(device: &Arc<Device>, waits: bool) -> bool {
-    let own = Arc::clone(device);
-    let look = move || {
-        let all = || GROUPS.iter().all(|&groups| try_out(&own, groups));
-        *own.trials().adds_up.get_or_init(all)
-    };
-    if waits {
-        return look();
-    }
-    if let Some(found) = device.trials().adds_up.get() {
-        return *found;
-    }
-    device.trials().adding_up.get_or_init(|| {
-        // Without a thread for it, the next who waits looks.
-        let _ = thread::Builder::new().name("relatrix-gpu".into()).spawn(look);
-    });
-    false
+    let adds_up = |device: &Arc<Device>| GROUPS.iter().all(|&groups| try_out(device, groups));
+    holds(device, |trials| &trials.adds_up, waits, adds_up)
 }
 
 fn try_out(device: &Arc<Device>, groups: usize) -> bool {

@@ -22,7 +22,7 @@ impl Text<'_> {
         let header = if is_many || is_far { "slots" } else { "groups" };
         let mut out = format!("#include \"{header}.cuh\"\n\n");
         let _ = writeln!(out, "typedef Words<{kinds}, {real}ull> Kinds;\n");
-        let parameters: String = self.parameters.iter().enumerate().map(declared(self)).collect();
+        let parameters = self.declared();
         let head = "extern \"C\" __global__ void __launch_bounds__(THREADS)";
         let slots = match space {
             Space::Registers | Space::Shared => "",
@@ -47,24 +47,8 @@ impl Text<'_> {
                 writeln!(out, "    Hashed<{kinds}> totals(to, codes, slots, full, part, parts);")
             }
         };
-        out.push_str("    each_stretch(rows, stretch, blocks, [&](u64 pack, u32 count) {\n");
-        for parameter in &self.parameters {
-            // Columns of other tables are read row by row.
-            let _ = match parameter {
-                Parameter::Cells(at) | Parameter::Valid(at) if self.asked.tables[*at] > 0 => Ok(()),
-                Parameter::Cells(at) => {
-                    let of = self.columns[*at].width;
-                    writeln!(out, "        const Cells<{of}> p{at}(c{at}, pack);")
-                }
-                Parameter::Valid(at) => writeln!(out, "        const u32 m{at} = n{at}[pack];"),
-                _ => Ok(()),
-            };
-        }
-        out.push_str("        #pragma unroll\n        for (u32 k = 0; k < PACK; k++) {\n");
-        for line in &self.lines {
-            let _ = writeln!(out, "            {line}");
-        }
-        out.push_str("        }\n    });\n    totals.finish(to);\n}\n\n");
+        self.each_row(&mut out, "each_stretch(rows, stretch, blocks", ["", ""]);
+        out.push_str("    totals.finish(to);\n}\n\n");
         let mut entry = |name: &str, given: &str, body: &str| {
             let _ = writeln!(out, "{head} {name}({given}) {{\n    {body}\n}}");
         };
@@ -90,6 +74,43 @@ impl Text<'_> {
             format!("gather_groups<{words}>(out_codes, out, counts, table, groups, codes);");
         entry(GATHER, given, &gather);
         out
+    }
+}
+
+impl Text<'_> {
+    /// All parameters, with a comma before each.
+    pub(in crate::exec::offload) fn declared(&self) -> String {
+        self.parameters.iter().enumerate().map(declared(self)).collect()
+    }
+
+    /// What is done for all rows by this loop over packs, with something before those of a pack and something after them.
+    pub(in crate::exec::offload) fn each_row(
+        &self,
+        out: &mut String,
+        packs: &str,
+        [before, after]: [&str; 2],
+    ) {
+        let _ = writeln!(out, "    {packs}, [&](u64 pack, u32 count) {{");
+        for parameter in &self.parameters {
+            // Columns of other tables are read row by row.
+            let _ = match parameter {
+                Parameter::Cells(at) | Parameter::Valid(at) if self.asked.tables[*at] > 0 => Ok(()),
+                Parameter::Cells(at) => {
+                    let of = self.columns[*at].width;
+                    writeln!(out, "        const Cells<{of}> p{at}(c{at}, pack);")
+                }
+                Parameter::Valid(at) => writeln!(out, "        const u32 m{at} = n{at}[pack];"),
+                _ => Ok(()),
+            };
+        }
+        out.push_str(before);
+        out.push_str("        #pragma unroll\n        for (u32 k = 0; k < PACK; k++) {\n");
+        for line in &self.lines {
+            let _ = writeln!(out, "            {line}");
+        }
+        out.push_str("        }\n");
+        out.push_str(after);
+        out.push_str("    });\n");
     }
 }
 

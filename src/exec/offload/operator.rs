@@ -1,6 +1,14 @@
-//! An aggregation that a device may run: the operator over the plan by which the host does.
+//! What a device may do in place of a plan: the operator over the plan by which the host does it.
 //!
-//! Nothing is emitted before all totals have come, so where the device fails, the host's plan runs as if nobody had asked it. Where the
+//! Enters: work that a device can do ([`Work`]), who is to do it, and the host's plan. Leaves: the rows of that plan. Not here: what a device does, and
+//! whether it is worth it (`planner::offloaded`).
+//!
+//! ```text
+//! OffloadedAggregateExec: by the GPU (…)        Work ─ run ─► Rows ─ of each partition ─►
+//!   AggregateExec: …                              └ failed: the plan below, from its beginning
+//! ```
+//!
+//! Nothing is emitted before all has come, so where the device fails, the host's plan runs as if nobody had asked it. Where the
 //! host is expected to be faster it runs that plan at once, and takes note of how long that took.
 
 use std::fmt;
@@ -9,47 +17,128 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::EmitTo;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
 };
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput,
 };
-use datafusion::physical_plan::repartition::BatchPartitioner;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ChildStats, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     PlanProperties, StatisticsArgs,
 };
 use futures::future::{BoxFuture, Shared};
+use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, stream};
 
-use super::Asked;
-use super::run::{self, Around, Groups, Missing};
+use super::chosen::for_work;
+use super::groups::{Asked, Log};
+use super::{Failed, falls, kept, observed};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
-use crate::exec::offload::chosen::for_groups;
-use crate::exec::offload::{Failed, falls, kept, observed};
 use crate::exec::run::Cancel;
 use crate::exec::{Engine, blocking, explain};
-use crate::gpu;
+use crate::gpu::{self, Device};
 
-/// Who is to run an aggregation, and why.
+/// What a device may do in place of a plan.
+pub(crate) trait Work: fmt::Debug + Send + Sync {
+    /// The name of the operator.
+    fn name(&self) -> &'static str;
+
+    /// What its memory is counted as.
+    fn held_as(&self) -> &'static str;
+
+    /// What it asks of tables.
+    fn asked(&self) -> &Asked;
+
+    /// Whether a device does such work as it should; who does not wait for that is told so once somebody knows.
+    fn is_right_on(&self, device: &Arc<Device>, waits: bool) -> bool;
+
+    /// Does it, in place of this plan.
+    ///
+    /// # Errors
+    /// Why the host is to do it.
+    fn run(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        device: &Arc<Device>,
+        around: Around<'_>,
+    ) -> std::result::Result<Done, Missing>;
+}
+
+/// What a device has done.
+pub(crate) struct Done {
+    pub(super) rows: Box<dyn Rows>,
+    /// Bytes of the columns that were brought for it, and how they came.
+    pub(super) brought_bytes: usize,
+    pub(super) log: Log,
+}
+
+/// Rows that have all been found.
+pub(super) trait Rows: Send + Sync {
+    /// Those of a partition of the plan.
+    fn of(
+        &self,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> BoxStream<'static, Result<RecordBatch>>;
+}
+
+/// What work has of its statement.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// Threads that decode columns.
+    pub(super) pool: &'a rayon::ThreadPool,
+    pub(super) cancel: &'a Cancel,
+    /// What its memory on this side is counted in.
+    pub(super) bytes: &'a MemoryReservation,
+    /// Whether columns that are brought stay for the next who reads them.
+    pub(super) keeps: bool,
+    /// Whether a kernel that there is none of yet is waited for.
+    pub(super) waits: bool,
+}
+
+/// Why a device has not done its work.
+pub(crate) enum Missing {
+    Failed(Failed),
+    /// Its kernel is being compiled, for who asks next.
+    Compiling,
+    /// What is wrong with the rows themselves.
+    Wrong(DataFusionError),
+}
+
+impl<E: Into<Failed>> From<E> for Missing {
+    fn from(failed: E) -> Self {
+        Self::Failed(failed.into())
+    }
+}
+
+impl From<ArrowError> for Failed {
+    fn from(error: ArrowError) -> Self {
+        Self::Unfit(error.to_string())
+    }
+}
+
+impl From<DataFusionError> for Failed {
+    fn from(error: DataFusionError) -> Self {
+        Self::Unfit(error.to_string())
+    }
+}
+
+/// Who is to do it, and why.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
     pub(crate) by_device: bool,
-    /// Whether doubles are added up as whole numbers.
-    pub(crate) is_exact: bool,
     /// Whether who asks waits until a kernel is compiled.
     pub(crate) waits: bool,
     /// Whether columns stay for the next who reads them.
@@ -64,23 +153,22 @@ pub(crate) struct Choice {
     pub(crate) held_bytes: usize,
     /// Why it is not for a device any more, where one has failed at it.
     pub(crate) fallen: Option<String>,
-    /// By which the same aggregation is known, and the seconds expected of the host by rates alone.
+    /// By which the same plan is known, and the seconds expected of the host by rates alone.
     pub(crate) text: String,
     pub(crate) by_rates: f64,
     /// Columns whose absence kept the device from it, and the seconds that each would have saved.
     pub(crate) missed: Vec<(usize, f64)>,
 }
 
-/// The answers for each partition, and the memory that they are counted in.
-type Dealt = Arc<(Vec<Vec<RecordBatch>>, MemoryReservation)>;
+/// The rows, and the memory that they are counted in.
+type Held = Arc<(Box<dyn Rows>, MemoryReservation)>;
 
 /// What a device has found; nothing where the host is to run its plan.
-type Outcome = Shared<BoxFuture<'static, std::result::Result<Option<Dealt>, Arc<DataFusionError>>>>;
+type Outcome = Shared<BoxFuture<'static, std::result::Result<Option<Held>, Arc<DataFusionError>>>>;
 
-/// An aggregation that a device may run; see the header of this file.
-pub(crate) struct OffloadedAggregateExec {
-    asked: Arc<Asked>,
-    calls: Vec<Arc<AggregateFunctionExpr>>,
+/// Work that a device may do; see the header of this file.
+pub(crate) struct OffloadedExec {
+    work: Arc<dyn Work>,
     choice: Choice,
     host: Arc<dyn ExecutionPlan>,
     outcome: Mutex<Option<Outcome>>,
@@ -93,18 +181,12 @@ pub(crate) struct OffloadedAggregateExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl OffloadedAggregateExec {
-    /// The operator over the host's plan of an aggregation by these aggregates.
-    pub(crate) fn new(
-        asked: Arc<Asked>,
-        calls: Vec<Arc<AggregateFunctionExpr>>,
-        choice: Choice,
-        host: Arc<dyn ExecutionPlan>,
-    ) -> Self {
+impl OffloadedExec {
+    /// The operator over the host's plan of some work.
+    pub(crate) fn new(work: Arc<dyn Work>, choice: Choice, host: Arc<dyn ExecutionPlan>) -> Self {
         let partitions = host.output_partitioning().partition_count();
         Self {
-            asked,
-            calls,
+            work,
             choice,
             host,
             outcome: Mutex::default(),
@@ -126,35 +208,37 @@ impl OffloadedAggregateExec {
         let among = settings.as_ref().map_or_else(Arc::default, |of| Arc::clone(&of.gpu_devices));
         let must_not_fail = settings.is_some_and(|settings| settings.gpu_must_not_fail);
         let cancel = Cancel::default();
-        let (asked, stop) = (Arc::clone(&self.asked), cancel.clone());
+        let (own, plan, stop) = (Arc::clone(&self.work), Arc::clone(&self.host), cancel.clone());
         let choice = self.choice.clone();
         let time = MetricBuilder::new(&self.metrics).subset_time("by_device", 0);
         let [by_host, brought, batches, batch_rows, busy] =
             ["by_host", "brought_bytes", "batches", "batch_rows", "busy_percent"]
                 .map(|name| MetricBuilder::new(&self.metrics).counter(name, 0));
-        let bytes = MemoryConsumer::new("groups of a GPU").register(context.memory_pool());
+        let bytes = MemoryConsumer::new(self.work.held_as()).register(context.memory_pool());
         let (failure, on_device) = (Arc::clone(&self.failure), Arc::clone(&self.on_device));
         let work = move || {
             let _timer = time.timer();
-            let around = Around { pool: &engine.pool, cancel: &stop, bytes: &bytes };
+            let Choice { keeps, waits, .. } = choice;
+            let around = Around { pool: &engine.pool, cancel: &stop, bytes: &bytes, keeps, waits };
             let by_device = || {
-                let assigned = for_groups(&asked, &choice, &among)?;
-                let (device, how) = (assigned.device(), (choice.keeps, choice.waits));
-                let groups = run::run(&asked, device, around, how)?;
+                let assigned = for_work(own.as_ref(), &choice, &among)?;
+                let device = assigned.device();
+                let done = own.run(&plan, device, around)?;
                 if gpu::are_several() {
                     on_device.get_or_init(|| device.ordinal());
                 }
-                Ok(groups)
+                Ok(done)
             };
             match by_device() {
-                Ok(groups) => {
-                    brought.add(groups.brought_bytes);
-                    batches.add(groups.log.batches);
-                    batch_rows.add(groups.log.rows_max);
-                    busy.add(groups.log.busy_percent());
-                    Ok(Some((groups, bytes)))
+                Ok(done) => {
+                    brought.add(done.brought_bytes);
+                    batches.add(done.log.batches);
+                    batch_rows.add(done.log.rows_max);
+                    busy.add(done.log.busy_percent());
+                    Ok(Some(Arc::new((done.rows, bytes))))
                 }
                 Err(Missing::Compiling) => Ok(None),
+                Err(Missing::Wrong(error)) => Err(error.into()),
                 Err(Missing::Failed(Failed::Stopped(error))) => Err(error),
                 // Nobody could know before.
                 Err(Missing::Failed(Failed::Refused(why))) => {
@@ -173,18 +257,12 @@ impl OffloadedAggregateExec {
                 }
             }
         };
-        let answers = Answers {
-            calls: self.calls.clone(),
-            schema: self.schema(),
-            partitioning: self.host.output_partitioning().clone(),
-        };
         let outcome = async move {
-            let groups = blocking(cancel, work).await.map_err(DataFusionError::from)?;
-            if groups.is_none() {
+            let found = blocking(cancel, work).await.map_err(DataFusionError::from)?;
+            if found.is_none() {
                 by_host.add(1);
             }
-            let dealt = |(groups, bytes)| Ok(Arc::new((answers.of(groups)?, bytes)));
-            groups.map(dealt).transpose()
+            Ok(found)
         };
         let outcome = outcome.map_err(Arc::new).boxed().shared();
         *known = Some(outcome.clone());
@@ -213,58 +291,16 @@ impl OffloadedAggregateExec {
     }
 }
 
-/// How totals become answers.
-struct Answers {
-    calls: Vec<Arc<AggregateFunctionExpr>>,
-    schema: SchemaRef,
-    partitioning: Partitioning,
-}
-
-impl Answers {
-    /// The answers of each partition.
-    fn of(&self, groups: Groups) -> Result<Vec<Vec<RecordBatch>>> {
-        let Groups { keys, states, count, .. } = groups;
-        let places: Vec<usize> = (0..count).collect();
-        let (mut columns, mut states) = (keys, states.into_iter());
-        for call in &self.calls {
-            let own: Vec<ArrayRef> = states.by_ref().take(call.state_fields()?.len()).collect();
-            let mut totals = call.create_groups_accumulator()?;
-            totals.merge_batch(&own, &places, count)?;
-            columns.push(totals.evaluate(EmitTo::All)?);
-        }
-        let all = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
-        let mut partitions = vec![Vec::new(); self.partitioning.partition_count()];
-        if count == 0 {
-            return Ok(partitions);
-        }
-        match &self.partitioning {
-            Partitioning::Hash(keys, count) if *count > 1 => {
-                let mut dealt = BatchPartitioner::new_hash_partitioner(
-                    keys.clone(),
-                    *count,
-                    Default::default(),
-                )?;
-                dealt.partition(all, |partition, rows| {
-                    partitions[partition].push(rows);
-                    Ok(())
-                })?;
-            }
-            _ => partitions[0].push(all),
-        }
-        Ok(partitions)
-    }
-}
-
-impl fmt::Debug for OffloadedAggregateExec {
+impl fmt::Debug for OffloadedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("OffloadedAggregateExec");
-        shown.field("asked", &self.asked).field("choice", &self.choice).finish_non_exhaustive()
+        let mut shown = f.debug_struct("OffloadedExec");
+        shown.field("work", &self.work).field("choice", &self.choice).finish_non_exhaustive()
     }
 }
 
-impl ExecutionPlan for OffloadedAggregateExec {
+impl ExecutionPlan for OffloadedExec {
     fn name(&self) -> &str {
-        "OffloadedAggregateExec"
+        self.work.name()
     }
 
     fn schema(&self) -> SchemaRef {
@@ -275,9 +311,9 @@ impl ExecutionPlan for OffloadedAggregateExec {
         self.host.properties()
     }
 
-    /// A device has its groups in an order of its own.
+    /// A device keeps to the order that the host's plan promises, if it promises one.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![false]
+        vec![self.host.output_ordering().is_some()]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -294,10 +330,9 @@ impl ExecutionPlan for OffloadedAggregateExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [host] = <[Arc<dyn ExecutionPlan>; 1]>::try_from(children).map_err(|_| {
-            Error::from(ErrorKind::Internal("an offloaded aggregation has one input".into()))
+            Error::from(ErrorKind::Internal("what is offloaded has one plan".into()))
         })?;
-        let (asked, calls) = (Arc::clone(&self.asked), self.calls.clone());
-        Ok(Arc::new(Self::new(asked, calls, self.choice.clone(), host)))
+        Ok(Arc::new(Self::new(Arc::clone(&self.work), self.choice.clone(), host)))
     }
 
     fn with_new_children(
@@ -323,18 +358,23 @@ impl ExecutionPlan for OffloadedAggregateExec {
         if !self.choice.by_device {
             if partition == 0 {
                 for &(column, seconds) in &self.choice.missed {
-                    kept::owe(&self.asked.columns[column], seconds);
+                    kept::owe(&self.work.asked().columns[column], seconds);
                 }
             }
             return self.by_host(partition, context);
         }
         let (outcome, host) = (self.outcome(&context)?, Arc::clone(&self.host));
         let rows = async move {
-            let answers = outcome.await.map_err(|error| DataFusionError::from(&error))?;
-            Ok::<_, DataFusionError>(match answers {
-                Some(answers) => {
-                    let own = answers.0.get(partition).cloned().unwrap_or_default();
-                    stream::iter(own.into_iter().map(Ok)).boxed()
+            let found = outcome.await.map_err(|error| DataFusionError::from(&error))?;
+            Ok::<_, DataFusionError>(match found {
+                Some(found) => {
+                    let rows = found.0.of(partition, &context);
+                    let rows = rows.map(move |batch| {
+                        // The reservation lives as long as this closure.
+                        let _held = &found;
+                        batch
+                    });
+                    rows.boxed()
                 }
                 None => host.execute(partition, context)?,
             })
@@ -366,14 +406,14 @@ impl ExecutionPlan for OffloadedAggregateExec {
     }
 }
 
-impl DisplayAs for OffloadedAggregateExec {
+impl DisplayAs for OffloadedExec {
     /// Who runs it, what is moved, and what is expected of both sides; after a run why the host did it. Below is the host's plan.
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Choice { by_device, device_seconds, host_seconds, read_bytes, brought_bytes, .. } =
             self.choice;
         let who = if by_device { "by the GPU" } else { "by the host" };
         if format != DisplayFormatType::TreeRender {
-            f.write_str("OffloadedAggregateExec: ")?;
+            write!(f, "{}: ", self.work.name())?;
         }
         let [read, brought] = [read_bytes, brought_bytes].map(|of| explain::bytes(of as f64));
         let [device, host] = [device_seconds, host_seconds].map(explain::seconds);
