@@ -1,4 +1,4 @@
-"""What a GPU makes of matrix work and of aggregations: checked against the host, measured beside it, and beside PyTorch where that is.
+"""What a GPU makes of matrix work, of aggregations and of sorts: checked against the host, measured beside it, and beside PyTorch where that is.
 
     python benches/gpu.py [relatrix] [--side 4096] [--rows 60000000] [--runs 5] [--only tables|matrices] [--libraries FOLDER]
                           [--full FILE.json]
@@ -8,7 +8,7 @@ milliseconds of the host, of the GPU where all is brought there (cold) and where
 `gpu = auto` takes when it is asked again and again, with its regret: by how much that is slower than the faster of host and warm; the
 same of decompositions, half as large, and of a sparse matrix, beside PyTorch's calls of the same libraries; then rates of steps whose
 matrices are in the GPU's memory already, as shares of what it copies and of what cuBLAS does when PyTorch calls it; and the same of
-aggregations over a table of so many rows, and over joins of it, with what the GPU takes alone once their columns are there, by EXPLAIN ANALYZE.
+aggregations over a table of so many rows, and over joins of it, and of sorts, with what the GPU takes alone once their columns are there, by EXPLAIN ANALYZE.
 
 A dry run, over the stand-in that tests/standin/build.sh has built into a folder:
 
@@ -108,6 +108,13 @@ JOINS = [
         GROUP BY orders.number, placed, urgency) AS g""", 10 + 2 * 32),
     ("by two numbers", """SELECT count(*) AS n, sum(cost * quantity) AS s FROM lines
         JOIN supplies ON lines.part = supplies.part AND lines.turn = supplies.turn""", 9 + 3 * 32),
+]
+
+# Sorts of the same rows: the first few, of all columns; and all of them.
+SORTS = [
+    ("ten best", "SELECT * FROM lines ORDER BY price DESC, number, turn LIMIT 10", 9),
+    ("all in order", """SELECT sum(price) AS s FROM (SELECT price, row_number() OVER (ORDER BY amount, number, turn) AS place FROM lines) AS g
+        WHERE place % 1000 = 0""", 13),
 ]
 
 PRECISIONS = ["off", "tf32", "bf16"]
@@ -258,7 +265,7 @@ def by_statement(engine, statements, runs, beside):
 
 
 def by_query(engine, tables, runs, rows):
-    """Each aggregation by the host and by the GPU, and what the GPU itself takes for columns that are there."""
+    """Each aggregation or sort by the host and by the GPU, and what the GPU itself takes for columns that are there."""
     queries = [(name, text) for name, text, _ in tables]
     of = {}
     for column, settings in SIDES.items():
@@ -273,7 +280,7 @@ def by_query(engine, tables, runs, rows):
     answers = [engine.texts(SIDES[side] + ";".join(text for _, text in queries) + ";") for side in ["host", "warm"]]
     print(f"\nanswers of the GPU are {'the same' if near(*answers) else 'OTHERS'}")
     heads = "".join(f"{column + ' ms':>10}" for column in SIDES)
-    print(f"{'aggregation':<20}{heads}{'busy':>6}{'regret':>8}{'GPU alone ms':>14}{'GB/s':>8}")
+    print(f"{'query':<20}{heads}{'busy':>6}{'regret':>8}{'GPU alone ms':>14}{'GB/s':>8}")
     found = []
     for at, (name, _, bytes_each) in enumerate(tables):
         taken = {column: of[column][name] for column in SIDES}
@@ -443,7 +450,7 @@ def main():
     if given.only != "tables":
         statements, rounds = of_matrices(engine, made, given, facts)
     if given.only != "matrices":
-        aggregations = by_query(made(table(given.rows)), TABLES, given.runs, given.rows)
+        aggregations = by_query(made(table(given.rows)), TABLES + SORTS, given.runs, given.rows)
         aggregations += by_query(made(joined(given.rows)), JOINS, given.runs, given.rows)
     if given.full:
         with open(given.full, "w") as file:
