@@ -92,7 +92,7 @@ fn products_of_less_precision_are_recorded_too() {
         let (found, [_, replays]) = run(&pair, rounds);
         assert_eq!((found, replays), (expected, 6), "{precision}");
         // Factors that are read where the variable is, before and after it changes, are converted anew.
-        let until = "ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 7, until => max(abs(t(x) @ q)) < 0)";
+        let until = "ITERATE(q => v, (x @ (t(x) @ q)) / norm(q), times => 7, until => max(abs(t(x) @ q - t(x) @ prior(q))) < 1e-3)";
         set(&pair, "off");
         let (expected, _) = run(&pair, until);
         set(&pair, "force");
