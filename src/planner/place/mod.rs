@@ -20,7 +20,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-pub(super) use self::sought::devices;
+pub(super) use self::sought::{Sought, devices};
 use self::work::{MEMORY_SHARE, Work};
 use super::estimate::Estimate;
 use super::graph::Graph;
