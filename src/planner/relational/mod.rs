@@ -17,6 +17,7 @@ mod hoisted;
 mod insert;
 mod keys;
 mod lifted;
+mod limits;
 mod membership;
 mod names;
 mod nested;
@@ -101,6 +102,9 @@ pub(crate) fn physical_optimizer_rules(
     // It fails where it meets two columns of one name.
     for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
         *rule = Arc::new(IfItCan(Arc::clone(rule)));
+    }
+    for rule in rules.iter_mut().filter(|rule| rule.name() == limits::TIED_BY) {
+        *rule = Arc::new(limits::LimitsStay(Arc::clone(rule)));
     }
     for ours in pushdown::RULES {
         let of_datafusion = rules.iter().position(|rule| rule.name() == ours.of_datafusion);
