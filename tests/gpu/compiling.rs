@@ -34,10 +34,10 @@ fn a_kernel_is_compiled_while_the_host_answers() {
             fs::remove_dir_all(&cache).unwrap();
         }
         Ok("measures") => {
-            let measured = figure(&connection(&folder), "launch");
+            let measured = figure(&connection(folder), "launch");
             assert!(measured.is_some());
         }
-        Ok(_) => chooses(&connection(&folder)),
+        Ok(_) => chooses(&connection(folder)),
     }
 }
 

@@ -272,6 +272,7 @@ fn whatever_fails_on_one_device_the_host_does() {
         for nth in 1.. {
             let set = "SET gpu_devices = '1'; SET gpu_keep = off; SET gpu_keep =";
             pair.device.execute(&format!("{set} {keep}")).unwrap();
+            pair.try_again();
             let before = failed();
             standin::set(&fault, nth);
             assert_close(expression, &pair.both(expression), 64.0);

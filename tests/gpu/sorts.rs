@@ -157,7 +157,7 @@ fn sorts_that_are_none_for_devices_are_the_hosts() {
         // Columns that may fail, rows that are no table's, and those of two.
         "SELECT 100 / b AS d, i FROM t WHERE b <> 0 ORDER BY i",
         "SELECT i FROM generate_series(1, 1000) AS g(i) ORDER BY i % 7, i",
-        "SELECT t.i FROM t JOIN t AS u ON t.i = u.b ORDER BY t.e, t.i",
+        "SELECT t.i FROM t JOIN t AS u ON t.i = u.b ORDER BY t.i + u.c, t.i",
         // More words than a code has.
         "SELECT i FROM t ORDER BY x, wide, y, t, c, x DESC, b",
     ] {

@@ -140,7 +140,7 @@ impl Adding<'_> {
     /// One table, of the codes that there are of a part of all.
     fn by_slots(&self, part: usize, parts: usize) -> Result<Totals, Failed> {
         let too_many = || Failed::Unfit("more groups than a device has room for".into());
-        let most = (self.run.asked.rows / parts).saturating_mul(4).next_power_of_two();
+        let most = (self.run.asked.rows / parts).saturating_mul(2).next_power_of_two();
         let mut slots = SLOTS_FIRST.min(most);
         loop {
             if u32::try_from(slots).is_err() {
