@@ -361,6 +361,8 @@ fn what_is_none_for_devices_is_the_hosts() {
         // Doubles as keys, or of quotients, by more groups than a thread has registers for.
         "SELECT x, count(*) FROM t GROUP BY x ORDER BY x LIMIT 3",
         "SELECT n, round(sum(x / 3e0), 3) FROM t GROUP BY n ORDER BY n",
+        // What arithmetic makes of NaN is above all numbers or below them, by who computes it.
+        "SELECT count(*) FROM t WHERE -x < 0e0 OR x / (x - x) > 1e0",
         // Groups by numbers that are far apart.
         "SELECT wide, count(*) FROM t GROUP BY wide ORDER BY wide LIMIT 3",
         // Rows that are no table's, and some of them.

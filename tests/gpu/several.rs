@@ -19,7 +19,7 @@ const SMALL: u64 = 300 * 40 * 8;
 const LARGE: u64 = 200 * 200 * 8;
 
 /// What a machine whose second device alone may hold much has less of on the first.
-const FEW_BYTES: &str = "300000";
+const FEW_BYTES: &str = "2000000";
 
 /// Runs these tests of this file where there are two devices, with these figures of the stand-in beside.
 fn in_a_process(tests: &[&str], figures: &[(&str, &str)]) {
@@ -380,23 +380,24 @@ fn a_lost_device_is_passed_over() {
 fn a_device_with_little_memory_is_avoided() {
     let Some(pair) = pair() else { return };
     pair.device.execute("SET gpu_on_failure = 'error'; SET gpu_keep = off").unwrap();
+    pair.execute("CREATE MATRIX large = randn(400, 400, 20)");
     assert_eq!(counts(&pair, "memory"), [FEW_BYTES.parse().unwrap(), 1 << 30]);
     // It has less room for anything, and none for this.
-    for expression in ["r + 1", "s @ s"] {
+    for expression in ["r + 1", "large @ large"] {
         assert_eq!(ran_by(&pair, &entries(expression)), Some(1), "{expression}");
         assert_close(expression, &pair.both(expression), 64.0);
     }
     while_busy(&pair, 1, "x + y", || {
         assert_eq!(ran_by(&pair, &entries("r * 2")), Some(0));
-        // A matrix of its own size has none there, and shares the one that is busy.
+        // What has no room there shares the one that is busy.
         thread::scope(|scope| {
-            let second = scope.spawn(|| pair.device.matrix("s @ s").unwrap());
+            let second = scope.spawn(|| pair.device.matrix("large @ large").unwrap());
             wait_for(&pair, 1, 2);
             assert_eq!(count(&pair.device, 0, "under_way"), 0);
             standin::set("never_done_1", 0);
             assert_close(
-                "s @ s",
-                &[second.join().unwrap(), pair.host.matrix("s @ s").unwrap()],
+                "large @ large",
+                &[second.join().unwrap(), pair.host.matrix("large @ large").unwrap()],
                 64.0,
             );
         });

@@ -279,7 +279,8 @@ impl<'a> Terms<'a> {
     ) -> Option<Term> {
         let types = self.data_type(left)?.eq(&self.data_type(right)?);
         let (left, right) = (self.number(left)?, self.number(right)?);
-        types.then(|| Term::Compare(comparison, Box::new(left), Box::new(right)))
+        let is_one = types && [&left, &right].iter().all(|side| has_order(side, &self.values));
+        is_one.then(|| Term::Compare(comparison, Box::new(left), Box::new(right)))
     }
 
     fn arithmetic(
@@ -354,6 +355,22 @@ fn scaled(term: Term, digits: i8) -> Option<Term> {
 
 fn arithmetic(function: BinaryFunction, left: Term, right: Term) -> Term {
     Term::Arithmetic(function, Box::new(left), Box::new(right))
+}
+
+/// Whether a number that is NaN is one of a table. NaN of one sign is above all numbers and that of the other below them, and which of them
+/// arithmetic makes is a matter of who computes it.
+fn has_order(term: &Term, values: &[Values]) -> bool {
+    let is_finite = |term: &Term| match term {
+        Term::Double(value) => value.is_finite(),
+        term => matches!(term, Term::AsDouble(_)),
+    };
+    match term {
+        Term::Choose(_, x, y) => has_order(x, values) && has_order(y, values),
+        Term::Arithmetic(function, x, y) if term.kind(values) == Some(Kind::Double) => {
+            *function != BinaryFunction::Divide && is_finite(x) && is_finite(y)
+        }
+        _ => true,
+    }
 }
 
 /// The least and the greatest number that a type has.
