@@ -21,7 +21,7 @@ pub(crate) struct Buffer(Arc<Memory>);
 /// What a buffer is, and what a graph that works with it holds on to.
 pub(super) struct Memory {
     device: Arc<Device>,
-    /// Where it is allocated, written and freed.
+    /// Where it is allocated and freed, and where those write to it who say nothing else.
     home: Arc<Lane>,
     address: CUdeviceptr,
     bytes: usize,
@@ -30,8 +30,8 @@ pub(super) struct Memory {
     /// The place in its lane of the last work with it; once another lane reads it, of the last that wrote to it.
     used: AtomicU64,
     is_shared: AtomicBool,
-    /// Other lanes that read it, and the place of the last work with it there.
-    readers: Mutex<Vec<(Arc<Lane>, u64)>>,
+    /// Other lanes that work with it, and the place of the last work there.
+    others: Mutex<Vec<(Arc<Lane>, u64)>>,
 }
 
 impl fmt::Debug for Buffer {
@@ -63,7 +63,7 @@ impl Buffer {
         let number = device.reserve(bytes, what)?;
         let address =
             Self::allocate(device, home, bytes).inspect_err(|_| device.release(number))?;
-        let (used, readers) = (AtomicU64::new(home.mark()), Mutex::default());
+        let (used, others) = (AtomicU64::new(home.mark()), Mutex::default());
         Ok(Self(Arc::new(Memory {
             device: Arc::clone(device),
             home: Arc::clone(home),
@@ -72,7 +72,7 @@ impl Buffer {
             number,
             used,
             is_shared: AtomicBool::new(false),
-            readers,
+            others,
         })))
     }
 
@@ -116,9 +116,12 @@ impl Buffer {
         self.0.after(lane);
     }
 
-    /// Remembers that its own lane has written to it: who reads it next waits for that, too.
-    pub(super) fn written(&self) {
-        self.0.used.fetch_max(self.0.home.queued(), Ordering::Release);
+    /// Remembers that a lane has written to it: where that is its own, who reads it next waits for that, too.
+    pub(super) fn written(&self, lane: &Arc<Lane>) {
+        match Arc::ptr_eq(lane, &self.0.home) {
+            true => drop(self.0.used.fetch_max(lane.queued(), Ordering::Release)),
+            false => self.after(lane),
+        }
     }
 }
 
@@ -159,21 +162,21 @@ impl Memory {
             }
             return;
         }
-        let mut readers = self.readers();
-        match readers.iter_mut().find(|(reader, _)| Arc::ptr_eq(reader, lane)) {
+        let mut others = self.others();
+        match others.iter_mut().find(|(other, _)| Arc::ptr_eq(other, lane)) {
             Some((_, last)) => *last = at.max(*last),
-            None => readers.push((Arc::clone(lane), at)),
+            None => others.push((Arc::clone(lane), at)),
         }
     }
 
-    fn readers(&self) -> MutexGuard<'_, Vec<(Arc<Lane>, u64)>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn others(&self) -> MutexGuard<'_, Vec<(Arc<Lane>, u64)>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn free(&self) -> Result<(), Fault> {
-        for (reader, at) in self.readers().drain(..) {
-            if !reader.is_done(at) {
-                self.home.wait_for(&self.device, &reader)?;
+        for (other, at) in self.others().drain(..) {
+            if !other.is_done(at) {
+                self.home.wait_for(&self.device, &other)?;
             }
         }
         self.device.call("cuMemFreeAsync", || {

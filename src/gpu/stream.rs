@@ -150,17 +150,19 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// The same into a buffer that was made by this stream, from some place on. Who has another stream read what was there
-    /// before lets this one wait for that ([`Stream::wait`]).
+    /// The same into a buffer, from some place on. Who has another stream read what was there before lets this one wait for that, and who
+    /// reads it by another lets that wait for this ([`Stream::wait`]).
     pub(crate) fn write(&self, buffer: &Buffer, first: usize, bytes: &[u8]) -> Result<(), Fault> {
         self.device.enter()?;
         self.is_direct("cuMemcpyHtoDAsync")?;
         if first.checked_add(bytes.len()).is_none_or(|end| end > buffer.bytes()) {
             return Err(Fault::Misuse { call: "write", code: 1 });
         }
+        buffer.before(&self.lane)?;
         let to = buffer.address() + first as u64;
-        self.device.staging.upload(&self.device, &self.lane, to, bytes)?;
-        buffer.written();
+        let copied = self.device.staging.upload(&self.device, &self.lane, to, bytes);
+        buffer.written(&self.lane);
+        copied?;
         self.device.counts.bytes_up.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }

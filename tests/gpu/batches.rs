@@ -44,8 +44,8 @@ fn joined(pair: &Pair) {
     );
 }
 
-/// How many batches a statement's rows came in, and how many rows the largest had.
-fn batches(pair: &Pair, statement: &str) -> (String, String) {
+/// How many batches a statement's rows came in, how many rows the largest had, and by how many streams they came.
+fn batches(pair: &Pair, statement: &str) -> [String; 3] {
     let measured = answer(&pair.device, &format!("EXPLAIN ANALYZE {statement}"));
     assert!(measured.contains("by_host=0"), "{measured}");
     let figure = |name: &str| {
@@ -53,7 +53,7 @@ fn batches(pair: &Pair, statement: &str) -> (String, String) {
         let behind = behind.unwrap_or_else(|| panic!("no {name} in\n{measured}"));
         behind.split([',', ']']).next().unwrap_or_default().to_owned()
     };
-    (figure("batches"), figure("batch_rows"))
+    ["batches", "batch_rows", "streams"].map(figure)
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn rows_that_have_no_room_come_in_batches() {
     joined(&pair);
     pair.device.execute("SET gpu_keep = off").unwrap();
     let whole = answer(&pair.device, DOUBLES);
-    assert_eq!(batches(&pair, DOUBLES).0, "5");
+    assert_eq!(batches(&pair, DOUBLES)[0], "5");
     // Doubles in eight bytes, numbers in four and codes in one, each with bits: for all rows there is no room, for two stretches there is.
     let limit = 44 * STRETCH;
     pair.device.execute(&format!("SET gpu_memory_limit = {limit}")).unwrap();
@@ -71,7 +71,10 @@ fn rows_that_have_no_room_come_in_batches() {
         standin::set("order", order);
         assert_eq!(answer(&pair.device, DOUBLES), whole, "{order}");
     }
-    assert_eq!(batches(&pair, DOUBLES), ("5".into(), "65.54 K".into()));
+    let [batches, largest, streams] = batches(&pair, DOUBLES);
+    assert_eq!([batches.as_str(), &largest], ["5", "65.54 K"]);
+    // As many as there are rooms.
+    assert_eq!(streams, "2");
     // All other statements read no more than these.
     for statement in STATEMENTS {
         let plan = explained(&pair.device, statement);
@@ -107,7 +110,7 @@ fn batches_are_halved_until_they_have_room() {
     for (memory, thousands) in [(13 * STRETCH, 197.0), (5 * STRETCH, 66.0)] {
         standin::set("memory", memory as i64);
         assert_same(&pair, statement);
-        let (batches, largest) = batches(&pair, statement);
+        let [batches, largest, _] = batches(&pair, statement);
         assert!(batches.parse::<usize>().unwrap() >= stretches / 3, "{batches}");
         // The first is one stretch, and larger ones come only where they are of use.
         let largest: f64 = largest.trim_end_matches(" K").parse().unwrap();
@@ -119,6 +122,30 @@ fn batches_are_halved_until_they_have_room() {
     standin::set("memory", all as i64);
     assert!(figure(&pair.device, "failure").is_some());
     assert_same(&pair, statement);
+}
+
+/// Where the host has memory for few decoded rows, batches are smaller and streams fewer; where it has for none, it does the rest itself.
+#[test]
+fn batches_fit_into_the_hosts_memory() {
+    let Some(pair) = Pair::new() else { return };
+    let stretches = 24;
+    table(&pair, stretches * STRETCH);
+    pair.device.execute("SET gpu_keep = off").unwrap();
+    let whole = answer(&pair.device, DOUBLES);
+    // Eight bytes, four and one of each row, with bits.
+    let stretch = 13 * STRETCH + 3 * STRETCH / 8;
+    let limit = |bytes: usize| {
+        pair.device.execute(&format!("SET memory_limit = {}", bytes)).unwrap();
+    };
+    // Beside what is held of matrices there is room for one of them, and for none.
+    limit(14 * stretch / 4);
+    assert_eq!(batches(&pair, DOUBLES), [stretches.to_string(), "65.54 K".into(), "1".into()]);
+    assert_eq!(answer(&pair.device, DOUBLES), whole);
+    limit(2 * stretch);
+    let measured = answer(&pair.device, &format!("EXPLAIN ANALYZE {DOUBLES}"));
+    assert!(measured.contains("of memory_limit"), "{measured}");
+    assert_same(&pair, STATEMENTS[1]);
+    assert_eq!(left(&pair.device), 0);
 }
 
 /// Each allocation, copy and launch in turn is refused in the middle of batches, and the answer is the host's.

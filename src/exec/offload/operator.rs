@@ -211,8 +211,8 @@ impl OffloadedExec {
         let (own, plan, stop) = (Arc::clone(&self.work), Arc::clone(&self.host), cancel.clone());
         let choice = self.choice.clone();
         let time = MetricBuilder::new(&self.metrics).subset_time("by_device", 0);
-        let [by_host, brought, batches, batch_rows, busy] =
-            ["by_host", "brought_bytes", "batches", "batch_rows", "busy_percent"]
+        let [by_host, brought, batches, batch_rows, streams, busy] =
+            ["by_host", "brought_bytes", "batches", "batch_rows", "streams", "busy_percent"]
                 .map(|name| MetricBuilder::new(&self.metrics).counter(name, 0));
         let bytes = MemoryConsumer::new(self.work.held_as()).register(context.memory_pool());
         let (failure, on_device) = (Arc::clone(&self.failure), Arc::clone(&self.on_device));
@@ -234,6 +234,7 @@ impl OffloadedExec {
                     brought.add(done.brought_bytes);
                     batches.add(done.log.batches);
                     batch_rows.add(done.log.rows_max);
+                    streams.add(done.log.streams);
                     busy.add(done.log.busy_percent());
                     Ok(Some(Arc::new((done.rows, bytes))))
                 }

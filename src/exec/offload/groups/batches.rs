@@ -1,9 +1,8 @@
 //! The rows of a table as a device goes through them: at once where it has all columns, else batch by batch as they come.
 //!
 //! ```text
-//! host      decode 0 │ decode 1 │ decode 2 │
-//! link               │ bring 0  │ bring 1  │ bring 2  │
-//! device                        │ add up 0 │ add up 1 │ add up 2
+//! columns ─ rooms ─ ways ─► batches ─► who adds them up
+//!      there ───────────────┘
 //! ```
 //!
 //! - **Where there is room, columns come whole**, and stay for the next who reads them where they may. Where there is none, two batches
@@ -11,34 +10,35 @@
 //!   none for the smallest, the host goes on.
 //! - **What is found does not depend on batches.** A batch is a number of stretches, and which block of a kernel goes through which rows
 //!   of a stretch is decided by the rows of the table alone.
-//! - **How many rows come at a time** is found out on the way; see [`Pace`].
+//! - **How they come**, and how many at a time, is found out on the way; see `ways` and [`Pace`].
 
 use std::cell::{Cell, OnceCell};
 use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
 
-use arrow::error::ArrowError;
 use datafusion::execution::memory_pool::MemoryReservation;
 
-use super::coded::{Coded, Piece};
+use super::coded::Coded;
 use super::column::{Column, Form};
 use super::pace::{Log, Pace};
+use super::ways::{Rooms, Ways};
 use crate::exec::offload::kept::{self, Here};
 use crate::exec::offload::{Failed, Queue};
-use crate::gpu::{Fault, Mark, Stream};
+use crate::gpu::{Fault, Stream};
 
 /// Rows of a stretch at least, and stretches of a table at most.
 const STRETCH_MIN: usize = 1 << 16;
 const STRETCHES_MAX: usize = 128;
 
-/// Bytes of a batch at most, for the host has two of them beside its own work.
+/// Bytes of a batch at most, for the host has one for each stream beside its own work.
 const BATCH_BYTES_MAX: usize = 64 << 20;
 
 /// Batches at least that a table comes in, where it has as many stretches: nobody works while the first is decoded.
 const BATCHES_MIN: usize = 8;
+
+/// Streams at most by which they come.
+const STREAMS_MAX: usize = 4;
 
 /// Batches that have room where a table has none.
 const ROOMS: usize = 2;
@@ -89,26 +89,6 @@ pub(in crate::exec::offload) struct Batch<'a> {
     pub(super) columns: Vec<(&'a Column, usize)>,
 }
 
-/// Memory that columns come to, of all rows or of those of a batch.
-struct Room {
-    columns: Vec<Column>,
-    /// Behind what reads it.
-    read: Mark,
-}
-
-/// A batch as the host has decoded it, and the seconds that took.
-struct Decoded {
-    rows: Range<usize>,
-    pieces: Vec<Piece>,
-    seconds: f64,
-}
-
-impl Decoded {
-    fn bytes(&self) -> usize {
-        self.pieces.iter().map(Piece::bytes).sum()
-    }
-}
-
 impl<'a> Batches<'a> {
     /// So many rows, of the first of these tables; what comes is kept where `keeps`.
     pub(in crate::exec::offload) fn new(
@@ -149,9 +129,9 @@ impl<'a> Batches<'a> {
         if let Some(come) = self.come.get().map(Vec::as_slice).or(is_there) {
             return launch(&self.batch(0..self.rows, come, 0));
         }
-        let link = queue.device.stream()?;
-        let rooms = self.rooms(queue, &link)?;
-        self.through(queue, (link, rooms), bytes, launch)
+        let home = queue.device.stream()?;
+        let rooms = self.rooms(queue, &home)?;
+        self.through(queue, rooms, bytes, launch)
     }
 
     /// The only column, once all of it is there.
@@ -160,67 +140,40 @@ impl<'a> Batches<'a> {
         queue: &Queue<'_>,
         bytes: &MemoryReservation,
     ) -> Result<Column, Failed> {
-        let link = queue.device.stream()?;
-        let room = self.room(queue, &link, self.rows)?;
-        let rooms = (vec![room], self.stretches_max());
-        self.through(queue, (link, rooms), bytes, |_| Ok(()))?;
+        let home = queue.device.stream()?;
+        let room = Rooms::Whole(self.room(queue, &home, self.rows)?);
+        self.through(queue, (room, self.stretches_max()), bytes, |_| Ok(()))?;
         let column = self.come.into_inner().and_then(|mut columns| columns.pop());
         column.ok_or_else(|| Failed::Unfit("a column that did not come".into()))
     }
 
-    /// The same by this stream to these rooms, in batches of so many stretches at most.
+    /// The same to these rooms, in batches of so many stretches at most.
     fn through(
         &self,
         queue: &Queue<'_>,
-        (link, (mut rooms, stretches)): (Stream, (Vec<Room>, usize)),
+        (rooms, stretches): (Rooms, usize),
         bytes: &MemoryReservation,
         mut launch: impl FnMut(&Batch<'_>) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
-        let (coming, stretch) = (Vec::from_iter(self.coming()), stretch(self.rows));
-        let is_whole = rooms.len() == 1;
-        let mut pace = Pace::new(stretches);
-        let following =
-            |pace: &Pace, first: usize| first..self.rows.min(first + pace.stretches() * stretch);
-        let mut current = decoded(&coming, following(&pace, 0), bytes)?;
-        for at in (0..rooms.len()).cycle() {
-            queue.cancel.check().map_err(Failed::Stopped)?;
-            let (began, rows) = (Instant::now(), current.rows.clone());
-            let next = following(&pace, rows.end);
-            let room = &mut rooms[at];
-            let first = if is_whole { rows.start } else { 0 };
-            // The next batch is decoded while this one is on its way.
-            let (brought, next) = thread::scope(|scope| {
-                let decode = || decoded(&coming, next.clone(), bytes);
-                let named = thread::Builder::new().name("relatrix-decoder".to_owned());
-                let beside = (!next.is_empty()).then(|| named.spawn_scoped(scope, decode));
-                let brought = bring(&link, room, first, &current.pieces);
-                let next = beside.map(|beside| match beside.map(thread::ScopedJoinHandle::join) {
-                    Ok(Ok(next)) => next,
-                    Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                    Err(_) => decode(),
-                });
-                (brought.map(|()| began.elapsed().as_secs_f64()), next)
-            });
-            let brought_seconds = brought?;
-            launch(&self.batch(rows.clone(), &room.columns, first))?;
-            if !is_whole {
-                queue.stream.mark(&mut room.read)?;
-            }
-            bytes.shrink(current.bytes());
-            let next = next.transpose()?;
-            let busy = next.as_ref().map_or(0.0, |next| next.seconds).max(brought_seconds);
-            pace.took(rows.len(), busy, began.elapsed().as_secs_f64());
-            match next {
-                Some(next) => current = next,
-                None => break,
-            }
-        }
-        link.finish(Some(queue.cancel.flag()))?;
-        self.log.set(pace.log);
-        if is_whole {
-            let columns: Vec<Column> = rooms.into_iter().flat_map(|room| room.columns).collect();
+        let coming = Vec::from_iter(self.coming());
+        let streams = match &rooms {
+            Rooms::Whole(_) => STREAMS_MAX,
+            Rooms::Each(rooms) => rooms.len(),
+        };
+        let ways = Ways::new(
+            (queue.device, queue.cancel),
+            (coming, &rooms),
+            (self.rows, stretch(self.rows)),
+            (Pace::new(stretches, streams), bytes),
+        );
+        let log = ways.each(queue, |rows, way| {
+            let (columns, first) = ways.room(way, &rows);
+            launch(&self.batch(rows, columns, first))
+        })?;
+        self.log.set(log);
+        if let Rooms::Whole(columns) = rooms {
             if self.keeps {
-                for (coded, column) in coming.iter().zip(&columns) {
+                for (coded, column) in self.coming().zip(&columns) {
                     kept::keep(queue.device, coded.of, Here::Column(column.clone()));
                 }
             }
@@ -261,29 +214,29 @@ impl<'a> Batches<'a> {
     }
 
     /// Room for all rows, or for batches, and of how many stretches these are at most.
-    fn rooms(&self, queue: &Queue<'_>, link: &Stream) -> Result<(Vec<Room>, usize), Failed> {
+    fn rooms(&self, queue: &Queue<'_>, home: &Stream) -> Result<(Rooms, usize), Failed> {
         let mut stretches = self.stretches_max();
         let has_no_room = |failed: &Failed| matches!(failed, Failed::Device(Fault::Memory { .. }));
         if self.bytes_of(self.rows) <= queue.device.memory_limit() {
-            match self.room(queue, link, self.rows) {
+            match self.room(queue, home, self.rows) {
                 Err(failed) if has_no_room(&failed) => {}
-                room => return Ok((vec![room?], stretches)),
+                room => return Ok((Rooms::Whole(room?), stretches)),
             }
         }
         loop {
-            let room = || self.room(queue, link, stretches * stretch(self.rows));
-            let rooms: Result<Vec<Room>, Failed> = iter::repeat_with(room).take(ROOMS).collect();
+            let room = || self.room(queue, home, stretches * stretch(self.rows));
+            let rooms: Result<_, Failed> = iter::repeat_with(room).take(ROOMS).collect();
             match rooms {
                 Err(failed) if has_no_room(&failed) && stretches > 1 => stretches /= 2,
-                rooms => return Ok((rooms?, stretches)),
+                rooms => return Ok((Rooms::Each(rooms?), stretches)),
             }
         }
     }
 
-    /// Room for so many rows of what comes.
-    fn room(&self, queue: &Queue<'_>, link: &Stream, rows: usize) -> Result<Room, Failed> {
+    /// Room for so many rows of what comes, in memory of a stream that does nothing else.
+    fn room(&self, queue: &Queue<'_>, home: &Stream, rows: usize) -> Result<Vec<Column>, Failed> {
         let alloc = |bytes: usize, what: &str| {
-            queue.with_room(bytes, || link.alloc(bytes, what)).map(Arc::new)
+            queue.with_room(bytes, || home.alloc(bytes, what)).map(Arc::new)
         };
         let columns = self.coming().map(|coded| {
             let form = coded.form.clone();
@@ -292,31 +245,6 @@ impl<'a> Batches<'a> {
             let cells = alloc(cells, "a column of a table")?;
             Ok(Column { form, cells, valid: valid.transpose()? })
         });
-        Ok(Room { columns: columns.collect::<Result<_, Failed>>()?, read: link.new_mark()? })
+        columns.collect()
     }
-}
-
-/// These rows of what comes, whose memory is counted.
-fn decoded(
-    coming: &[&Coded<'_>],
-    rows: Range<usize>,
-    bytes: &MemoryReservation,
-) -> Result<Decoded, Failed> {
-    let began = Instant::now();
-    bytes.try_grow(coming.iter().map(|of| of.piece_bytes(rows.len())).sum())?;
-    let pieces = coming.iter().map(|of| of.piece(rows.clone()));
-    let pieces = pieces.collect::<Result<_, ArrowError>>()?;
-    Ok(Decoded { rows, pieces, seconds: began.elapsed().as_secs_f64() })
-}
-
-/// Brings rows to where their columns have room, from this row of theirs on.
-fn bring(link: &Stream, room: &Room, first: usize, pieces: &[Piece]) -> Result<(), Failed> {
-    link.wait(&room.read)?;
-    for (column, piece) in room.columns.iter().zip(pieces) {
-        link.write(&column.cells, first * column.form.width.bytes(), &piece.cells)?;
-        if let (Some(to), Some(valid)) = (&column.valid, &piece.valid) {
-            link.write(to, first / 8, valid)?;
-        }
-    }
-    Ok(())
 }

@@ -47,12 +47,6 @@ pub(super) struct Piece {
     pub(super) valid: Option<Vec<u8>>,
 }
 
-impl Piece {
-    pub(super) fn bytes(&self) -> usize {
-        self.cells.len() + self.valid.as_ref().map_or(0, Vec::len)
-    }
-}
-
 impl<'a> Coded<'a> {
     /// That of a table's column. One that turns out to be none for devices is remembered as that, on this one.
     pub(super) fn new(

@@ -36,6 +36,7 @@ pub(super) mod tests;
 mod text;
 mod totals;
 mod trial;
+mod ways;
 
 use std::sync::Arc;
 
