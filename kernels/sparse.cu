@@ -1,4 +1,4 @@
-// Products of a sparse matrix, compressed by rows, and a dense one.
+// Products of a sparse matrix, compressed by rows, and a dense one; and all cells of a sparse matrix.
 #include "common.cuh"
 
 // Some threads share a row, a power of two and no more than a warp: `across` of them go along the columns of the result, and as many
@@ -29,4 +29,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) product_f64(f64* out, cons
 
 extern "C" __global__ void __launch_bounds__(THREADS) product_f32(f32* out, const u64* offsets, const u32* places, const f32* values, const f32* dense, u64 rows, u64 columns, u32 shared, u32 across) {
     product(out, offsets, places, values, dense, rows, columns, shared, across);
+}
+
+// Writes what is stored to its places among cells that are zero; some threads share a row.
+template <class T>
+__device__ __forceinline__ void expand(T* out, const u64* offsets, const u32* places, const T* values, u64 rows, u64 columns, u32 shared) {
+    const u32 at_once = THREADS / shared;
+    for (u64 row = (u64)blockIdx.x * at_once + threadIdx.x / shared; row < rows; row += (u64)gridDim.x * at_once) {
+        const u64 end = offsets[row + 1] - offsets[0];
+        for (u64 at = offsets[row] - offsets[0] + threadIdx.x % shared; at < end; at += shared) out[row * columns + places[at]] = values[at];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) expand_f64(f64* __restrict__ out, const u64* __restrict__ offsets, const u32* __restrict__ places, const f64* __restrict__ values, u64 rows, u64 columns, u32 shared) {
+    expand(out, offsets, places, values, rows, columns, shared);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) expand_f32(f32* __restrict__ out, const u64* __restrict__ offsets, const u32* __restrict__ places, const f32* __restrict__ values, u64 rows, u64 columns, u32 shared) {
+    expand(out, offsets, places, values, rows, columns, shared);
 }

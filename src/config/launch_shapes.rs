@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 /// The kernels whose threads may be chosen. Of all others they decide in which order numbers are added up.
-pub(crate) const FREE: [&str; 13] = [
+pub(crate) const FREE: [&str; 15] = [
     "loop",
     "transpose_f64",
     "transpose_f32",
@@ -25,6 +25,8 @@ pub(crate) const FREE: [&str; 13] = [
     "halve_f32",
     "product_f64",
     "product_f32",
+    "expand_f64",
+    "expand_f32",
 ];
 
 /// Threads that a block may have: lanes of whole warps, and as many as any device allows.

@@ -351,6 +351,7 @@ fn plans_show_what_a_device_runs() {
 #[test]
 fn whatever_fails_the_host_does() {
     let Some(pair) = Pair::new() else { return };
+    pair.execute("CREATE MATRIX chain = sparse(net + 9 * eye(200))");
     let expressions = [
         ("relu(x @ w + 0.25) - row_maxs(x)", 64.0),
         ("hstack(sum(x * y), col_sums(tall)[1, 1])", 64.0),
@@ -358,6 +359,7 @@ fn whatever_fails_the_host_does() {
         ("solve(t(x) @ x, w) * 2", 4096.0),
         ("t(net) @ (net @ s) + 1", 4096.0),
         ("lu(x).p @ y + lu(x).l", 4096.0),
+        ("inv(chain) @ s", 4096.0),
         ("net @ net + net", 0.0),
         ("eig(s[1:20, 1:20]).values_re * 2", 1e6),
         (

@@ -61,6 +61,46 @@ fn products_of_sparse_matrices_have_the_bits_of_the_host() {
     assert_eq!((figure(&pair.device, "failure"), left(&pair.device)), (None, 0));
 }
 
+/// What reads all cells of a sparse matrix has it brought as it is, and made dense there.
+#[test]
+fn a_sparse_matrix_is_decomposed_as_a_dense_one() {
+    let Some(pair) = pair() else { return };
+    pair.execute(
+        "CREATE MATRIX chain = sparse(where(abs(range(1, 201) - t(range(1, 201))) = 1, -1, 0) + 4 * eye(200));
+         CREATE MATRIX few = sparse(vstack(rand(1, 5000, 46), where(rand(7, 5000, 47) < 0.01, 1, 0)));
+         CREATE MATRIX dense = randn(200, 200, 48)",
+    );
+    let expressions = [
+        ("inv(chain)", 64.0),
+        ("solve(chain, dense)", 64.0),
+        ("solve(dense, chain)", 1e6),
+        ("det(CAST(chain AS REAL) / 4)", 64.0),
+        ("lu(chain).u", 64.0),
+        ("qr(chain).r", 64.0),
+        // A row of more cells than some threads go through.
+        ("qr(few).r", 64.0),
+        ("eigh(chain).values", 64.0),
+        ("svd(chain).s", 4096.0),
+        ("expm(chain / 4)", 4096.0),
+        ("cholesky(chain) + chain @ dense", 4096.0),
+        ("inv(chain @ chain)", 4096.0),
+    ];
+    for (expression, units) in expressions {
+        let plan = pair.explained(expression);
+        assert!(plan.contains("on the GPU: "), "{expression}: {plan}");
+        let brought = count(&pair.device, "uploaded");
+        assert_close(expression, &pair.both(expression), units);
+        let brought = count(&pair.device, "uploaded") - brought;
+        // All cells of the chain are 320,000 bytes.
+        let of_chain = expression.contains("chain") && !expression.contains("dense");
+        assert!(!of_chain || brought < 100_000, "{expression}: {brought}");
+    }
+    // Found by products with it.
+    let plan = pair.explained("svd(chain, 3).s");
+    assert!(plan.find("evaluate svd") < plan.find("on the GPU: "), "{plan}");
+    assert_eq!((figure(&pair.device, "failure"), left(&pair.device)), (None, 0));
+}
+
 /// A product with the host is sparse for those that read it, on the device and elsewhere.
 #[test]
 fn a_sparse_product_goes_on_as_one() {

@@ -277,6 +277,14 @@ impl<'a> Run<'a> {
         Ok(matrix)
     }
 
+    /// A value with all of its cells; one that is sparse is made dense for this reader alone.
+    fn full(&mut self, slot: Slot) -> Result<Matrix, Failed> {
+        match self.sparse(slot) {
+            Some(sparse) => self.queue.expanded(&sparse, self.cells(slot)?),
+            None => self.matrix(slot),
+        }
+    }
+
     /// A value that is sparse; nothing of it is brought before it is read.
     fn sparse(&mut self, slot: Slot) -> Option<Sparse> {
         if self.held.contains_key(&slot) || self.sparse.contains_key(&slot) {
@@ -333,7 +341,7 @@ impl<'a> Run<'a> {
         inputs: &[Slot],
         output: Slot,
     ) -> Result<(), Failed> {
-        let inputs = self.matrices(inputs)?;
+        let inputs = inputs.iter().map(|&slot| self.full(slot)).collect::<Result<Vec<_>, _>>()?;
         let mut results = self.queue.decompose(operation, &inputs)?;
         match results.pop() {
             Some(one) if Part::all(operation).is_empty() => {

@@ -1,7 +1,7 @@
-//! A sparse matrix in a device's memory, and its products with dense ones.
+//! A sparse matrix in a device's memory, its products with dense ones, and all of its cells.
 //!
-//! It is there compressed by rows, or by the rows of its transpose, whichever its products read; the host turns it. What comes out is
-//! dense; products of two sparse matrices are in [`super::pairs`]. A row of very many cells, as graphs have them, is cut, for one of a few threads would be waited for by all; its parts are
+//! It is there compressed by rows, or by the rows of its transpose, whichever its products read; the host turns it. Who reads all cells has
+//! it made dense there, for what is stored is less to bring. What comes out is dense; products of two sparse matrices are in [`super::pairs`]. A row of very many cells, as graphs have them, is cut, for one of a few threads would be waited for by all; its parts are
 //! added up by a product with a matrix of ones.
 
 use std::sync::{Arc, OnceLock};
@@ -96,6 +96,29 @@ impl Queue<'_> {
             Some(whole) => self.times(&whole.sums, &product),
             None => Ok(product),
         }
+    }
+
+    /// All cells of a matrix.
+    pub(super) fn expanded(&self, a: &Sparse, cells: &Cells) -> Result<Matrix, Failed> {
+        let rows = self.brought(a, cells, false)?;
+        let shape = cells.shape();
+        let out = self.empty(shape, rows.element)?;
+        if out.is_empty() {
+            return Ok(out);
+        }
+        self.stream.clear(&out.buffer)?;
+        let shared = rows.stored.div_ceil(shape.rows).next_power_of_two().min(SHARED_MAX);
+        let [offsets, places, values] = rows.buffers();
+        let buffers = [&out.buffer, offsets, places, values];
+        let mut arguments: Vec<_> = buffers.map(Argument::Buffer).into();
+        arguments.extend([shape.rows, shape.columns].map(|side| Argument::U64(side as u64)));
+        arguments.push(Argument::U32(shared as u32));
+        let entry = match rows.element {
+            Element::Float64 => "expand_f64",
+            Element::Float32 => "expand_f32",
+        };
+        self.launch(TEXT, entry, Work::Threads((shape.rows * shared) as u64), &arguments)?;
+        Ok(out)
     }
 
     /// A matrix, or its transpose, brought when it is first read.

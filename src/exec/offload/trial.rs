@@ -170,7 +170,9 @@ impl Trial {
         let across = by_host(&Op::Transpose, &[&sparse])?;
         let both = [&sparse, &across];
         let square = queue.product_of_sparse([&kept, &Sparse::default()], both)?;
+        let full = queue.download(&queue.expanded(&kept, &sparse)?)?;
         Ok(is_close(&found, &host, UNITS * f64::EPSILON * largest(&host))
+            && is_close(&full, &positive, 0.0)
             && is_close(&square, &by_host(&Op::Product, &both)?, 0.0))
     }
 

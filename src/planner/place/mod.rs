@@ -382,10 +382,23 @@ impl Placing<'_> {
                 let pair_bytes = size_of::<u32>() + self.element(*output).size_bytes();
                 self.estimate(*output).flops / 2.0 * pair_bytes as f64
             }
-            Step::Evaluate { operation, inputs, .. } => offload::taken(operation)
-                .map_or(0.0, |taken| taken.copies * self.estimate(inputs[0]).bytes),
+            Step::Evaluate { operation, inputs, .. } => {
+                let Some(taken) = offload::taken(operation) else { return 0.0 };
+                taken.copies * self.full_bytes(inputs[0]) + self.expanded(inputs).sum::<f64>()
+            }
             _ => 0.0,
         }
+    }
+
+    /// Bytes of all cells of those that are sparse.
+    fn expanded(&self, slots: &[Slot]) -> impl Iterator<Item = f64> {
+        slots.iter().filter(|&&slot| self.is_sparse(&[slot])).map(|&slot| self.full_bytes(slot))
+    }
+
+    /// Bytes of all cells of a value, whichever of them are stored.
+    fn full_bytes(&self, slot: Slot) -> f64 {
+        let Estimate { rows, columns, .. } = *self.estimate(slot);
+        rows * columns * self.element(slot).size_bytes() as f64
     }
 
     /// The factors and products that a device has in two types, because it multiplies in another one, and bytes of the second.

@@ -190,8 +190,13 @@ impl Placing<'_> {
             ..Work::default()
         };
         work.decomposed[usize::from(is_single)] = flops;
-        let all: Vec<Slot> = inputs.iter().copied().chain([output]).collect();
-        self.is_dense(&all).then_some(work)
+        let sparse: Vec<f64> = self.expanded(inputs).collect();
+        work.launches += 2.0 * sparse.len() as f64;
+        // Written twice: as zeros, and what is stored.
+        work.bytes += 2.0 * sparse.iter().sum::<f64>();
+        // The first few singular values of a sparse matrix are found by products with it.
+        let is_for_all = sparse.is_empty() || !matches!(operation, Op::Svd { rank: Some(_) });
+        (is_for_all && self.is_dense(&[output])).then_some(work)
     }
 
     fn pass(&self, pass: &Pass) -> Option<Work> {
