@@ -93,6 +93,8 @@ pub(crate) struct Offload {
     pub(crate) keeps: Vec<(Slot, Stored)>,
     /// Seconds expected of the device with what is moved, and of the host.
     pub(crate) seconds: [f64; 2],
+    /// Those of the device by rates alone.
+    pub(crate) device_by_rates: f64,
     /// Bytes moved to the device and back.
     pub(crate) moved_bytes: f64,
     /// Bytes that it has in the device's memory at once.

@@ -16,6 +16,7 @@ use super::evaluate::{evaluate, multiply};
 use super::footprint;
 use super::kernels::Stop;
 use super::labels::{AxisLabels, RelationLabels, resolve};
+use super::offload::observed::{self, By, Parts};
 use super::offload::{self, Failed};
 use super::operation::Operation;
 use super::program::{Offload, Program, Round, Rounds, Slot, Step};
@@ -135,6 +136,7 @@ pub(super) struct Run<'a> {
     pub(super) relations: Vec<RelationLabels>,
     /// Rows for which memory has no room.
     pub(super) shelf: Shelf,
+    on_devices: Parts,
 }
 
 /// The inputs of one relation.
@@ -163,6 +165,7 @@ pub(crate) fn run<'a>(
         values: (0..program.slots).map(|_| None).collect(),
         counted: vec![0; program.slots],
         shelf: Shelf::default(),
+        on_devices: Parts::default(),
     };
     for (stored, seconds) in &program.missed {
         offload::kept::owe(&stored.matrix, *seconds);
@@ -173,8 +176,9 @@ pub(crate) fn run<'a>(
         Some(watch) => run.watched_steps(watch)?,
     }
     if let Some(expected) = program.host_seconds {
-        offload::observed::note(&program.text, expected, start.elapsed().as_secs_f64());
+        observed::note(By::Host, &program.text, expected, start.elapsed().as_secs_f64());
     }
+    run.on_devices.note(&program.text);
     for check in &program.checks {
         check.run(&run.relations)?;
     }
@@ -408,7 +412,11 @@ impl Run<'_> {
     /// Steps by a device. Where it fails, the host begins them anew.
     fn offload(&mut self, offload: &Offload) -> Result<()> {
         let start = Instant::now();
-        let (why, is_failure) = match self.by_device(offload, start) {
+        let by_device = self.by_device(offload, start);
+        if by_device.is_err() {
+            self.on_devices.leave_out();
+        }
+        let (why, is_failure) = match by_device {
             Ok(()) => return Ok(()),
             Err(Failed::Stopped(error)) => return Err(error),
             Err(Failed::Refused(why)) => (why, false),
@@ -429,6 +437,7 @@ impl Run<'_> {
     fn by_device(&mut self, offload: &Offload, start: Instant) -> Result<(), Failed> {
         let assigned = offload::for_steps(self.program, offload, self.around.gpu_devices)?;
         let (device, cancel) = (assigned.device(), self.around.cancel);
+        let (began, loaded) = (Instant::now(), device.usage().loaded());
         let mut run = offload::Run::new(device, self.program, offload, &self.values, cancel)?;
         run.steps(&offload.steps)?;
         let (budget, notes) = (&mut self.around.budget, &self.program.notes);
@@ -455,6 +464,10 @@ impl Run<'_> {
         if let Some(&last) = offload.leaves.last().filter(|_| gpu::are_several()) {
             let on_device = Some(assigned.device().ordinal());
             (self.around.measured)(last, Measured { on_device, ..Measured::default() });
+        }
+        self.on_devices.add(offload.device_by_rates, began.elapsed().as_secs_f64());
+        if assigned.device().usage().loaded() != loaded {
+            self.on_devices.leave_out();
         }
         drop(assigned);
         for (slot, value, counted_bytes) in leaves {

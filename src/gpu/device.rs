@@ -64,6 +64,13 @@ pub(crate) struct Usage {
     pub(crate) trims: u64,
 }
 
+impl Usage {
+    /// Texts that somebody had to wait for.
+    pub(crate) fn loaded(&self) -> u64 {
+        self.compiled + self.cache_hits
+    }
+}
+
 /// A buffer that is alive, and what it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Live {

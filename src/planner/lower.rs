@@ -33,6 +33,7 @@ use crate::exec::emit::Form;
 use crate::exec::emit::Reading;
 use crate::exec::labels::{AxisLabels, Recipe};
 use crate::exec::offload;
+use crate::exec::offload::observed::{self, By};
 use crate::exec::operation::{Axis, Operation as Op};
 use crate::exec::program::{Note, Program};
 use crate::exec::{Input, MatrixExec};
@@ -182,7 +183,7 @@ fn lower(
             graphs: settings.gpu_graphs,
             decomposes: place::decomposes(&steps, device),
             finds_eigenvalues: place::finds_eigenvalues(&steps, device),
-            host_factor: offload::observed::factor(&text),
+            factors: [By::Device, By::Host].map(|by| observed::factor(by, &text)),
         };
         let placed = place::place(steps, root.index(), expected, target, settings.gpu);
         (steps, missed, host_seconds) = (placed.steps, placed.missed, placed.host_seconds);

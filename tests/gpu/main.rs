@@ -14,6 +14,7 @@ mod falls;
 mod graphs;
 mod groups;
 mod images;
+mod observed;
 mod random_groups;
 mod rows;
 #[path = "../standin/sanitizer.rs"]

@@ -43,7 +43,8 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, stream};
 
 use super::chosen::for_work;
 use super::groups::{Asked, Log};
-use super::{Failed, falls, kept, observed};
+use super::observed::{self, By};
+use super::{Failed, falls, kept};
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::exec::run::Cancel;
@@ -153,9 +154,9 @@ pub(crate) struct Choice {
     pub(crate) held_bytes: usize,
     /// Why it is not for a device any more, where one has failed at it.
     pub(crate) fallen: Option<String>,
-    /// By which the same plan is known, and the seconds expected of the host by rates alone.
+    /// By which the same plan is known, and the seconds expected of the device and the host by rates alone.
     pub(crate) text: String,
-    pub(crate) by_rates: f64,
+    pub(crate) by_rates: [f64; 2],
     /// Columns whose absence kept the device from it, and the seconds that each would have saved.
     pub(crate) missed: Vec<(usize, f64)>,
 }
@@ -223,7 +224,13 @@ impl OffloadedExec {
             let by_device = || {
                 let assigned = for_work(own.as_ref(), &choice, &among)?;
                 let device = assigned.device();
+                let (began, loaded) = (Instant::now(), device.usage().loaded());
                 let done = own.run(&plan, device, around)?;
+                // What had to be compiled first tells nothing of the next run.
+                if device.usage().loaded() == loaded {
+                    let seconds = began.elapsed().as_secs_f64();
+                    observed::note(By::Device, &choice.text, choice.by_rates[0], seconds);
+                }
                 if gpu::are_several() {
                     on_device.get_or_init(|| device.ordinal());
                 }
@@ -278,10 +285,10 @@ impl OffloadedExec {
     ) -> Result<SendableRecordBatchStream> {
         let rows = self.host.execute(partition, context)?;
         let (left, text, by_rates) =
-            (Arc::clone(&self.left), self.choice.text.clone(), self.choice.by_rates);
+            (Arc::clone(&self.left), self.choice.text.clone(), self.choice.by_rates[1]);
         let mut end = Some(move || {
             if left.0.fetch_sub(1, Ordering::AcqRel) == 1 {
-                observed::note(&text, by_rates, left.1.elapsed().as_secs_f64());
+                observed::note(By::Host, &text, by_rates, left.1.elapsed().as_secs_f64());
             }
         });
         let ended = stream::poll_fn(move |_| {

@@ -9,8 +9,9 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use crate::config::{Gpu, GpuUse};
 use crate::exec::offload::groups::{Asked, expected_bytes};
+use crate::exec::offload::observed::{self, By};
 use crate::exec::offload::operator::Choice;
-use crate::exec::offload::{falls, kept, observed};
+use crate::exec::offload::{falls, kept};
 use crate::planner::cost::rows::RowCosts;
 use crate::planner::place::{self, Sought};
 
@@ -21,13 +22,15 @@ pub(super) struct Host {
     /// Seconds that are expected, by rates alone and by what it took before.
     by_rates: f64,
     seconds: f64,
+    /// How many times of what is expected of it a device took before.
+    of_device: f64,
 }
 
 impl Host {
     pub(super) fn of(plan: &Arc<dyn ExecutionPlan>, by_rates: f64) -> Self {
         let text = format!("{}", displayable(plan.as_ref()).indent(false));
-        let seconds = by_rates * observed::factor(&text);
-        Self { text, by_rates, seconds }
+        let [of_device, of_host] = [By::Device, By::Host].map(|by| observed::factor(by, &text));
+        Self { text, by_rates, seconds: of_host * by_rates, of_device }
     }
 }
 
@@ -101,25 +104,26 @@ impl Bringing {
         let fallen = wanted.fallen(|| falls::why(&host.text));
         // What has no room to stay is brought each time.
         let unpaid = if working.has_room { self.unpaid_seconds } else { self.seconds };
-        let is_faster = force || place::is_clearly_faster(working.and(unpaid), host.seconds);
-        let gain = host.seconds - working.seconds;
+        let is_clearly_faster =
+            |by_rates: f64| place::is_clearly_faster(host.of_device * by_rates, host.seconds);
+        let is_faster = force || is_clearly_faster(working.and(unpaid));
+        let gain = host.seconds - host.of_device * working.seconds;
         let may_stay = wanted.keeps && working.has_room && fallen.is_none();
-        let is_missed =
-            !is_faster && may_stay && place::is_clearly_faster(working.seconds, host.seconds);
+        let is_missed = !is_faster && may_stay && is_clearly_faster(working.seconds);
         let missed = self.absent.iter().filter(|_| is_missed);
         let missed = missed.map(|&(at, seconds)| (at, gain * seconds / self.seconds)).collect();
         Choice {
             by_device: is_faster && fallen.is_none(),
             waits: force,
             keeps: wanted.keeps,
-            device_seconds: working.and(self.seconds),
+            device_seconds: host.of_device * working.and(self.seconds),
             host_seconds: host.seconds,
             read_bytes: working.read_bytes,
             brought_bytes: self.bytes,
             held_bytes: working.held_bytes,
             fallen,
             text: host.text,
-            by_rates: host.by_rates,
+            by_rates: [working.and(self.seconds), host.by_rates],
             missed,
         }
     }

@@ -61,8 +61,8 @@ pub(super) struct Target<'a> {
     pub(super) graphs: GpuGraphs,
     /// Whether it finds eigenvalues of those that are not symmetric.
     pub(super) finds_eigenvalues: bool,
-    /// How many times of what is expected the host took for the same program before.
-    pub(super) host_factor: f64,
+    /// How many times of what is expected a device and the host took for the same program before.
+    pub(super) factors: [f64; 2],
 }
 
 /// Steps with those that a device runs put together, and the matrices whose absence kept it from running more.
@@ -337,19 +337,33 @@ impl Placing<'_> {
         let Rates { upload, download, synchronize_seconds, .. } = self.device.rates;
         let moving =
             up / upload + down / download + synchronize_seconds * (1 + leaves.len()) as f64;
-        let host = self.device.host_factor * work.host_seconds(self.expected.cost);
+        let [of_device, of_host] = self.device.factors;
+        let host = of_host * work.host_seconds(self.expected.cost);
         let device = work.device_seconds(&self.device) + self.converting_seconds(steps);
-        let seconds = [device + moving, host];
+        let device_by_rates = device + moving;
+        let seconds = [of_device * device_by_rates, host];
         let gain = match self.gpu {
             // The longest runs.
             Gpu::Force => (leaves.len() + steps.len()) as f64 * steps.len() as f64,
-            _ => seconds[1] - FACTOR_MIN * (seconds[0] - paid / upload) - GAIN_SECONDS_MIN,
+            _ => {
+                let device = of_device * (device_by_rates - paid / upload);
+                seconds[1] - FACTOR_MIN * device - GAIN_SECONDS_MIN
+            }
         };
         let keeps = reads.iter().filter_map(|slot| Some((*slot, at_hand(slot)?.stored.clone())));
         let keeps = keeps.collect();
         let (moved_bytes, graphs) = (up + down, self.device.graphs);
         let steps = Vec::new();
-        let offload = Offload { steps, leaves, keeps, seconds, moved_bytes, peak_bytes, graphs };
+        let offload = Offload {
+            steps,
+            leaves,
+            keeps,
+            seconds,
+            device_by_rates,
+            moved_bytes,
+            peak_bytes,
+            graphs,
+        };
         Some((offload, gain))
     }
 
@@ -478,7 +492,7 @@ mod tests {
     fn target(precision: GpuPrecision) -> Target<'static> {
         let (rates, memory_bytes) = (Rates::default(), MEMORY);
         let (keeps, decomposes, finds_eigenvalues) = (false, true, true);
-        let (devices, graphs, host_factor) = (&[], GpuGraphs::Off, 1.0);
+        let (devices, graphs, factors) = (&[], GpuGraphs::Off, [1.0; 2]);
         Target {
             devices,
             rates,
@@ -488,7 +502,7 @@ mod tests {
             decomposes,
             finds_eigenvalues,
             graphs,
-            host_factor,
+            factors,
         }
     }
 
@@ -581,7 +595,7 @@ mod tests {
         let device = target(GpuPrecision::Off);
         let (steps, _) = placed_on(device, 40, Gpu::Auto, cube);
         assert!(offloads(&steps).is_empty());
-        let slow = Target { host_factor: 50.0, ..device };
+        let slow = Target { factors: [1.0, 50.0], ..device };
         let (placed, _) = placed_of(&stored(40), slow, Gpu::Auto, cube);
         let [offload] = offloads(&placed.steps)[..] else { panic!("{:?}", placed.steps) };
         let [on_device, host] = offload.seconds;
@@ -589,6 +603,23 @@ mod tests {
         // By rates alone, or what is noted would be taken for what is expected.
         let (by_host, _) = placed_of(&stored(40), device, Gpu::Auto, cube);
         assert!((50.0 * by_host.host_seconds.unwrap() / host - 1.0).abs() < 1e-9);
+    }
+
+    /// So does what the device took.
+    #[test]
+    fn a_device_that_was_slower_than_expected_gets_less() {
+        let device = target(GpuPrecision::Off);
+        let (placed, _) = placed_on(device, 1500, Gpu::Auto, cube);
+        let [offload] = offloads(&placed)[..] else { panic!("{placed:?}") };
+        let [on_device, host] = offload.seconds;
+        assert_eq!(offload.device_by_rates, on_device);
+        let slow = |factor| Target { factors: [factor, 1.0], ..device };
+        let (placed, _) = placed_on(slow(1.5), 1500, Gpu::Auto, cube);
+        let [offload] = offloads(&placed)[..] else { panic!("{placed:?}") };
+        assert_eq!(offload.seconds, [1.5 * on_device, host]);
+        assert_eq!(offload.device_by_rates, on_device);
+        let (placed, _) = placed_on(slow(host / on_device), 1500, Gpu::Auto, cube);
+        assert!(offloads(&placed).is_empty(), "{placed:?}");
     }
 
     /// What is read once is not worth its way, what is read again and again is.
