@@ -60,12 +60,22 @@ struct Device {
     int lost = SUCCESS;
 };
 
+// What a stream does at its turn, and returns the code of what went wrong.
+struct Work {
+    std::function<int()> run;
+    // Whether it is a kernel, or what a library does by kernels.
+    bool computes = false;
+    // Another stream that comes so far before, if it is a wait.
+    Stream* after = nullptr;
+    unsigned long until = 0;
+};
+
 // Work that is queued whenever it is launched; as it was captured, and as it is launched.
-using Graph = std::vector<std::function<int()>>;
+using Graph = std::vector<Work>;
 
 struct Stream {
     Device* device;
-    std::deque<std::function<int()>> queue;
+    std::deque<Work> queue;
     unsigned long done = 0, queued = 0;
     // What is captured, if it is, and whether something was called that cannot be.
     Graph* captured = nullptr;
@@ -132,16 +142,34 @@ int work_on(Stream* stream, unsigned long until) {
         auto work = stream->queue.front();
         stream->queue.pop_front();
         stream->done++;
-        if (int code = work()) return stream->device->lost = code;
+        if (int code = work.run()) return stream->device->lost = code;
     }
     return SUCCESS;
 }
 
 // What a captured stream is asked for is recorded, not done.
-void queue(Stream* stream, std::function<int()> work) {
+void queue(Stream* stream, Work work) {
     if (stream->captured) return stream->captured->push_back(std::move(work));
     stream->queue.push_back(std::move(work));
     stream->queued++;
+}
+
+// Whether there is a kernel among what a stream has to do until a place, or in what that waits for.
+bool computes(const Stream* stream, unsigned long until) {
+    unsigned long at = stream->done;
+    for (const Work& work : stream->queue) {
+        if (at++ >= until) return false;
+        if (work.computes || (work.after && computes(work.after, work.until))) return true;
+    }
+    return false;
+}
+
+// Counts a copy that is queued while there are kernels to be run: whether it comes behind one, or goes beside them.
+void count_copy(const Stream* stream, const char* behind, const char* beside) {
+    if (computes(stream, stream->queued)) return count(behind);
+    for (const Stream* other : stream->device->streams) {
+        if (computes(other, other->queued)) return count(beside);
+    }
 }
 
 // Refuses what would wait for a captured stream, or needs it to be at work.
@@ -173,13 +201,15 @@ int copy(Stream* stream, void* to, const void* from, size_t bytes, bool to_devic
     if (is_elsewhere(current, (Address)to) || is_elsewhere(current, (Address)from)) return crossed(INVALID_VALUE);
     if (standin_fails("refuse_copy")) return INVALID_VALUE;
     const bool is_lost = standin_fails("fail_copy");
-    queue(stream, [=] {
+    if (!from_device) count_copy(stream, "up_behind", "up_beside");
+    if (!to_device) count_copy(stream, "down_behind", "down_beside");
+    queue(stream, {[=]() -> int {
         if (is_lost) return ILLEGAL_ADDRESS;
         if (to_device && !is_live(stream->device, (Address)to, bytes)) return ILLEGAL_ADDRESS;
         if (from_device && !is_live(stream->device, (Address)from, bytes)) return ILLEGAL_ADDRESS;
         memcpy(to, from, bytes);
         return SUCCESS;
-    });
+    }});
     return SUCCESS;
 }
 
@@ -226,7 +256,7 @@ bool standin_queue(const void* device, void* stream, std::initializer_list<const
     bool is_right = device == current && is_here((Stream*)stream);
     for (const void* place : places) is_right &= !is_elsewhere(current, (Address)place);
     if (!is_right) return crossed(0);
-    return queue((Stream*)stream, *work), true;
+    return queue((Stream*)stream, {*work, true}), true;
 }
 
 bool standin_captures(void* stream) {
@@ -317,7 +347,7 @@ API cuMemFreeAsync(Address address, Stream* stream) {
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
     if (is_elsewhere(current, address)) return crossed(INVALID_VALUE);
     if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
-    queue(stream, [=]() -> int {
+    queue(stream, {[=]() -> int {
         auto& live = stream->device->live;
         auto found = live.find(address);
         if (found == live.end()) return ILLEGAL_ADDRESS;
@@ -325,7 +355,7 @@ API cuMemFreeAsync(Address address, Stream* stream) {
         live.erase(found);
         free((void*)address);
         return SUCCESS;
-    });
+    }});
     return SUCCESS;
 }
 
@@ -356,10 +386,10 @@ API cuMemsetD8Async(Address address, unsigned char value, size_t bytes, Stream* 
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
     if (is_elsewhere(current, address)) return crossed(INVALID_VALUE);
-    queue(stream, [=]() -> int {
+    queue(stream, {[=]() -> int {
         if (!is_live(stream->device, address, bytes)) return ILLEGAL_ADDRESS;
         return memset((void*)address, value, bytes), SUCCESS;
-    });
+    }});
     return SUCCESS;
 }
 
@@ -391,9 +421,11 @@ API cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
     ALONE;
     if (!is_here(stream)) return crossed(INVALID_HANDLE);
     if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
+    if (standin_fails("refuse_wait")) return INVALID_VALUE;
+    count("waits");
     Stream* other = event->stream;
     const unsigned long until = event->at;
-    if (other && other != stream) queue(stream, [=] { return work_on(other, until); });
+    if (other && other != stream) queue(stream, {[=] { return work_on(other, until); }, false, other, until});
     return SUCCESS;
 }
 
@@ -525,11 +557,12 @@ API cuLaunchKernel(Function* function, unsigned blocks, unsigned, unsigned, unsi
         if (kernel->bytes[at] != sizeof(Address) || !is_elsewhere(current, *(const Address*)bytes)) continue;
         crossed(ILLEGAL_ADDRESS), is_lost = true;
     }
-    queue(stream, [=]() mutable -> int {
+    auto run = [=]() mutable -> int {
         if (is_lost) return ILLEGAL_ADDRESS;
         std::vector<void*> places;
         for (auto& parameter : parameters) places.push_back(parameter.data());
         return run_kernel(kernel->enter, places.data(), blocks, threads, figure("order", 0));
-    });
+    };
+    queue(stream, {run, true});
     return SUCCESS;
 }
