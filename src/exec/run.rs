@@ -439,7 +439,8 @@ impl Run<'_> {
         let (device, cancel) = (assigned.device(), self.around.cancel);
         let (began, loaded) = (Instant::now(), device.usage().loaded());
         let mut run = offload::Run::new(device, self.program, offload, &self.values, cancel)?;
-        run.steps(&offload.steps)?;
+        run.all(offload)?;
+        let in_order = run.in_order(&offload.leaves);
         let (budget, notes) = (&mut self.around.budget, &self.program.notes);
         let mut all_bytes = 0;
         let bring = |&slot: &Slot| {
@@ -449,7 +450,7 @@ impl Run<'_> {
             let counted = budget.grow_cells(bytes, &notes[slot].text);
             let counted_bytes = counted.map_err(Failed::Stopped)?;
             all_bytes += counted_bytes;
-            let cells = found.into_iter().map(|found| run.fetch(found));
+            let cells = found.into_iter().map(|found| run.fetch(slot, found));
             let mut cells = cells.collect::<Result<Vec<_>, _>>()?;
             let value = match cells.pop() {
                 Some(one) if cells.is_empty() => Value::Matrix(one),
@@ -457,7 +458,7 @@ impl Run<'_> {
             };
             Ok((slot, value, counted_bytes))
         };
-        let leaves: Result<Vec<_>, Failed> = offload.leaves.iter().map(bring).collect();
+        let leaves: Result<Vec<_>, Failed> = in_order.iter().map(bring).collect();
         drop(run);
         // What came before a failure is of no use.
         let leaves = leaves.inspect_err(|_| self.around.budget.shrink(all_bytes))?;

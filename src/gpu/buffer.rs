@@ -21,13 +21,16 @@ pub(crate) struct Buffer(Arc<Memory>);
 /// What a buffer is, and what a graph that works with it holds on to.
 pub(super) struct Memory {
     device: Arc<Device>,
-    /// Where it is allocated and freed, and where those write to it who say nothing else.
+    /// Where it is allocated, where those write to it who say nothing else, and where it is freed unless another comes after all that was
+    /// done with it.
     home: Arc<Lane>,
     address: CUdeviceptr,
     bytes: usize,
     /// In the device's ledger.
     number: u64,
-    /// The place in its lane of the last work with it; once another lane reads it, of the last that wrote to it.
+    /// The place in its lane of the last work with it.
+    last: AtomicU64,
+    /// The same until it is shared, and then of the last that wrote to it.
     used: AtomicU64,
     is_shared: AtomicBool,
     /// Other lanes that work with it, and the place of the last work there.
@@ -63,14 +66,15 @@ impl Buffer {
         let number = device.reserve(bytes, what)?;
         let address =
             Self::allocate(device, home, bytes).inspect_err(|_| device.release(number))?;
-        let (used, others) = (AtomicU64::new(home.mark()), Mutex::default());
+        let (place, others) = (home.mark(), Mutex::default());
         Ok(Self(Arc::new(Memory {
             device: Arc::clone(device),
             home: Arc::clone(home),
             address,
             bytes,
             number,
-            used,
+            last: AtomicU64::new(place),
+            used: AtomicU64::new(place),
             is_shared: AtomicBool::new(false),
             others,
         })))
@@ -118,10 +122,18 @@ impl Buffer {
 
     /// Remembers that a lane has written to it: where that is its own, who reads it next waits for that, too.
     pub(super) fn written(&self, lane: &Arc<Lane>) {
-        match Arc::ptr_eq(lane, &self.0.home) {
-            true => drop(self.0.used.fetch_max(lane.queued(), Ordering::Release)),
-            false => self.after(lane),
+        if !Arc::ptr_eq(lane, &self.0.home) {
+            return self.after(lane);
         }
+        let place = lane.queued();
+        self.0.last.fetch_max(place, Ordering::Release);
+        self.0.used.fetch_max(place, Ordering::Release);
+    }
+
+    /// Says that nobody writes it any more. Who reads it elsewhere then waits for what was queued with it until now, and not
+    /// for those that read it in its own stream later.
+    pub(crate) fn share(&self) {
+        self.0.is_shared.store(true, Ordering::Release);
     }
 }
 
@@ -137,7 +149,7 @@ impl Memory {
         self.bytes
     }
 
-    /// Whether another lane has read it, so that nobody may write it any more.
+    /// Whether another lane reads it, so that nobody may write it any more.
     pub(super) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Acquire)
     }
@@ -147,16 +159,22 @@ impl Memory {
             return Ok(());
         }
         self.is_shared.store(true, Ordering::Release);
-        match self.home.is_done(self.used.load(Ordering::Acquire)) {
+        match self.comes_before(lane, self.used.load(Ordering::Acquire)) {
             true => Ok(()),
             false => lane.wait_for(&self.device, &self.home),
         }
+    }
+
+    /// Whether what is queued in another lane next comes after a place in its own, without another wait.
+    fn comes_before(&self, lane: &Lane, place: u64) -> bool {
+        self.home.is_done(place) || lane.has_waited_for(&self.home, place)
     }
 
     /// Remembers that work with it was queued in a lane last.
     pub(super) fn after(&self, lane: &Arc<Lane>) {
         let at = lane.queued();
         if Arc::ptr_eq(lane, &self.home) {
+            self.last.fetch_max(at, Ordering::Release);
             if !self.is_shared() {
                 self.used.fetch_max(at, Ordering::Release);
             }
@@ -173,15 +191,24 @@ impl Memory {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Frees it in its own lane; or in that of the only other that works with it, where this comes after all else: then its own, which may bring
+    /// what is read next, need not wait for work with what it brought before.
     fn free(&self) -> Result<(), Fault> {
-        for (other, at) in self.others().drain(..) {
-            if !other.is_done(at) {
-                self.home.wait_for(&self.device, &other)?;
+        let mut others = std::mem::take(&mut *self.others());
+        others.retain(|(other, at)| !other.is_done(*at));
+        let last = self.last.load(Ordering::Acquire);
+        let lane = match others.as_slice() {
+            [(other, _)] if self.comes_before(other, last) => other,
+            others => {
+                for (other, _) in others {
+                    self.home.wait_for(&self.device, other)?;
+                }
+                &self.home
             }
-        }
+        };
         self.device.call("cuMemFreeAsync", || {
-            // SAFETY: it was allocated in this lane and is freed once; work of other lanes with it comes before.
-            unsafe { result::free_async(self.address, self.home.stream()) }
+            // SAFETY: it is freed once, in a lane in which all work with it comes before.
+            unsafe { result::free_async(self.address, lane.stream()) }
         })
     }
 }

@@ -103,7 +103,7 @@ impl Stream {
     }
 
     /// Refuses what cannot be part of a graph, while one is recorded.
-    pub(super) fn is_direct(&self, call: &'static str) -> Result<(), Fault> {
+    pub(crate) fn is_direct(&self, call: &'static str) -> Result<(), Fault> {
         match self.lane().is_recording() {
             true => Err(Fault::Misuse { call, code: UNSUPPORTED }),
             false => Ok(()),

@@ -21,9 +21,9 @@
 //! error is never formatted, for that calls the driver again.
 //!
 //! A stream is a queue: a call returns before the work is done, and a buffer that is dropped is freed after the work
-//! that was queued before. Another stream may read a buffer: it waits for what was queued when it asked, and the
-//! buffer waits for it before it is freed. Once another has, its own stream writes it again only after it was told to wait for
-//! that ([`Mark`]); nobody checks.
+//! that was queued before. Another stream may read a buffer: it waits for what was queued when it asked, unless it comes after what was
+//! done with that already ([`Mark`]), and the buffer is freed after it. Once another has, its own stream writes it again only after it was
+//! told to wait for that; nobody checks.
 //!
 //! Some faults leave a device useless for the rest of the process. Then it is lost: nothing is called or freed any
 //! more, each call says so, and so does [`Seen::device`]. The others go on.

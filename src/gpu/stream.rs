@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub(super) struct Lane {
     /// How many pieces of work were queued, and how many of them are done for certain.
     queued: AtomicU64,
     done: AtomicU64,
+    /// Others that it has waited for, and the place in each that it comes after.
+    waited: Mutex<Vec<(Weak<Lane>, u64)>>,
     /// For products in this lane, once there is one.
     products: Mutex<Option<Products>>,
     /// For factorizations.
@@ -55,6 +57,7 @@ impl Lane {
             event: Mutex::new(Handle(event)),
             queued: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            waited: Mutex::default(),
             products: Mutex::default(),
             solver: Mutex::default(),
             recorder: Mutex::default(),
@@ -82,9 +85,10 @@ impl Lane {
     }
 
     /// Lets what is queued here next wait for what is queued in another lane now.
-    pub(super) fn wait_for(&self, device: &Device, other: &Lane) -> Result<(), Fault> {
+    pub(super) fn wait_for(&self, device: &Device, other: &Arc<Lane>) -> Result<(), Fault> {
         // The wait is for what was recorded last, so nobody may record between.
         let event = other.event.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = other.queued();
         device.call("cuEventRecord", || {
             // SAFETY: the event and the stream live as long as their lane.
             unsafe { result::event::record(event.0, other.stream()) }
@@ -93,7 +97,28 @@ impl Lane {
         device.call("cuStreamWaitEvent", || {
             // SAFETY: as above.
             unsafe { result::stream::wait_event(self.stream(), event.0, flags) }
-        })
+        })?;
+        self.comes_after(other, place);
+        Ok(())
+    }
+
+    /// Whether all that is queued here next comes after a place in another lane.
+    pub(super) fn has_waited_for(&self, other: &Arc<Lane>, place: u64) -> bool {
+        let waited = self.waited();
+        waited.iter().any(|(known, last)| known.as_ptr() == Arc::as_ptr(other) && place <= *last)
+    }
+
+    /// Remembers a wait that was queued.
+    fn comes_after(&self, other: &Arc<Lane>, place: u64) {
+        let mut waited = self.waited();
+        match waited.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(other)) {
+            Some((_, last)) => *last = place.max(*last),
+            None => waited.push((Arc::downgrade(other), place)),
+        }
+    }
+
+    fn waited(&self) -> MutexGuard<'_, Vec<(Weak<Lane>, u64)>> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn products(&self) -> MutexGuard<'_, Option<Products>> {
@@ -175,9 +200,14 @@ impl Stream {
             return Err(Fault::Misuse { call: "download", code: 1 });
         }
         buffer.before(&self.lane)?;
-        let staging = &self.device.staging;
+        let (staging, before) = (&self.device.staging, self.lane.queued());
         let copied = staging.download(&self.device, &self.lane, buffer.address(), out);
-        buffer.after(&self.lane);
+        if copied.is_err() {
+            buffer.after(&self.lane);
+        } else if !out.is_empty() {
+            // It has come, and what was queued before it is done.
+            self.lane.done.fetch_max(before, Ordering::AcqRel);
+        }
         self.device.counts.bytes_down.fetch_add(out.len() as u64, Ordering::Relaxed);
         copied
     }
@@ -226,35 +256,37 @@ impl Stream {
     /// A mark that is nowhere yet.
     pub(crate) fn new_mark(&self) -> Result<Mark, Fault> {
         let event = Handle(self.device.call("cuEventCreate", new_event)?);
-        Ok(Mark { device: Arc::clone(&self.device), event, is_set: false })
+        Ok(Mark { device: Arc::clone(&self.device), event, at: None })
     }
 
     /// Puts a mark behind all that is queued.
     pub(crate) fn mark(&self, mark: &mut Mark) -> Result<(), Fault> {
-        mark.is_set = true;
+        let place = self.lane.queued();
         self.device.call("cuEventRecord", || {
             // SAFETY: the event lives as long as the mark, the stream as the lane.
             unsafe { result::event::record(mark.event.0, self.lane.stream()) }
-        })
+        })?;
+        mark.at = Some((Arc::clone(&self.lane), place));
+        Ok(())
     }
 
     /// Lets what is queued next wait for what is before a mark, as far as that is anywhere.
     pub(crate) fn wait(&self, mark: &Mark) -> Result<(), Fault> {
-        if !mark.is_set {
-            return Ok(());
-        }
+        let Some((other, place)) = &mark.at else { return Ok(()) };
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         self.device.call("cuStreamWaitEvent", || {
             // SAFETY: as above.
             unsafe { result::stream::wait_event(self.lane.stream(), mark.event.0, flags) }
-        })
+        })?;
+        self.lane.comes_after(other, *place);
+        Ok(())
     }
 
     /// Waits for all that is queued, and tells what went wrong in any of it. With a flag, no longer than until that is
     /// set; the work goes on, and its buffers are freed after it.
     pub(crate) fn finish(&self, stop: Option<&AtomicBool>) -> Result<(), Fault> {
         self.is_direct("cuStreamSynchronize")?;
-        let last = self.lane.queued();
+        let (last, waited) = (self.lane.queued(), self.lane.waited().clone());
         match stop {
             None => self.device.call("cuStreamSynchronize", || {
                 // SAFETY: the stream lives as long as the lane.
@@ -263,6 +295,12 @@ impl Stream {
             Some(stop) => self.poll(stop)?,
         }
         self.lane.done.fetch_max(last, Ordering::AcqRel);
+        // And so is what it has waited for.
+        for (other, place) in waited {
+            if let Some(other) = other.upgrade() {
+                other.done.fetch_max(place, Ordering::AcqRel);
+            }
+        }
         Ok(())
     }
 
@@ -304,7 +342,8 @@ impl Stream {
 pub(crate) struct Mark {
     device: Arc<Device>,
     event: Handle<sys::CUevent_st>,
-    is_set: bool,
+    /// Its lane, and the place there that it comes after, once it is set.
+    at: Option<(Arc<Lane>, u64)>,
 }
 
 impl Drop for Mark {

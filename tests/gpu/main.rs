@@ -24,6 +24,7 @@ mod shapes;
 mod sorts;
 mod sparse;
 mod standin;
+mod streams;
 
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

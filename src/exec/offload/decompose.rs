@@ -26,7 +26,7 @@ use crate::exec::kernels::elementwise::{BinaryFunction, UnaryFunction};
 use crate::exec::kernels::fused::{Builder, Value};
 use crate::exec::operation::{Aggregate, Axis, Operation, Span};
 use crate::gpu::{Arithmetic, Buffer, Columns};
-use crate::matrix::{Cells, Dense, Element, Shape};
+use crate::matrix::{Cells, Element, Shape};
 
 /// How far a decomposition may be from its definition, in units of rounding of the Frobenius norm, times the root of its shorter side.
 pub(super) const UNITS: f64 = 100.0;
@@ -465,14 +465,17 @@ impl Queue<'_> {
         self.evaluate(&multiply, &[matrix.clone(), column.clone()], None)
     }
 
-    /// A small matrix from here.
+    /// A small matrix from here, that nobody else has.
     pub(super) fn numbers(
         &self,
         cells: Vec<f64>,
         shape: Shape,
         element: Element,
     ) -> Result<Matrix, Failed> {
-        self.cast(&self.upload(&Dense::new(shape, cells.into()).into())?, element)
+        // It is wanted at once, and may be written over: it comes by the stream that works with it.
+        let bytes: &[u8] = bytemuck::cast_slice(&cells);
+        let there = self.with_room(bytes.len(), || self.stream.upload(bytes, "numbers"))?;
+        self.cast(&Matrix::new(there, shape, Element::Float64), element)
     }
 
     /// The cells of a small matrix, row after row.

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Failed, Queue, kept};
 use crate::exec::block::Fresh;
-use crate::gpu::{Arithmetic, Buffer, Fault};
+use crate::gpu::{Arithmetic, Buffer, Fault, Stream};
 use crate::matrix::{Cells, Element, Shape, Storage};
 
 /// Dense cells in row-major order. A copy shares them, for nobody writes over what has been made.
@@ -76,13 +76,14 @@ impl Queue<'_> {
         Ok(Matrix::new(buffer, shape, element))
     }
 
+    /// A matrix that steps read.
     pub(super) fn upload(&self, cells: &Cells) -> Result<Matrix, Failed> {
         let bytes: &[u8] = match cells {
             Cells::F64(Storage::Dense(x)) => bytemuck::cast_slice(x.cells()),
             Cells::F32(Storage::Dense(x)) => bytemuck::cast_slice(x.cells()),
             _ => return Err(Failed::Unfit("a sparse matrix".into())),
         };
-        let buffer = self.with_room(bytes.len(), || self.stream.upload(bytes, "a matrix"))?;
+        let buffer = self.bring(bytes, "a matrix")?;
         Ok(Matrix::new(buffer, cells.shape(), cells.element()))
     }
 
@@ -127,15 +128,20 @@ impl Queue<'_> {
     }
 
     /// Waits for a matrix.
-    pub(in crate::exec) fn download(&self, matrix: &Matrix) -> Result<Cells, Failed> {
+    pub(super) fn download(&self, matrix: &Matrix) -> Result<Cells, Failed> {
+        self.download_by(&self.stream, matrix)
+    }
+
+    /// Waits for what is queued on a stream, and then brings a matrix back by it.
+    pub(super) fn download_by(&self, stream: &Stream, matrix: &Matrix) -> Result<Cells, Failed> {
         let mut fresh = Fresh::arbitrary(matrix.element, matrix.shape.cells());
         let bytes: &mut [u8] = match &mut fresh {
             Fresh::F64(cells) => bytemuck::cast_slice_mut(cells),
             Fresh::F32(cells) => bytemuck::cast_slice_mut(cells),
         };
         // Here and not in the copy, which cannot be stopped.
-        self.stream.finish(Some(self.cancel.flag()))?;
-        self.stream.download(&matrix.buffer, bytes)?;
+        stream.finish(Some(self.cancel.flag()))?;
+        stream.download(&matrix.buffer, bytes)?;
         Ok(fresh.frozen(matrix.shape))
     }
 }

@@ -9,7 +9,8 @@
 //!             kept ┘  └──────────── rounds of an iteration ──┘
 //! ```
 //!
-//! Everything that is made there is dense, row-major, and queued on one stream: nothing waits but where a number decides what comes next.
+//! Everything that is made there is dense, row-major, and queued on one stream, beside which copies go by their own ([`ways`]): nothing waits
+//! but where a number decides what comes next.
 
 mod chosen;
 mod decompose;
@@ -33,6 +34,7 @@ mod sparse;
 mod tests;
 mod trial;
 mod tried;
+mod ways;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,6 +52,7 @@ use self::sparse::Sparse;
 pub(crate) use self::trial::{
     decomposes, distrust, finds_eigenvalues, is_used, known, multiplies, trusted,
 };
+use self::ways::{Marked, Ways};
 use super::evaluate::dense_of;
 use super::kernels::fused::Goal;
 use super::operation::{Operation, Part, Stored};
@@ -116,6 +119,7 @@ impl Found {
 struct Queue<'a> {
     device: &'a Arc<Device>,
     stream: Arc<Stream>,
+    ways: Ways,
     cancel: &'a Cancel,
     /// Rows and columns of the numbers from 1 on that somebody has read.
     numbered: RefCell<Vec<Matrix>>,
@@ -123,8 +127,8 @@ struct Queue<'a> {
 
 impl<'a> Queue<'a> {
     fn new(device: &'a Arc<Device>, cancel: &'a Cancel) -> Result<Self, Failed> {
-        let (stream, numbered) = (Arc::new(device.stream()?), RefCell::default());
-        Ok(Self { device, stream, cancel, numbered })
+        let (stream, ways) = (Arc::new(device.stream()?), Ways::default());
+        Ok(Self { device, stream, ways, cancel, numbered: RefCell::default() })
     }
 
     /// Waits for a value and brings it back, where the host has not got it.
@@ -152,6 +156,8 @@ pub(super) struct Run<'a> {
     with_host: HashMap<Slot, Cells>,
     /// What is sparse, of the host's values alone.
     sparse: HashMap<Slot, Sparse>,
+    /// What is read after the steps and was made before the last.
+    marked: Vec<Marked>,
 }
 
 impl<'a> Run<'a> {
@@ -173,10 +179,11 @@ impl<'a> Run<'a> {
             parts: HashMap::new(),
             with_host: HashMap::new(),
             sparse: HashMap::new(),
+            marked: Vec::new(),
         })
     }
 
-    pub(super) fn steps(&mut self, steps: &[Step]) -> Result<(), Failed> {
+    fn steps(&mut self, steps: &[Step]) -> Result<(), Failed> {
         for step in steps {
             self.queue.cancel.check().map_err(Failed::Stopped)?;
             self.step(step)?;
@@ -319,11 +326,6 @@ impl<'a> Run<'a> {
             None => cells(self.program, self.values, slot)
                 .map_err(|error| Failed::Unfit(error.to_string())),
         }
-    }
-
-    /// Waits for a value and brings it back.
-    pub(super) fn fetch(&self, found: Found) -> Result<Cells, Failed> {
-        self.queue.fetch(found)
     }
 
     fn matrices(&mut self, slots: &[Slot]) -> Result<Vec<Matrix>, Failed> {

@@ -156,7 +156,6 @@ impl Queue<'_> {
     }
 
     fn bring_all<T: bytemuck::Pod>(&self, all: &[T]) -> Result<Buffer, Failed> {
-        let bytes: &[u8] = bytemuck::cast_slice(all);
-        self.with_room(bytes.len(), || self.stream.upload(bytes, "rows of sparse matrices"))
+        self.bring(bytemuck::cast_slice(all), "rows of sparse matrices")
     }
 }

@@ -163,13 +163,13 @@ impl Queue<'_> {
     /// Brings a matrix, or its transpose.
     fn rows(&self, cells: &Cells, is_turned: bool) -> Result<Rows, Failed> {
         match cells {
-            Cells::F64(Storage::Csr(x)) => self.bring(x, is_turned),
-            Cells::F32(Storage::Csr(x)) => self.bring(x, is_turned),
+            Cells::F64(Storage::Csr(x)) => self.compressed(x, is_turned),
+            Cells::F32(Storage::Csr(x)) => self.compressed(x, is_turned),
             _ => Err(Failed::Unfit("a dense matrix".into())),
         }
     }
 
-    fn bring<T: Real>(&self, x: &Csr<T>, is_turned: bool) -> Result<Rows, Failed> {
+    fn compressed<T: Real>(&self, x: &Csr<T>, is_turned: bool) -> Result<Rows, Failed> {
         let turned;
         let x = if is_turned {
             turned = transpose(x, self.cancel.stop());
@@ -189,8 +189,7 @@ impl Queue<'_> {
             let ones = vec![T::ONE; shape.rows];
             let sums = self.bring_rows(sums, &firsts, &places, &ones)?;
             let own: &[u8] = bytemuck::cast_slice(x.offsets());
-            let bring = || self.stream.upload(own, "a sparse matrix");
-            let offsets = self.with_room(own.len(), bring)?;
+            let offsets = self.bring(own, "a sparse matrix")?;
             rows.whole = Some(Box::new(Whole { offsets, sums }));
         }
         Ok(rows)
@@ -203,9 +202,7 @@ impl Queue<'_> {
         places: &[u32],
         values: &[T],
     ) -> Result<Rows, Failed> {
-        let bring = |bytes: &[u8]| {
-            self.with_room(bytes.len(), || self.stream.upload(bytes, "a sparse matrix"))
-        };
+        let bring = |bytes: &[u8]| self.bring(bytes, "a sparse matrix");
         Ok(Rows {
             shape,
             element: T::ELEMENT,

@@ -178,6 +178,50 @@ fn streams_wait_for_each_other_where_they_share() {
     });
 }
 
+/// What a stream brought is freed by the only one that read it, so that what it brings next does not wait for that.
+#[test]
+fn who_brings_does_not_wait_for_who_reads() {
+    with_stand_in("work::who_brings_does_not_wait_for_who_reads", &[], |device, stand_in| {
+        let kernel = device.kernel(&scale()).unwrap();
+        let (link, work) = (device.stream().unwrap(), device.stream().unwrap());
+        let halved = |x: &Buffer| {
+            let out = work.copy(x).unwrap();
+            let half =
+                [Argument::Buffer(&out), Argument::F64(0.5), Argument::F64(0.0), Argument::U32(16)];
+            work.launch(&kernel, BY_OCCUPANCY, &half).unwrap();
+            out
+        };
+        ["up_beside", "up_behind", "down_beside", "down_behind"].map(|name| stand_in.set(name, 0));
+        let first = link.upload(&bytes_of(&[2.0; 16]), "first").unwrap();
+        let made = halved(&first);
+        // Read again, it is not waited for again.
+        let waits = stand_in.get("waits");
+        drop(halved(&first));
+        drop(first);
+        let second = link.upload(&bytes_of(&[6.0; 16]), "second").unwrap();
+        let counted = ["waits", "up_beside", "up_behind"].map(|name| stand_in.get(name));
+        assert_eq!(counted, [waits, 1, 0]);
+        // A mark is before what is queued after it, and so is what was shared there.
+        made.share();
+        let mut mark = work.new_mark().unwrap();
+        work.mark(&mut mark).unwrap();
+        let last = halved(&second);
+        drop(work.copy(&made).unwrap());
+        let back = device.stream().unwrap();
+        back.wait(&mark).unwrap();
+        back.finish(None).unwrap();
+        let mut got = vec![0; 128];
+        back.download(&made, &mut got).unwrap();
+        assert_eq!(numbers_of(&got), [1.0; 16]);
+        assert_eq!(["down_beside", "down_behind"].map(|name| stand_in.get(name)), [1, 0]);
+        work.download(&last, &mut got).unwrap();
+        assert_eq!(numbers_of(&got), [3.0; 16]);
+        drop((made, second, last));
+        device.trim().unwrap();
+        assert_eq!((device.live(), stand_in.live()), (vec![], 0));
+    });
+}
+
 #[test]
 fn who_waits_can_be_stopped() {
     with_stand_in("work::who_waits_can_be_stopped", &[], |device, stand_in| {
