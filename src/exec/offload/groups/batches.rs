@@ -1,7 +1,7 @@
 //! The rows of a table as a device goes through them: at once where it has all columns, else batch by batch as they come.
 //!
 //! ```text
-//! columns ─ rooms ─ ways ─► batches ─► who adds them up
+//! columns ─ rooms ─ pipeline ─► batches ─► who adds them up
 //!      there ───────────────┘
 //! ```
 //!
@@ -10,7 +10,7 @@
 //!   none for the smallest, the host goes on.
 //! - **What is found does not depend on batches.** A batch is a number of stretches, and which block of a kernel goes through which rows
 //!   of a stretch is decided by the rows of the table alone.
-//! - **How they come**, and how many at a time, is found out on the way; see `ways` and [`Pace`].
+//! - **How they come**, and how many at a time, is found out on the way; see `pipeline` and [`Pace`].
 
 use std::cell::{Cell, OnceCell};
 use std::iter;
@@ -22,7 +22,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use super::coded::Coded;
 use super::column::{Column, Form};
 use super::pace::{Log, Pace};
-use super::ways::{Rooms, Ways};
+use super::pipeline::{Pipeline, Rooms};
 use crate::exec::offload::kept::{self, Here};
 use crate::exec::offload::{Failed, Queue};
 use crate::gpu::{Fault, Stream};
@@ -160,14 +160,14 @@ impl<'a> Batches<'a> {
             Rooms::Whole(_) => STREAMS_MAX,
             Rooms::Each(rooms) => rooms.len(),
         };
-        let ways = Ways::new(
+        let pipeline = Pipeline::new(
             (queue.device, queue.cancel),
             (coming, &rooms),
             (self.rows, stretch(self.rows)),
             (Pace::new(stretches, streams), bytes),
         );
-        let log = ways.each(queue, |rows, way| {
-            let (columns, first) = ways.room(way, &rows);
+        let log = pipeline.each(queue, |rows, way| {
+            let (columns, first) = pipeline.room(way, &rows);
             launch(&self.batch(rows, columns, first))
         })?;
         self.log.set(log);

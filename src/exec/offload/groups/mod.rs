@@ -28,6 +28,7 @@ mod coded;
 mod column;
 mod found;
 mod pace;
+mod pipeline;
 mod places;
 mod run;
 mod term;
@@ -36,7 +37,6 @@ pub(super) mod tests;
 mod text;
 mod totals;
 mod trial;
-mod ways;
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ pub(super) enum Rooms {
 }
 
 /// The rows of a table on their way.
-pub(super) struct Ways<'a> {
+pub(super) struct Pipeline<'a> {
     device: &'a Arc<Device>,
     cancel: &'a Cancel,
     coming: Vec<&'a Coded<'a>>,
@@ -58,7 +58,7 @@ struct State {
     pace: Pace,
     /// The first row that nobody has taken.
     next: usize,
-    /// Ways that go on.
+    /// Pipeline that go on.
     going: usize,
     /// Batches that take memory of the host.
     decoded: usize,
@@ -100,7 +100,7 @@ impl Side {
 struct Taken<'a> {
     rows: Range<usize>,
     turn: usize,
-    of: &'a Ways<'a>,
+    of: &'a Pipeline<'a>,
     bytes: usize,
 }
 
@@ -144,7 +144,7 @@ impl Drop for Over<'_> {
     }
 }
 
-impl<'a> Ways<'a> {
+impl<'a> Pipeline<'a> {
     pub(super) fn new(
         (device, cancel): (&'a Arc<Device>, &'a Cancel),
         (coming, rooms): (Vec<&'a Coded<'a>>, &'a Rooms),
