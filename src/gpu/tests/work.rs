@@ -191,7 +191,8 @@ fn who_brings_does_not_wait_for_who_reads() {
             work.launch(&kernel, BY_OCCUPANCY, &half).unwrap();
             out
         };
-        ["up_beside", "up_behind", "down_beside", "down_behind"].map(|name| stand_in.set(name, 0));
+        let counters = ["up_beside", "up_behind", "down_beside", "down_behind"];
+        counters.into_iter().for_each(|name| stand_in.set(name, 0));
         let first = link.upload(&bytes_of(&[2.0; 16]), "first").unwrap();
         let made = halved(&first);
         // Read again, it is not waited for again.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! columns ─ rooms ─ pipeline ─► batches ─► who adds them up
-//!      there ───────────────┘
+//!      there ───────────────────┘
 //! ```
 //!
 //! - **Where there is room, columns come whole**, and stay for the next who reads them where they may. Where there is none, two batches
