@@ -148,6 +148,19 @@ fn batches_fit_into_the_hosts_memory() {
     assert_eq!(left(&pair.device), 0);
 }
 
+/// What is sorted is all rows at once, but comes as others do.
+#[test]
+fn the_columns_of_a_sort_come_together() {
+    let Some(pair) = Pair::new() else { return };
+    table(&pair, 3 * STRETCH - 9);
+    pair.device.execute("SET gpu_keep = off").unwrap();
+    let statement = "SELECT c, a, s, x FROM t WHERE b < 400 ORDER BY c DESC, a, b LIMIT 1000";
+    assert!(explained(&pair.device, statement).contains("OffloadedSortExec"));
+    assert_same(&pair, statement);
+    assert_eq!(batches(&pair, statement)[..2], ["3".to_owned(), "65.54 K".into()]);
+    assert_eq!((figure(&pair.device, "failure"), left(&pair.device)), (None, 0));
+}
+
 /// Each allocation, copy and launch in turn is refused in the middle of batches, and the answer is the host's.
 #[test]
 fn whatever_fails_no_batch_counts_twice() {

@@ -103,35 +103,48 @@ impl<'a> Batches<'a> {
         self.columns[column].form()
     }
 
-    /// All rows, of columns of which none is to come.
+    /// All rows, where no column is to come, or all have come as a whole.
     pub(in crate::exec::offload) fn all(&self) -> Batch<'_> {
-        self.batch(0..self.rows, &[], 0)
+        self.batch(0..self.rows, self.come.get().map_or(&[], Vec::as_slice), 0)
     }
 
     /// What is done with batches.
-    pub(super) fn log(&self) -> Log {
+    pub(in crate::exec::offload) fn log(&self) -> Log {
         self.log.get()
     }
 
     /// Bytes of the columns that were not there.
-    pub(super) fn coming_bytes(&self) -> usize {
+    pub(in crate::exec::offload) fn coming_bytes(&self) -> usize {
         self.bytes_of(self.rows)
     }
 
-    /// Has `launch` called for all rows, in their order.
+    /// Has `launch` called for all rows, as they come.
     pub(super) fn each(
         &self,
         queue: &Queue<'_>,
         bytes: &MemoryReservation,
         mut launch: impl FnMut(&Batch<'_>) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
-        let is_there = self.coming().next().is_none().then_some(&[][..]);
-        if let Some(come) = self.come.get().map(Vec::as_slice).or(is_there) {
-            return launch(&self.batch(0..self.rows, come, 0));
+        if self.are_there() {
+            return launch(&self.all());
         }
         let home = queue.device.stream()?;
         let rooms = self.rooms(queue, &home)?;
         self.through(queue, rooms, bytes, launch)
+    }
+
+    /// Has all rows come as a whole.
+    pub(in crate::exec::offload) fn bring(
+        &self,
+        queue: &Queue<'_>,
+        bytes: &MemoryReservation,
+    ) -> Result<(), Failed> {
+        if self.are_there() {
+            return Ok(());
+        }
+        let home = queue.device.stream()?;
+        let room = Rooms::Whole(self.room(queue, &home, self.rows)?);
+        self.through(queue, (room, self.stretches_max()), bytes, |_| Ok(()))
     }
 
     /// The only column, once all of it is there.
@@ -140,9 +153,7 @@ impl<'a> Batches<'a> {
         queue: &Queue<'_>,
         bytes: &MemoryReservation,
     ) -> Result<Column, Failed> {
-        let home = queue.device.stream()?;
-        let room = Rooms::Whole(self.room(queue, &home, self.rows)?);
-        self.through(queue, (room, self.stretches_max()), bytes, |_| Ok(()))?;
+        self.bring(queue, bytes)?;
         let column = self.come.into_inner().and_then(|mut columns| columns.pop());
         column.ok_or_else(|| Failed::Unfit("a column that did not come".into()))
     }
@@ -181,6 +192,10 @@ impl<'a> Batches<'a> {
             let _ = self.come.set(columns);
         }
         Ok(())
+    }
+
+    fn are_there(&self) -> bool {
+        self.come.get().is_some() || self.coming().next().is_none()
     }
 
     fn coming(&self) -> impl Iterator<Item = &Coded<'a>> {

@@ -45,7 +45,7 @@ pub(super) fn run(
     around: Around<'_>,
 ) -> Result<Groups, Missing> {
     let queue = Queue::new(device, around.cancel)?;
-    let (columns, mut brought_bytes) = brought(&queue, asked, around, false)?;
+    let (columns, mut brought_bytes) = brought(&queue, asked, around)?;
     let places = asked.joins.iter().map(|join| queue.places(asked, join, &columns, around.keeps));
     let places: Vec<Places> = places.collect::<Result<_, _>>()?;
     let rows = Batches::new(asked.rows, (columns, &asked.tables), around.keeps);
@@ -55,12 +55,11 @@ pub(super) fn run(
 }
 
 /// The columns that are read, and how many bytes were brought for that; these stay where they may. Those of the first table come with
-/// its rows, unless they are to be there as a whole.
+/// its rows.
 pub(in crate::exec::offload) fn brought<'a>(
     queue: &Queue<'_>,
     asked: &'a Asked,
     around: Around<'a>,
-    as_a_whole: bool,
 ) -> Result<(Vec<Lies<'a>>, usize), Failed> {
     if asked.rows > ROWS_MAX {
         return Err(Failed::Unfit("more rows than a device counts".into()));
@@ -74,7 +73,7 @@ pub(in crate::exec::offload) fn brought<'a>(
             _ => {}
         }
         let coming = Lies::Coming(Coded::new(of, *values, (queue.device, around))?);
-        if *table == 0 && !as_a_whole {
+        if *table == 0 {
             return Ok(coming);
         }
         // Rows of others are looked up, wherever they are.

@@ -32,7 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 pub(crate) use self::order::is_few;
 pub(crate) use self::trial::sorts;
-use super::groups::{Asked, Log, Term};
+use super::groups::{Asked, Term};
 use super::operator::{Around, Done, Missing, Work};
 use crate::gpu::Device;
 use crate::storage::TableColumn;
@@ -96,8 +96,8 @@ impl Work for Sorting {
         device: &Arc<Device>,
         around: Around<'_>,
     ) -> Result<Done, Missing> {
-        let (rows, brought_bytes) = run::run(self, device, around)?;
+        let run::Sorted { rows, brought_bytes, log } = run::run(self, device, around)?;
         let rows = gather::Gather::new(self, plan.schema(), rows, around)?;
-        Ok(Done { rows: Box::new(rows), brought_bytes, log: Log::default() })
+        Ok(Done { rows: Box::new(rows), brought_bytes, log })
     }
 }

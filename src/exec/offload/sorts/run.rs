@@ -10,30 +10,42 @@ use arrow::row::{RowConverter, SortField};
 use super::order::{self, Codes, Told};
 use super::text::Kernel;
 use super::{By, Of, Sorting};
-use crate::exec::offload::groups::{Asked, Batches, ENTRY, Looked, PACK, Run, brought};
+use crate::exec::offload::groups::{Asked, Batches, ENTRY, Log, Looked, PACK, Run, brought};
 use crate::exec::offload::loops::{HEADERS, THREADS};
 use crate::exec::offload::operator::{Around, Missing};
 use crate::exec::offload::{Failed, Queue};
 use crate::gpu::{Argument, Buffer, Device, Launch, Source, Work};
 
-/// The numbers of the rows in order, the first so many where not all are asked for, and the bytes of columns that were brought.
+/// What a device found.
+pub(super) struct Sorted {
+    /// The numbers of the rows in order, the first so many where not all are asked for.
+    pub(super) rows: Vec<u32>,
+    /// Bytes of the columns that were brought for it, and how they came.
+    pub(super) brought_bytes: usize,
+    pub(super) log: Log,
+}
+
+/// The rows in order.
 pub(super) fn run(
     sorting: &Sorting,
     device: &Arc<Device>,
     around: Around<'_>,
-) -> Result<(Vec<u32>, usize), Missing> {
+) -> Result<Sorted, Missing> {
     let Sorting { asked, by, fetch, .. } = sorting;
     let most = fetch.map_or(asked.rows, |fetch| fetch.min(asked.rows));
     around.bytes.try_grow(most * size_of::<u32>()).map_err(Failed::from)?;
     let queue = Queue::new(device, around.cancel)?;
-    // Whole, for what is sorted is all rows at once.
-    let (columns, brought_bytes) = brought(&queue, asked, around, true)?;
+    let (columns, mut brought_bytes) = brought(&queue, asked, around)?;
     let rows = Batches::new(asked.rows, (columns, &asked.tables), around.keeps);
+    brought_bytes += rows.coming_bytes();
+    // What is sorted is all rows at once.
+    rows.bring(&queue, around.bytes)?;
+    let log = rows.log();
     let run = Run { asked, queue, rows, places: Vec::new(), waits: around.waits };
-    Ok((in_order(&run, by, *fetch)?, brought_bytes))
+    Ok(Sorted { rows: in_order(&run, by, *fetch)?, brought_bytes, log })
 }
 
-/// The same of columns that are there.
+/// The numbers of the rows in order, of columns that are there.
 pub(super) fn in_order(
     run: &Run<'_>,
     by: &[By],
