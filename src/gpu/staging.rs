@@ -133,9 +133,13 @@ impl Block {
         device.call(name, || copy(bytes))?;
         lane.mark();
         self.is_queued = true;
-        device.call("cuEventRecord", || {
+        let recorded = device.call("cuEventRecord", || {
             // SAFETY: the event lives as long as the block, the stream as the lane.
             unsafe { result::event::record(self.event.0, lane.stream()) }
+        });
+        recorded.inspect_err(|_| {
+            // The event would tell of an earlier copy. On a lost device nothing is under way.
+            self.is_queued = lane.settle(device).is_err();
         })
     }
 

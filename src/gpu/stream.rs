@@ -121,6 +121,14 @@ impl Lane {
         self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for all that is queued, where nothing else tells when it is done.
+    pub(super) fn settle(&self, device: &Device) -> Result<(), Fault> {
+        device.call("cuStreamSynchronize", || {
+            // SAFETY: the stream lives as long as the lane.
+            unsafe { result::stream::synchronize(self.stream()) }
+        })
+    }
+
     pub(super) fn products(&self) -> MutexGuard<'_, Option<Products>> {
         self.products.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,10 +296,7 @@ impl Stream {
         self.is_direct("cuStreamSynchronize")?;
         let (last, waited) = (self.lane.queued(), self.lane.waited().clone());
         match stop {
-            None => self.device.call("cuStreamSynchronize", || {
-                // SAFETY: the stream lives as long as the lane.
-                unsafe { result::stream::synchronize(self.lane.stream()) }
-            })?,
+            None => self.lane.settle(&self.device)?,
             Some(stop) => self.poll(stop)?,
         }
         self.lane.done.fetch_max(last, Ordering::AcqRel);

@@ -45,7 +45,7 @@ pub(crate) fn get(name: &str) -> i64 {
 /// Nothing fails any more.
 pub(crate) fn reset() {
     FAULTS.iter().chain(&GRAPH_FAULTS).for_each(|fault| set(fault, 0));
-    ["fail_allocs", "fail_compile", "refuse_wait", "never_done", "order"]
+    ["fail_allocs", "fail_compile", "refuse_wait", "refuse_record", "never_done", "order"]
         .iter()
         .for_each(|name| set(name, 0));
 }

@@ -118,7 +118,8 @@ fn whatever_fails_beside_the_host_does() {
     let Some(pair) = pair() else { return };
     let expressions = [COMING[0].0, COMING[3].0, GOING[1].0, GOING[4].0, GOING[7].0];
     set(&pair, "SET gpu_graphs = 'force'");
-    let faults = standin::FAULTS.iter().chain(&standin::GRAPH_FAULTS).chain(&["refuse_wait"]);
+    let faults = standin::FAULTS.iter().chain(&standin::GRAPH_FAULTS);
+    let faults = faults.chain(&["refuse_wait", "refuse_record"]);
     for (fault, keep) in faults.flat_map(|fault| [(fault, "off"), (fault, "on")]) {
         let before = count(&pair.device, "failed");
         for expression in expressions {

@@ -490,6 +490,7 @@ API cuEventRecord(Event* event, Stream* stream) {
     ALONE;
     if (!is_here(stream) || event->device != current) return crossed(INVALID_HANDLE);
     if (is_captured(stream)) return CAPTURE_UNSUPPORTED;
+    if (standin_fails("refuse_record")) return INVALID_VALUE;
     *event = {current, stream, stream->queued};
     return SUCCESS;
 }

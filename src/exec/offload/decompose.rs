@@ -345,7 +345,7 @@ impl Queue<'_> {
     /// The row, of so many, that each of the first was swapped with, counted from 0.
     fn swaps(&self, pivots: &Buffer, count: usize, rows: usize) -> Result<Vec<usize>, Failed> {
         let mut swaps = vec![0_i64; count];
-        self.stream.download(pivots, bytemuck::cast_slice_mut(&mut swaps))?;
+        self.back(pivots, &mut swaps)?;
         let place = |(row, swap): (usize, i64)| {
             let swap = usize::try_from(swap).ok()?.checked_sub(1)?;
             (row..rows).contains(&swap).then_some(swap)

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use bytemuck::Pod;
+
 use super::{Failed, Queue, kept};
 use crate::exec::block::Fresh;
 use crate::gpu::{Arithmetic, Buffer, Fault, Stream};
@@ -139,9 +141,18 @@ impl Queue<'_> {
             Fresh::F64(cells) => bytemuck::cast_slice_mut(cells),
             Fresh::F32(cells) => bytemuck::cast_slice_mut(cells),
         };
+        self.back_by(stream, &matrix.buffer, bytes)?;
+        Ok(fresh.frozen(matrix.shape))
+    }
+
+    /// The first cells of what there is once all before it is done.
+    pub(super) fn back<T: Pod>(&self, of: &Buffer, to: &mut [T]) -> Result<(), Failed> {
+        self.back_by(&self.stream, of, bytemuck::cast_slice_mut(to))
+    }
+
+    fn back_by(&self, stream: &Stream, of: &Buffer, to: &mut [u8]) -> Result<(), Failed> {
         // Here and not in the copy, which cannot be stopped.
         stream.finish(Some(self.cancel.flag()))?;
-        stream.download(&matrix.buffer, bytes)?;
-        Ok(fresh.frozen(matrix.shape))
+        Ok(stream.download(of, to)?)
     }
 }

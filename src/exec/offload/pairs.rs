@@ -121,7 +121,7 @@ impl Queue<'_> {
         let by_host = product(&gather_rows(x, &long), y, self.cancel.stop());
         self.cancel.check().map_err(Failed::Stopped)?;
         let mut stored = vec![0_u32; shape.rows];
-        self.stream.download(&counts, bytemuck::cast_slice_mut(&mut stored))?;
+        self.back(&counts, &mut stored)?;
         for (at, &row) in long.iter().enumerate() {
             stored[row] = by_host.row(at).0.len() as u32;
         }
@@ -138,9 +138,8 @@ impl Queue<'_> {
         arguments.push(Argument::U64(shape.rows as u64));
         self.launch(TEXT, close_up, Work::Threads((shape.rows * LANES) as u64), &arguments)?;
         let (mut columns, mut values) = (vec![0_u32; all], vec![T::ZERO; all]);
-        self.stream.finish(Some(self.cancel.flag()))?;
-        self.stream.download(&out_columns, bytemuck::cast_slice_mut(&mut columns))?;
-        self.stream.download(&out_values, bytemuck::cast_slice_mut(&mut values))?;
+        self.back(&out_columns, &mut columns)?;
+        self.back(&out_values, &mut values)?;
         for (at, &row) in long.iter().enumerate() {
             let place = offsets[row] as usize..offsets[row + 1] as usize;
             let (own_columns, own_values) = by_host.row(at);

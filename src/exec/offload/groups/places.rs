@@ -142,8 +142,7 @@ impl Queue<'_> {
             let given = [&head[..], &given, &[Argument::Buffer(&told)], &key].concat();
             self.run_text(&text, PLACE, rows.div_ceil(PACK), &given)?;
             let mut found = [0_u32; 2];
-            self.stream.finish(Some(self.cancel.flag()))?;
-            self.stream.download(&told, bytemuck::cast_slice_mut(&mut found))?;
+            self.back(&told, &mut found)?;
             match found {
                 [_, 1] => return Err(Failed::Refused(TWICE.into())),
                 [0, _] => {

@@ -153,7 +153,7 @@ impl Adding<'_> {
             let given = [&whole[..], &[number(part), number(parts)]].concat();
             self.add(&table, 0, &given)?;
             let mut is_full = [0_u64];
-            self.back(&full, &mut is_full)?;
+            self.run.queue.back(&full, &mut is_full)?;
             if is_full == [0] {
                 return self.there(&table, slots, Some(&codes));
             }
@@ -217,7 +217,7 @@ impl Adding<'_> {
         self.launch(COUNT, Work::Blocks(blocks as u32), &given)?;
         self.launch(SCAN, Work::Blocks(1), &[Argument::Buffer(&counts), number(blocks)])?;
         let mut sums = vec![0_u64; blocks + 1];
-        self.back(&counts, &mut sums)?;
+        self.run.queue.back(&counts, &mut sums)?;
         let count = sums.last().map_or(0, |count| *count as usize);
         let (out_codes, out) = (self.words(count)?, self.words(count * self.kernel.words)?);
         let given = [
@@ -230,8 +230,8 @@ impl Adding<'_> {
         ];
         self.launch(GATHER, Work::Blocks(blocks as u32), &given)?;
         let mut totals = self.empty(count)?;
-        self.back(&out, &mut totals.words)?;
-        self.run.queue.stream.download(&out_codes, bytemuck::cast_slice_mut(&mut totals.codes))?;
+        self.run.queue.back(&out, &mut totals.words)?;
+        self.run.queue.back(&out_codes, &mut totals.codes)?;
         Ok(totals)
     }
 
@@ -239,7 +239,7 @@ impl Adding<'_> {
     fn all(&self, table: &Buffer, groups: usize) -> Result<Totals, Failed> {
         let words = self.kernel.words;
         let mut all = self.empty(groups)?;
-        self.back(table, &mut all.words)?;
+        self.run.queue.back(table, &mut all.words)?;
         let is_one = self.run.asked.keys.is_empty();
         let groups = all.words.chunks_exact(words).enumerate();
         let there = groups.filter(|(_, words)| is_one || words[0] > 0);
@@ -253,14 +253,6 @@ impl Adding<'_> {
         let words = groups * self.kernel.words;
         self.bytes.try_grow(2 * (groups + words) * size_of::<u64>())?;
         Ok(Totals { codes: vec![0_u64; groups], words: vec![0_u64; words] })
-    }
-
-    /// What there is once all before it is done.
-    fn back(&self, of: &Buffer, to: &mut [u64]) -> Result<(), Failed> {
-        let queue = &self.run.queue;
-        queue.stream.finish(Some(queue.cancel.flag()))?;
-        queue.stream.download(of, bytemuck::cast_slice_mut(to))?;
-        Ok(())
     }
 
     fn words(&self, count: usize) -> Result<Buffer, Failed> {

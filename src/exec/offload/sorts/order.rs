@@ -108,8 +108,7 @@ impl Queue<'_> {
         for word in (0..codes.words).rev() {
             rows = self.by_word(codes, word, rows, count)?;
         }
-        self.stream.finish(Some(self.cancel.flag()))?;
-        self.stream.download(&rows, bytemuck::cast_slice_mut(&mut numbers))?;
+        self.back(&rows, &mut numbers)?;
         Ok(numbers)
     }
 

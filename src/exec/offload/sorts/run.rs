@@ -14,7 +14,7 @@ use crate::exec::offload::groups::{Asked, Batches, ENTRY, Log, Looked, PACK, Run
 use crate::exec::offload::loops::{HEADERS, THREADS};
 use crate::exec::offload::operator::{Around, Missing};
 use crate::exec::offload::{Failed, Queue};
-use crate::gpu::{Argument, Buffer, Device, Launch, Source, Work};
+use crate::gpu::{Argument, Device, Launch, Source, Work};
 
 /// What a device found.
 pub(super) struct Sorted {
@@ -131,15 +131,8 @@ fn codes(
     let work = Work::Threads(packs as u64);
     let launch = Launch { work, block: Some(THREADS as u32), shared_bytes: 0 };
     queue.stream.launch(&loaded, launch, &given)?;
-    read(queue, &told_to, &mut told)?;
+    queue.back(&told_to, &mut told)?;
     let bits = told[1..].as_chunks().0.to_vec();
     let told = Told { rows: told[0] as usize, bits };
     Ok(Codes { cells, words, is_wide: kernel.is_wide, rows, stride, kept, told })
-}
-
-/// What there is once all before it is done.
-fn read(queue: &Queue<'_>, of: &Buffer, to: &mut [u64]) -> Result<(), Failed> {
-    queue.stream.finish(Some(queue.cancel.flag()))?;
-    queue.stream.download(of, bytemuck::cast_slice_mut(to))?;
-    Ok(())
 }
