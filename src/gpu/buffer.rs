@@ -53,6 +53,7 @@ impl fmt::Debug for Memory {
 impl Buffer {
     /// So many bytes, of any content. Where the driver has no memory left, waits until what was freed is, gives it
     /// back, and asks once more; while a graph is recorded nobody waits, and what was dropped meanwhile is taken first.
+    #[track_caller]
     pub(super) fn new(
         device: &Arc<Device>,
         home: &Arc<Lane>,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -71,11 +72,12 @@ impl Usage {
     }
 }
 
-/// A buffer that is alive, and what it is for.
+/// A buffer that is alive, what it is for, and the place that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) what: String,
     pub(crate) bytes: usize,
+    pub(crate) place: &'static Location<'static>,
 }
 
 /// Counters of what was done; see [`Usage`].
@@ -349,7 +351,9 @@ impl Device {
     }
 
     /// Counts a buffer, before it is allocated.
+    #[track_caller]
     pub(super) fn reserve(&self, bytes: usize, what: &str) -> Result<u64, Fault> {
+        let place = Location::caller();
         let mut ledger = self.ledger();
         if ledger.live_bytes.saturating_add(bytes) > self.memory_limit() {
             return Err(Fault::Memory { bytes });
@@ -358,7 +362,7 @@ impl Device {
         ledger.peak_bytes = ledger.peak_bytes.max(ledger.live_bytes);
         let number = ledger.next;
         ledger.next += 1;
-        ledger.live.insert(number, Live { what: what.to_owned(), bytes });
+        ledger.live.insert(number, Live { what: what.to_owned(), bytes, place });
         Ok(number)
     }
 

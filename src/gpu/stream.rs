@@ -172,11 +172,13 @@ impl Stream {
     ///
     /// # Errors
     /// [`Fault::Memory`] where the device's limit, or the driver, has no room.
+    #[track_caller]
     pub(crate) fn alloc(&self, bytes: usize, what: &str) -> Result<Buffer, Fault> {
         Buffer::new(&self.device, &self.lane, bytes, what)
     }
 
     /// What the caller has, on the device. It is copied out of `bytes` before this returns.
+    #[track_caller]
     pub(crate) fn upload(&self, bytes: &[u8], what: &str) -> Result<Buffer, Fault> {
         let buffer = self.alloc(bytes.len(), what)?;
         self.write(&buffer, 0, bytes)?;
@@ -221,6 +223,7 @@ impl Stream {
     }
 
     /// A buffer of the same bytes.
+    #[track_caller]
     pub(crate) fn copy(&self, buffer: &Buffer) -> Result<Buffer, Fault> {
         let copy = self.alloc(buffer.bytes(), "copy")?;
         self.overwrite(&copy, buffer)?;

@@ -187,7 +187,10 @@ fn used(device: &Arc<Device>) -> Vec<Row> {
     let mut live = device.live();
     live.sort_by_key(|live| std::cmp::Reverse(live.bytes));
     let held = live.into_iter().take(LISTED);
-    rows.extend(held.map(|live| row("held", live.bytes, "bytes", &live.what)));
+    rows.extend(held.map(|live| {
+        let what = format!("{}, made by {}", live.what, live.place);
+        row("held", live.bytes, "bytes", &what)
+    }));
     rows
 }
 

@@ -335,6 +335,26 @@ fn what_stays_gives_way() {
     assert!(count(&pair.device, "memory_limit") > count(&pair.device, "memory") / 2);
 }
 
+/// What has saved most stays, though another was read after it; what was read often long ago gives way in the end.
+#[test]
+fn what_saves_least_gives_way_first() {
+    let Some(pair) = Pair::new() else { return };
+    let sum = |name: &str| brought(&pair.device, &format!("sum({name})")) > 0;
+    // Two of three matrices have room.
+    pair.device.execute(&format!("SET gpu_memory_limit = {}", 5 * 300 * 40 * 8 / 2)).unwrap();
+    pair.execute("CREATE MATRIX z = randn(300, 40, 14)");
+    pair.device.execute("SET gpu_keep = off; SET gpu_keep = on").unwrap();
+    assert!(sum("x") && !sum("x") && !sum("x"));
+    assert!(sum("y") && sum("z"));
+    assert!(!sum("x") && !sum("z") && sum("y"));
+    // Each that gives way raises what the next begins at.
+    for name in ["z", "y", "z", "y", "z", "y"] {
+        sum(name);
+    }
+    assert!(sum("x"));
+    pair.device.execute("SET gpu_memory_limit = 0").unwrap();
+}
+
 #[test]
 fn plans_show_what_a_device_runs() {
     let Some(pair) = Pair::new() else { return };

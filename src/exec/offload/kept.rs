@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! first reading ─ upload ─► kept ─► every later reading
-//!                            └────► gives way, who was read longest ago first, where there is no room
+//!                            └────► gives way, what saves least first, where there is no room
 //! ```
 //!
 //! A stored matrix never changes, and neither do the rows of a version of a table, so what was brought is right for as long as they
-//! live: what is stored under their name later is another one. What a kept matrix saves is its way here, as long for each of its bytes, so which one gives way is a question of
-//! who was read last.
+//! live: what is stored under their name later is another one. Each reading of what is kept saves what bringing it takes. So that gives way first
+//! which has saved least time for each of its bytes, readings of long ago left out: whoever comes begins at what the last that gave way
+//! had saved (the method is Greedy-Dual-Size-Frequency, of caches of the web).
 //!
 //! What is kept is kept on a device, and may be on several: each has its own copies, and what has no room on one takes nothing from another.
 //! What was on a device that is lost is forgotten.
@@ -26,11 +27,12 @@ use crate::matrix;
 use crate::storage::{SameColumn, TableColumn};
 
 /// Of the devices of this process.
-static KEPT: Mutex<Kept> = Mutex::new(Kept { held: Vec::new(), owed: Vec::new() });
+static KEPT: Mutex<Kept> = Mutex::new(Kept { held: Vec::new(), given_up: 0.0, owed: Vec::new() });
 
 struct Kept {
-    /// Who was read longest ago first.
     held: Vec<Held>,
+    /// The worth of what has given way last.
+    given_up: f64,
     /// Seconds that are owed to what is nowhere.
     owed: Vec<(Owner, f64)>,
 }
@@ -39,6 +41,11 @@ struct Held {
     of: Owner,
     device: Arc<Device>,
     here: Here,
+    /// Seconds that bringing a byte of it takes, and how often it was read.
+    seconds_a_byte: f64,
+    reads: u32,
+    /// Seconds that a byte of it has saved, above what had been given up when it was read last.
+    worth: f64,
 }
 
 /// What something is a copy of. It holds the place of that, so that nothing else is taken for it.
@@ -192,30 +199,38 @@ pub(crate) fn owe(of: impl Into<Owner>, seconds: f64) {
 /// What is on a device of it, for who reads it now.
 pub(super) fn find(device: &Arc<Device>, of: impl Into<Owner>) -> Option<Here> {
     let mut kept = kept();
-    let at = kept.place(device, &of.into())?;
-    let held = kept.held.remove(at);
-    let here = held.here.clone();
-    kept.held.push(held);
-    Some(here)
+    let (at, given_up) = (kept.place(device, &of.into())?, kept.given_up);
+    let held = &mut kept.held[at];
+    held.reads = held.reads.saturating_add(1);
+    held.worth = given_up + f64::from(held.reads) * held.seconds_a_byte;
+    Some(held.here.clone())
 }
 
-/// Keeps what was brought to a device.
-pub(super) fn keep(device: &Arc<Device>, of: impl Into<Owner>, here: Here) {
+/// Keeps what was brought to a device, each byte in so many seconds.
+pub(super) fn keep(
+    device: &Arc<Device>,
+    of: impl Into<Owner>,
+    (here, seconds_a_byte): (Here, f64),
+) {
     let (mut kept, of) = (kept(), of.into());
     kept.owed.retain(|(owed, _)| !owed.is(&of));
     kept.held.retain(|held| !(Arc::ptr_eq(&held.device, device) && held.of.is(&of)));
-    kept.held.push(Held { of, device: Arc::clone(device), here });
+    let (device, worth) = (Arc::clone(device), kept.given_up + seconds_a_byte);
+    kept.held.push(Held { of, device, here, seconds_a_byte, reads: 1, worth });
 }
 
 /// Gives up what takes so many bytes of a device and that nobody reads now; false where there is none.
 pub(super) fn give_way(device: &Arc<Device>, bytes: usize) -> bool {
-    let mut given = 0;
-    kept().held.retain(|held| {
-        let goes =
-            given < bytes.max(1) && Arc::ptr_eq(&held.device, device) && held.here.is_kept_alone();
-        given += if goes { held.here.bytes() } else { 0 };
-        !goes
-    });
+    let (mut kept, mut given) = (kept(), 0);
+    while given < bytes.max(1) {
+        let may_go = |held: &Held| Arc::ptr_eq(&held.device, device) && held.here.is_kept_alone();
+        let all = kept.held.iter().enumerate().filter(|(_, held)| may_go(held));
+        let least = all.min_by(|(_, one), (_, other)| one.worth.total_cmp(&other.worth));
+        let Some((at, _)) = least else { break };
+        let held = kept.held.remove(at);
+        kept.given_up = kept.given_up.max(held.worth);
+        given += held.here.bytes();
+    }
     given > 0
 }
 

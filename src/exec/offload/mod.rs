@@ -275,8 +275,7 @@ impl<'a> Run<'a> {
             Some(Here::Column(_) | Here::Places(_) | Here::Unfit(_)) | None => {
                 let matrix = self.queue.upload(self.cells(slot)?)?;
                 let here = Here::Dense(matrix.clone());
-                let keep = |of: &Stored| kept::keep(device, &of.matrix, here.clone());
-                stored.into_iter().for_each(keep);
+                stored.into_iter().for_each(|of| self.keep_here(of, &here));
                 matrix
             }
         };
@@ -305,13 +304,17 @@ impl<'a> Run<'a> {
             _ => {
                 let matrix = Sparse::default();
                 let here = Here::Sparse(matrix.clone());
-                let keep = |of: &Stored| kept::keep(device, &of.matrix, here.clone());
-                stored.into_iter().for_each(keep);
+                stored.into_iter().for_each(|of| self.keep_here(of, &here));
                 matrix
             }
         };
         self.sparse.insert(slot, matrix.clone());
         Some(matrix)
+    }
+
+    fn keep_here(&self, of: &Stored, here: &Here) {
+        let device = self.queue.device;
+        kept::keep(device, &of.matrix, (here.clone(), 1.0 / device.rates().upload));
     }
 
     /// The matrix at hand that a value is, where it stays.

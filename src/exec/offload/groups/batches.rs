@@ -16,6 +16,7 @@ use std::cell::{Cell, OnceCell};
 use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
@@ -166,7 +167,7 @@ impl<'a> Batches<'a> {
         bytes: &MemoryReservation,
         mut launch: impl FnMut(&Batch<'_>) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
-        let coming = Vec::from_iter(self.coming());
+        let (began, coming) = (Instant::now(), Vec::from_iter(self.coming()));
         let streams = match &rooms {
             Rooms::Whole(_) => STREAMS_MAX,
             Rooms::Each(rooms) => rooms.len(),
@@ -184,8 +185,9 @@ impl<'a> Batches<'a> {
         self.log.set(log);
         if let Rooms::Whole(columns) = rooms {
             if self.keeps {
+                let each = began.elapsed().as_secs_f64() / self.coming_bytes().max(1) as f64;
                 for (coded, column) in self.coming().zip(&columns) {
-                    kept::keep(queue.device, coded.of, Here::Column(column.clone()));
+                    kept::keep(queue.device, coded.of, (Here::Column(column.clone()), each));
                 }
             }
             // It is empty, for this is the first time.

@@ -220,7 +220,7 @@ impl Texts {
                 }
                 if texts.all.len() == TEXTS_MAX {
                     // Nobody counts them again.
-                    kept::keep(device, column, Here::Unfit(Self::TOO_MANY));
+                    kept::keep(device, column, (Here::Unfit(Self::TOO_MANY), 0.0));
                     return Err(Failed::Unfit(Self::TOO_MANY.into()));
                 }
                 texts.codes.insert(text.to_owned(), texts.all.len() as u32);

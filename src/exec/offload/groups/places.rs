@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::batches::Lies;
 use super::column::{Column, PACK, Width};
@@ -88,16 +89,19 @@ impl Queue<'_> {
         });
         let keys: Vec<(Values, &Column)> = keys.collect::<Result<_, _>>()?;
         let rows = join.key.first().map_or(0, |key| asked.columns[*key].rows());
+        let began = Instant::now();
         let places = match (join.is_near, &keys[..]) {
             (true, [(values, column)]) => self.near(rows, *values, column)?,
             _ => self.far(rows, &keys).inspect_err(|failed| {
                 if let Failed::Refused(_) = failed {
-                    kept::keep(self.device, owner(asked, join), Here::Unfit(TWICE));
+                    kept::keep(self.device, owner(asked, join), (Here::Unfit(TWICE), 0.0));
                 }
             })?,
         };
         if keeps {
-            kept::keep(self.device, owner(asked, join), Here::Places(places.clone()));
+            let bytes: usize = places.buffers().map(|buffer| buffer.bytes()).sum();
+            let each = began.elapsed().as_secs_f64() / bytes.max(1) as f64;
+            kept::keep(self.device, owner(asked, join), (Here::Places(places.clone()), each));
         }
         Ok(places)
     }
