@@ -178,7 +178,7 @@ pub(crate) struct OffloadedExec {
     /// The device that did it, where there are several.
     on_device: Arc<OnceLock<usize>>,
     /// Partitions of the host's plan that have not ended, since when.
-    left: Arc<(AtomicUsize, Instant)>,
+    left: Arc<(AtomicUsize, OnceLock<Instant>)>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -193,7 +193,7 @@ impl OffloadedExec {
             outcome: Mutex::default(),
             failure: Arc::default(),
             on_device: Arc::default(),
-            left: Arc::new((AtomicUsize::new(partitions), Instant::now())),
+            left: Arc::new((AtomicUsize::new(partitions), OnceLock::new())),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -283,12 +283,14 @@ impl OffloadedExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        // Not before a device has given up, and not when it was planned.
+        let began = *self.left.1.get_or_init(Instant::now);
         let rows = self.host.execute(partition, context)?;
         let (left, text, by_rates) =
             (Arc::clone(&self.left), self.choice.text.clone(), self.choice.by_rates[1]);
         let mut end = Some(move || {
             if left.0.fetch_sub(1, Ordering::AcqRel) == 1 {
-                observed::note(By::Host, &text, by_rates, left.1.elapsed().as_secs_f64());
+                observed::note(By::Host, &text, by_rates, began.elapsed().as_secs_f64());
             }
         });
         let ended = stream::poll_fn(move |_| {
