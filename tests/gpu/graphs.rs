@@ -174,29 +174,36 @@ fn whatever_fails_of_replays_the_host_does() {
         "ITERATE(q => s[1:200, 1:1], 0.85 * (net @ q) + 0.15, times => 5, until => max(abs(q - prior(q))) < 1e-6)",
     ];
     for expression in expressions {
-        let expected = pair.host.matrix(expression).unwrap();
         pair.device.matrix(expression).unwrap();
         for fault in standin::FAULTS[..4].iter().chain(&standin::GRAPH_FAULTS) {
-            for nth in 1.. {
-                pair.try_again();
-                standin::reset();
-                standin::set(fault, nth);
-                let found = pair.device.matrix(expression);
-                let found =
-                    found.unwrap_or_else(|error| panic!("{expression}, {fault} {nth}: {error}"));
-                let is_over = standin::get(fault) > 0;
-                standin::reset();
-                assert_close(expression, &[found, expected.clone()], 4096.0);
-                assert_eq!(left(&pair.device), 0, "{expression}, {fault} {nth}");
-                assert_eq!(standin::get("graphs"), 0, "{expression}, {fault} {nth}");
-                if is_over {
-                    let is_none = *fault == "refuse_product" && !expression.contains("x @");
-                    assert!(nth > 1 || is_none, "{expression}, {fault}");
-                    break;
-                }
-            }
+            let refused = refuse_each(&pair, expression, fault, "SET gpu_keep = on");
+            let is_none = *fault == "refuse_product" && !expression.contains("x @");
+            assert!(refused > 0 || is_none, "{expression}, {fault}");
         }
     }
+}
+
+/// Refuses the first call of a kind that an expression makes, then the second, and so on, under some settings; how many there are. Each
+/// time the answer is the host's, and nothing stays.
+pub(super) fn refuse_each(pair: &Pair, expression: &str, fault: &str, settings: &str) -> i64 {
+    let expected = pair.host.matrix(expression).unwrap();
+    for nth in 1.. {
+        pair.try_again();
+        pair.device.execute(settings).unwrap();
+        standin::reset();
+        standin::set(fault, nth);
+        let found = pair.device.matrix(expression);
+        let found = found.unwrap_or_else(|error| panic!("{expression}, {fault} {nth}: {error}"));
+        let is_over = standin::get(fault) > 0;
+        standin::reset();
+        assert_close(expression, &[found, expected.clone()], 4096.0);
+        assert_eq!(left(&pair.device), 0, "{expression}, {fault} {nth}");
+        assert_eq!(standin::get("graphs"), 0, "{expression}, {fault} {nth}");
+        if is_over {
+            return nth - 1;
+        }
+    }
+    unreachable!("an expression makes no calls without end")
 }
 
 /// Whoever stops between replays has his error, nothing stays, and the next finds all as it was.

@@ -6,6 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::graphs::refuse_each;
 use super::{Pair, assert_close, cells, count, figure, left, standin};
 
 /// Steps that read other matrices than those before, how many copies come beside kernels, and by how many units results may differ.
@@ -122,25 +123,10 @@ fn whatever_fails_beside_the_host_does() {
     let faults = faults.chain(&["refuse_wait", "refuse_record"]);
     for (fault, keep) in faults.flat_map(|fault| [(fault, "off"), (fault, "on")]) {
         let before = count(&pair.device, "failed");
+        // Whatever is kept was brought by another.
+        let anew = format!("SET gpu_keep = off; SET gpu_keep = {keep}");
         for expression in expressions {
-            let expected = pair.host.matrix(expression).unwrap();
-            for nth in 1.. {
-                pair.try_again();
-                // Whatever is kept was brought by another.
-                set(&pair, &format!("SET gpu_keep = off; SET gpu_keep = {keep}"));
-                standin::set(fault, nth);
-                let found = pair.device.matrix(expression);
-                let found =
-                    found.unwrap_or_else(|error| panic!("{expression}, {fault} {nth}: {error}"));
-                let is_over = standin::get(fault) > 0;
-                standin::reset();
-                assert_close(expression, &[found, expected.clone()], 4096.0);
-                assert_eq!(left(&pair.device), 0, "{expression}, {fault} {nth}");
-                assert_eq!(standin::get("graphs"), 0, "{expression}, {fault} {nth}");
-                if is_over {
-                    break;
-                }
-            }
+            refuse_each(&pair, expression, fault, &anew);
         }
         let failed = count(&pair.device, "failed") - before;
         let is_survived = *fault == "fail_alloc" || standin::GRAPH_FAULTS[..3].contains(fault);
